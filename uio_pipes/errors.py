@@ -1,0 +1,62 @@
+"""What can go wrong, as one small hierarchy. Every message names where it happened and what to do about it.
+
+::
+
+    UioError
+    ├── PipelineError        the description is wrong (also a ValueError): raised while the pipeline is written
+    ├── ListError            a list is missing, empty or of the wrong kind
+    ├── StateError           a saved state does not fit this loader
+    ├── TooManyFailures      the budget of failures is used up
+    └── DataError            one utterance, member or shard is bad: handled by ``on_error``
+"""
+
+from __future__ import annotations
+
+__all__ = ["DataError", "ListError", "PipelineError", "StateError", "TooManyFailures", "UioError"]
+
+
+class UioError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+class PipelineError(UioError, ValueError):
+    """The pipeline's description breaks a rule; the message states the rule, the value and the remedy."""
+
+
+class ListError(UioError):
+    """A list cannot be used; the message names the list and the line."""
+
+
+class StateError(UioError):
+    """A saved state does not fit; the message names the field, the old and the new value and the remedy."""
+
+
+class TooManyFailures(UioError):
+    """More utterances or shards failed than the budget allows."""
+
+
+class DataError(UioError):
+    """One utterance, member or shard is bad.
+
+    ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …): failures are counted under it.
+    ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say where.
+    """
+
+    def __init__(
+        self, reason: str, message: str, *, url: str = "", member: str = "", offset: int | None = None
+    ) -> None:
+        super().__init__(reason, message, url, member, offset)
+        self.reason, self.message, self.url, self.member, self.offset = reason, message, url, member, offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (self.reason, self.message, self.url, self.member, self.offset)
+
+    def __str__(self) -> str:
+        where = [self.url] if self.url else []
+        where += [f"member {self.member!r}"] if self.member else []
+        where += [f"byte {self.offset}"] if self.offset is not None else []
+        return f"{', '.join(where)}: {self.message} [{self.reason}]" if where else f"{self.message} [{self.reason}]"
+
+
+def _rebuild(reason: str, message: str, url: str, member: str, offset: int | None) -> DataError:
+    return DataError(reason, message, url=url, member=member, offset=offset)
