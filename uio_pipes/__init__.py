@@ -1,0 +1,44 @@
+"""Functional datapipes on torchdata for speech training and decoding: sharded, batched by frames, exactly resumable.
+
+A :class:`Pipeline` describes a graph; a :class:`Loader` runs it, in this process or in workers, alone or under torchrun, and
+can be stopped at any batch and go on from there, on the same machines or on others.
+"""
+
+from uio_pipes.dataset import PipelineDataset
+from uio_pipes.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
+from uio_pipes.loader import Loader, gather_state
+from uio_pipes.node import Node
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.sample import Origin, Sample
+from uio_pipes.sources.list_files import list_files
+from uio_pipes.sources.load_from_raw import from_raw_list
+from uio_pipes.sources.load_from_tar import from_shard_list
+from uio_pipes.state import merge_states
+from uio_pipes.stats import Stats
+from uio_pipes.tokenizers import CharTokenizer, SentencePieceTokenizer, Tokenizer
+
+__all__ = [
+    "CharTokenizer",
+    "DataError",
+    "ListError",
+    "Loader",
+    "Node",
+    "Origin",
+    "Pipeline",
+    "PipelineDataset",
+    "PipelineError",
+    "Sample",
+    "SentencePieceTokenizer",
+    "StateError",
+    "Stats",
+    "TooManyFailures",
+    "Tokenizer",
+    "UioError",
+    "from_raw_list",
+    "from_shard_list",
+    "gather_state",
+    "list_files",
+    "merge_states",
+]
+
+__version__ = "0.1.0"

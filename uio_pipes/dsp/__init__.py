@@ -1,0 +1,1 @@
+"""Audio kernels: pure functions of a waveform and their parameters, independent of any pipeline."""

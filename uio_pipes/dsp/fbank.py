@@ -1,0 +1,229 @@
+"""Kaldi's log mel filter bank on the CPU, equal to ``torchaudio.compliance.kaldi.fbank`` and several times as fast.
+
+What saves the time: blocks of frames worked on in buffers that stay in the cache, and a mel matrix applied band group by
+band group over the spectrum bins that the group covers, instead of as one dense and mostly zero product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from uio_pipes.errors import PipelineError
+
+__all__ = ["Fbank", "num_frames"]
+
+_LOW_FREQ = 20.0  # Hz; the bank ends at half the sample rate
+_PREEMPHASIS = 0.97
+_SCALE = 32768.0  # Kaldi's features are defined on 16-bit sample values
+_FLOOR = np.float32(np.finfo(np.float32).eps)  # of a band's energy, before the logarithm
+_BLOCK = 512  # frames worked on at once: 3 MB of buffers at 16 kHz; longer audio takes several blocks
+_BANDS = 16  # mel bands per matrix product: the fastest of 8 … 80
+
+
+def num_frames(samples: int, sample_rate: int, frame_length: float = 25.0, frame_shift: float = 10.0) -> int:
+    """Frames that lie wholly inside ``samples`` (Kaldi's ``snip_edges``); lengths in ms. 0 if none fits."""
+    window, shift = _window_and_shift(sample_rate, frame_length, frame_shift)
+    return 0 if samples < window else 1 + (samples - window) // shift
+
+
+class Fbank:
+    """Log mel energies of a waveform, with ``low_freq`` 20, ``high_freq`` 0 and ``energy_floor`` 0.
+
+    ``num_mel_bins`` is F; ``frame_length`` and ``frame_shift`` are in ms; ``window_type`` is one of Kaldi's. ``dither`` is
+    the standard deviation, on the 16-bit scale, of Gaussian noise that is added once to the waveform. Kaldi draws new noise
+    for every frame; here overlapping frames share theirs, while within each single frame the distribution is the same.
+    Source of every formula: Kaldi's feature-window.cc and mel-computations.cc, in torchaudio's order of rounding.
+    """
+
+    def __init__(
+        self,
+        num_mel_bins: int = 23,
+        frame_length: float = 25.0,
+        frame_shift: float = 10.0,
+        dither: float = 0.0,
+        window_type: str = "povey",
+    ) -> None:
+        """Raise PipelineError where a value cannot be used."""
+        if num_mel_bins <= 3:
+            raise PipelineError(f"fbank: num_mel_bins must be more than 3, not {num_mel_bins}; 80 is usual")
+        if not 0 < frame_length < math.inf or not 0 < frame_shift < math.inf:
+            raise PipelineError(
+                f"fbank: frame_length and frame_shift must be above 0 ms, not {frame_length} and {frame_shift}; "
+                "25 and 10 are usual"
+            )
+        if not 0 <= dither < math.inf:
+            raise PipelineError(f"fbank: dither must be 0 or more, not {dither}; 0 adds no noise, 1 is Kaldi's default")
+        if window_type not in _WINDOWS:
+            raise PipelineError(f"fbank: window_type must be one of {', '.join(_WINDOWS)}, not {window_type!r}")
+        self.num_mel_bins, self.frame_length, self.frame_shift = num_mel_bins, frame_length, frame_shift
+        self.dither, self.window_type = dither, window_type
+        self._constants: dict[int, _Constants] = {}
+        self._scratch: dict[int, list[_Scratch]] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Only the parameters travel to a worker; constants and buffers are made again there."""
+        return Fbank, (self.num_mel_bins, self.frame_length, self.frame_shift, self.dither, self.window_type)
+
+    def __call__(
+        self, waveform: torch.Tensor, sample_rate: int, generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        """(S,) or (1, S) float32 in [-1, 1] → (T, F) float32 with T = ``num_frames(S, …)``, which may be 0.
+
+        ``generator`` gives the dither. Raises PipelineError if there is dither and no generator, if there are several
+        channels, or if the frame does not suit the sample rate.
+        """
+        constants = self._constants.get(sample_rate) or self._make_constants(sample_rate)
+        samples = self._scaled(waveform, generator)
+        window, shift = len(constants.window), constants.shift
+        count = 0 if len(samples) < window else 1 + (len(samples) - window) // shift
+        frames = samples.as_strided((count, window), (shift, 1))
+        features = torch.empty(count, self.num_mel_bins)
+        scratch = self._take_scratch(sample_rate, constants)
+        for start in range(0, count, _BLOCK):
+            _fill(features[start : start + _BLOCK], frames[start : start + _BLOCK], constants, scratch)
+        self._scratch[sample_rate].append(scratch)
+        energies = features.numpy()
+        np.maximum(energies, _FLOOR, out=energies)
+        np.log(energies, out=energies)  # a third of torch.log's time
+        return features
+
+    def _scaled(self, waveform: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+        """A copy (S,) on the 16-bit scale, with the dither added: the input is never written to."""
+        if waveform.numel() != waveform.shape[-1]:
+            raise PipelineError(f"fbank: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before")
+        samples = waveform.reshape(-1) * _SCALE
+        if self.dither:
+            if generator is None:
+                raise PipelineError(f"fbank: dither {self.dither} needs a generator; pass one, or set dither to 0")
+            samples.add_(torch.randn(samples.shape, generator=generator), alpha=self.dither)
+        return samples
+
+    def _make_constants(self, sample_rate: int) -> _Constants:
+        window, shift = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
+        if window < 2 or shift < 1 or sample_rate <= 2 * _LOW_FREQ:
+            raise PipelineError(
+                f"fbank: at {sample_rate} Hz a frame of {self.frame_length} ms every {self.frame_shift} ms is {window} "
+                f"samples every {shift}; needed are 2 every 1 and more than {2 * _LOW_FREQ:g} Hz: use longer frames"
+            )
+        padded = 1 << (window - 1).bit_length()
+        groups = _band_groups(_mel_bank(self.num_mel_bins, padded, sample_rate))
+        constants = _Constants(_WINDOWS[self.window_type](window), shift, padded, groups)
+        self._scratch.setdefault(sample_rate, [])
+        self._constants[sample_rate] = constants
+        return constants
+
+    def _take_scratch(self, sample_rate: int, constants: _Constants) -> _Scratch:
+        """Buffers that no other thread is using: a call takes them from the list and puts them back."""
+        try:
+            return self._scratch[sample_rate].pop()
+        except IndexError:
+            window, padded = len(constants.window), constants.padded
+            return _Scratch(
+                torch.empty(_BLOCK, 1),
+                torch.empty(_BLOCK, window),
+                torch.empty(_BLOCK, window),
+                torch.zeros(_BLOCK, padded),
+                torch.empty(_BLOCK, padded // 2 + 1, dtype=torch.complex64),
+            )
+
+
+class _Group(NamedTuple):
+    """Neighbouring mel bands, the columns of the (re, im, re, im, …) spectrum that they cover, and their weights."""
+
+    bands: slice
+    columns: slice
+    weights: torch.Tensor  # (columns, bands)
+
+
+class _Constants(NamedTuple):
+    window: torch.Tensor  # (W,)
+    shift: int  # samples
+    padded: int  # length of the Fourier transform: the next power of two
+    groups: list[_Group]
+
+
+class _Scratch(NamedTuple):
+    mean: torch.Tensor  # (block, 1)
+    centred: torch.Tensor  # (block, W)
+    previous: torch.Tensor  # (block, W)
+    windowed: torch.Tensor  # (block, padded); the columns from W on stay 0
+    spectrum: torch.Tensor  # (block, padded // 2 + 1) complex
+
+
+def _fill(features: torch.Tensor, frames: torch.Tensor, constants: _Constants, scratch: _Scratch) -> None:
+    """Write the mel energies of ``frames`` (n, W) into ``features`` (n, F).
+
+    Each step rounds as torchaudio's does: in bins far below a frame's peak, rounding is all there is.
+    """
+    mean, centred, previous, windowed, spectrum = (buffer[: len(frames)] for buffer in scratch)
+    width = len(constants.window)
+    torch.mean(frames, 1, keepdim=True, out=mean)
+    torch.sub(frames, mean, out=centred)
+    torch.mul(centred, _PREEMPHASIS, out=previous)
+    torch.sub(centred[:, 1:], previous[:, :-1], out=windowed[:, 1:width])
+    torch.sub(centred[:, :1], previous[:, :1], out=windowed[:, :1])  # the first sample is its own predecessor
+    windowed[:, :width].mul_(constants.window)
+    torch.fft.rfft(windowed, out=spectrum)
+    power = torch.view_as_real(spectrum).view(len(frames), -1)
+    power.mul_(power)  # squares; the doubled rows of the weights add re² and im²
+    for group in constants.groups:
+        torch.mm(power[:, group.columns], group.weights, out=features[:, group.bands])
+
+
+def _window_and_shift(sample_rate: int, frame_length: float, frame_shift: float) -> tuple[int, int]:
+    """Samples in a window and between windows, in Kaldi's order of rounding."""
+    return int(sample_rate * frame_length * 0.001), int(sample_rate * frame_shift * 0.001)
+
+
+def _mel_bank(bands: int, padded: int, sample_rate: int) -> torch.Tensor:
+    """Triangles evenly spaced on the mel scale 1127 ln(1 + f / 700): (bands, padded // 2) float32 weights."""
+    low, high = (1127.0 * math.log(1.0 + f / 700.0) for f in (_LOW_FREQ, 0.5 * sample_rate))
+    delta = (high - low) / (bands + 1)
+    band = torch.arange(bands).unsqueeze(1)
+    left, centre, right = low + band * delta, low + (band + 1.0) * delta, low + (band + 2.0) * delta
+    mel = 1127.0 * (1.0 + sample_rate / padded * torch.arange(padded / 2) / 700.0).log()
+    return torch.min((mel - left) / (centre - left), (right - mel) / (right - centre)).clamp_(min=0.0)
+
+
+def _band_groups(bank: torch.Tensor) -> list[_Group]:
+    """Cut the bank into groups of bands, each with its own range of spectrum bins."""
+    groups = []
+    for first in range(0, len(bank), _BANDS):
+        part = bank[first : first + _BANDS]
+        bins = part.any(0).nonzero().flatten().tolist() or [0]  # bands narrower than a bin may cover none
+        low, high = bins[0], bins[-1] + 1
+        weights = part[:, low:high].repeat_interleave(2, 1).T.contiguous()
+        groups.append(_Group(slice(first, first + len(part)), slice(2 * low, 2 * high), weights))
+    return groups
+
+
+def _hann(size: int) -> torch.Tensor:
+    return torch.hann_window(size, periodic=False)
+
+
+def _povey(size: int) -> torch.Tensor:
+    return _hann(size).pow(0.85)
+
+
+def _hamming(size: int) -> torch.Tensor:
+    return torch.hamming_window(size, periodic=False, alpha=0.54, beta=0.46)
+
+
+def _blackman(size: int) -> torch.Tensor:
+    angle = 2 * math.pi / (size - 1)
+    n = torch.arange(size, dtype=torch.float32)
+    return 0.42 - 0.5 * torch.cos(angle * n) + 0.08 * torch.cos(2 * angle * n)
+
+
+_WINDOWS: dict[str, Callable[[int], torch.Tensor]] = {
+    "povey": _povey,
+    "hanning": _hann,
+    "hamming": _hamming,
+    "blackman": _blackman,
+    "rectangular": torch.ones,
+}

@@ -1,0 +1,91 @@
+"""A rank's batches in the epoch's order, (pass, k, lane), whichever process runs a lane."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+
+from uio_pipes.errors import UioError
+from uio_pipes.runner import Message, Position
+from uio_pipes.transport import Source
+
+__all__ = ["Feed"]
+
+
+class Feed:
+    """Takes messages from the sources in order, and keeps those that the trainer has not received yet.
+
+    Attributes:
+        positions: where each lane stands for the trainer.
+        known: batches known to exist since this feed began: delivered and fetched ones.
+        natural: ``known`` when the epoch's own batches had ended; None before. (With ``repeat`` lanes go on after that.)
+    """
+
+    def __init__(self, positions: dict[int, Position], source_of: dict[int, Source], repeat: bool) -> None:
+        self.positions, self.repeat = positions, repeat
+        self.known = 0
+        self.natural: int | None = None
+        self.remaining: dict[int, tuple[int, int]] = {}
+        self._source_of = source_of
+        self._fetched: deque[tuple[Message, int]] = deque()
+        self._due: list[tuple[int, int, int]] = []
+        for lane in source_of:
+            state = positions[lane].state
+            if not state["done"]:
+                self._due.append((state["pass"], state["k"], lane))
+            elif repeat:
+                self._due.append((state["pass"] + 1, 0, lane))
+        heapq.heapify(self._due)
+
+    @property
+    def had_batches(self) -> bool:
+        """Whether this rank has had any batch in this epoch, before a resume or since."""
+        return self.known > 0 or any(p.state["k"] or p.state["pass"] for p in self.positions.values())
+
+    def fetch(self) -> bool:
+        """Wait for one more batch. False at the end."""
+        while True:
+            if self.natural is None and (not self._due or self._due[0][0] > 0):
+                self.natural = self.known
+            if not self._due or (self.natural == 0 and not self.had_batches):
+                return False
+            message = self._take()
+            if message.batch is not None:
+                self.known += 1
+                return True
+
+    def _take(self) -> Message:
+        began = time.perf_counter()
+        pass_, k, lane = heapq.heappop(self._due)
+        message = self._source_of[lane].take()
+        if (message.lane, message.pass_, message.k) != (lane, pass_, k):
+            raise UioError(f"lane {lane} was due with batch {k}, but lane {message.lane} came with {message.k}")
+        if not message.done:
+            heapq.heappush(self._due, (pass_, k + 1, lane))
+        elif self.repeat:
+            heapq.heappush(self._due, (pass_ + 1, 0, lane))
+        self.remaining[lane] = message.remaining
+        self._fetched.append((message, int((time.perf_counter() - began) * 1e6)))
+        return message
+
+    def deliver(self) -> Message | None:
+        """The next fetched message with a batch, or None; the positions of all that are passed advance."""
+        while self._fetched:
+            message, waited_us = self._fetched.popleft()
+            self.positions[message.lane].advance(message, waited_us)
+            if message.batch is not None or message.reports:
+                return message
+        return None
+
+    def undelivered(self) -> int:
+        """Utterances in batches that were fetched, but not delivered."""
+        return sum(
+            len(m.batch.get("keys", ()))
+            if isinstance(m.batch, dict)
+            else len(m.batch)
+            if isinstance(m.batch, list)
+            else 1
+            for m, _ in self._fetched
+            if m.batch is not None
+        )

@@ -1,0 +1,116 @@
+"""Compressed streams: which format a file has, and one that is cut off or corrupt is always noticed."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import zstandard
+
+from uio_pipes.errors import DataError
+
+fast_zlib: ModuleType = zlib
+with contextlib.suppress(ImportError):
+    from isal import isal_zlib as fast_zlib  # the same, faster
+
+__all__ = ["Format", "decompressed", "detect"]
+
+FEED = 1 << 16  # compressed bytes at a time: bounds memory, and makes the place of an error the same every time
+
+
+class Decompressor(Protocol):
+    """What all five libraries offer: one frame, ``eof`` after it, ``unused_data`` what follows it."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class Format(NamedTuple):
+    """A compression format; a frame begins with one of ``magics``."""
+
+    name: str
+    magics: tuple[bytes, ...]
+    suffixes: tuple[str, ...]
+    decompressor: Callable[[], Decompressor]
+
+    def begins(self, data: bytes) -> bool:
+        """Whether ``data`` (not empty, perhaps shorter than the magic) may be the beginning of a frame."""
+        return any(data[: len(magic)] == magic[: len(data)] for magic in self.magics)
+
+
+_SKIPPABLE = tuple(bytes([byte]) + b"\x2a\x4d\x18" for byte in range(0x50, 0x60))  # pzstd writes such frames
+_FORMATS = (
+    Format("gzip", (b"\x1f\x8b",), (".gz", ".tgz"), lambda: fast_zlib.decompressobj(wbits=31)),
+    Format(
+        "zstd",
+        (b"\x28\xb5\x2f\xfd", *_SKIPPABLE),
+        (".zst",),
+        lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
+    ),
+    Format("bzip2", (b"BZh",), (".bz2",), bz2.BZ2Decompressor),
+    Format("xz", (b"\xfd7zXZ\0",), (".xz",), lzma.LZMADecompressor),
+)
+_ERRORS: tuple[type[Exception], ...] = (
+    zlib.error,
+    fast_zlib.error,
+    zstandard.ZstdError,
+    lzma.LZMAError,
+    OSError,
+    EOFError,
+    ValueError,
+)
+
+
+def detect(head: bytes, url: str) -> Format | None:
+    """The format that a file's first bytes (512 or so) show, None for a plain tar. The name matters only for errors:
+    ``DataError("corrupt_stream")`` if it promises compression and the bytes are neither that nor a tar.
+    """
+    if head[257:262] == b"ustar":  # asked first: a member's name may begin with BZh
+        return None
+    if found := next((each for each in _FORMATS if head and each.begins(head)), None):
+        return found
+    path = urlsplit(url).path if "://" in url else url
+    if named := next((each for each in _FORMATS if path.endswith(each.suffixes)), None):
+        message = f"named like {named.name}, but it begins with {head[:16]!r}: fetch or pack the file again"
+        raise DataError("corrupt_stream", message, url=url, offset=0)
+    return None
+
+
+def decompressed(raw: Callable[[int], bytes], form: Format, url: str) -> Iterator[bytes]:
+    """The frames of a compressed stream, in pieces that are not empty; ``raw(n)`` returns n bytes, fewer at the end.
+
+    Raises ``DataError``: ``corrupt_stream``, or ``truncated`` if the stream ends within a frame.
+    """
+    frame: Decompressor | None = None
+    fed = 0
+    while data := raw(FEED):
+        fed += len(data)
+        while data := data if frame else data.lstrip(b"\0"):  # zeros may follow a frame
+            if frame is None:
+                if not form.begins(data):
+                    raise _corrupt(form, url, fed, f"{data[:8]!r} follows the end of a frame")
+                frame = form.decompressor()
+            try:
+                piece = frame.decompress(data)
+            except _ERRORS as error:
+                raise _corrupt(form, url, fed, str(error)) from error
+            data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+            if piece:
+                yield piece
+    if frame is not None:
+        message = f"the {form.name} stream is cut off after {fed} bytes: fetch the file again"
+        raise DataError("truncated", message, url=url)
+
+
+def _corrupt(form: Format, url: str, fed: int, what: str) -> DataError:
+    message = f"the {form.name} stream is corrupt within its first {fed} bytes ({what}): fetch the file again"
+    return DataError("corrupt_stream", message, url=url)

@@ -1,0 +1,150 @@
+"""Local files, read by position. Never mapped: a file cut off under us is an error to handle, not a SIGBUS."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+
+from uio_pipes.errors import DataError
+
+__all__ = ["LocalFile", "Payload", "Ref", "os_failure"]
+
+MAX_OPEN = 128
+
+
+class LocalFile:
+    """A local file, opened when first read; any number of these share at most 128 open descriptors in a process.
+
+    Every method raises ``DataError``: ``missing_file``, ``unreadable_file``, or ``changed_file`` if on re-opening the
+    file's size, mtime or inode is not what it was at first. Picklable; safe to use from threads and after a fork.
+    """
+
+    __slots__ = ("_identity", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._identity: tuple[int, int, int] | None = None  # size, mtime_ns, inode at the first opening
+
+    @property
+    def size(self) -> int:
+        """Bytes, at the first opening."""
+        if self._identity is None:
+            self._descriptor()
+        assert self._identity is not None
+        return self._identity[0]
+
+    @property
+    def stamp(self) -> str:
+        """What a saved state remembers of the file: ``size:N``."""
+        return f"size:{self.size}"
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends before."""
+        data = self.read_upto(offset, size)
+        if len(data) < size:
+            message = f"the file ends after {len(data)} of {size} bytes: copy it again"
+            raise DataError("truncated", message, url=self.path, offset=offset)
+        return data
+
+    def read_upto(self, offset: int, size: int) -> bytes:
+        """``size`` bytes at ``offset``, fewer only where the file ends."""
+        descriptor = self._descriptor()  # held while reading: another thread may push it out of the cache
+        try:
+            data = os.pread(descriptor.number, size, offset)
+            while len(data) < size and (more := os.pread(descriptor.number, size - len(data), offset + len(data))):
+                data += more  # the kernel returns at most 2 GiB at once
+        except OSError as error:
+            raise os_failure(error, self.path) from error
+        return data
+
+    def _descriptor(self) -> _Descriptor:
+        key = (self.path, self._identity)
+        with _lock:
+            if (descriptor := _descriptors.get(key)) is not None:
+                _descriptors.move_to_end(key)
+                return descriptor
+        descriptor = self._open()
+        with _lock:
+            _descriptors[self.path, self._identity] = descriptor
+            if len(_descriptors) > MAX_OPEN:
+                _descriptors.popitem(last=False)
+        return descriptor
+
+    def _open(self) -> _Descriptor:
+        try:
+            descriptor = _Descriptor(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
+            status = os.fstat(descriptor.number)
+        except OSError as error:
+            raise os_failure(error, self.path) from error
+        identity = (status.st_size, status.st_mtime_ns, status.st_ino)
+        if self._identity is None:
+            self._identity = identity
+        elif identity != self._identity:
+            changes = zip(("size", "mtime_ns", "inode"), self._identity, identity, strict=True)
+            changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes if old != new)
+            message = f"the file was replaced or written to while in use ({changed}): start again with files at rest"
+            raise DataError("changed_file", message, url=self.path)
+        return descriptor
+
+
+class Ref:
+    """``size`` bytes at ``offset`` of a local file, not read yet. ``head``: the first up to 256 of them, or ``b""``."""
+
+    __slots__ = ("file", "head", "offset", "size")
+
+    def __init__(self, file: LocalFile, offset: int, size: int, head: bytes = b"") -> None:
+        self.file, self.offset, self.size, self.head = file, offset, size, head
+
+    def read(self) -> bytes:
+        """All ``size`` bytes; ``DataError`` as ``LocalFile.read``."""
+        return self.file.read(self.offset, self.size)
+
+    def read_at(self, start: int, size: int) -> bytes:
+        """``self.read()[start : start + size]``, without reading the rest."""
+        size = max(0, min(size, self.size - start))
+        if start + size <= len(self.head):
+            return self.head[start : start + size]
+        return self.file.read(self.offset + start, size)
+
+    def __repr__(self) -> str:
+        return f"Ref({self.file.path!r}, offset={self.offset}, size={self.size})"
+
+
+Payload = bytes | Ref
+
+
+def os_failure(error: OSError, url: str) -> DataError:
+    """The ``DataError`` for an error of the operating system (or of fsspec, which raises the same classes)."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        message = "no such file: correct the list (relative paths start at the working directory) or fetch the file"
+        return DataError("missing_file", message, url=url)
+    if isinstance(error, PermissionError):
+        message = "permission denied: make the file and its folders readable for this user, or check the credentials"
+        return DataError("unreadable_file", message, url=url)
+    return DataError("unreadable_file", f"reading failed ({error}): check the disk or the connection", url=url)
+
+
+class _Descriptor:
+    """An open descriptor, closed when the last reader lets go of it."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+_descriptors: OrderedDict[tuple[str, tuple[int, int, int] | None], _Descriptor] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """A forked child starts with no open files: another thread of its parent may have held the lock."""
+    global _descriptors, _lock
+    _descriptors, _lock = OrderedDict(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,160 @@
+"""Forward byte sources for the tar reader: a local file, where passing over is free, and a sequential stream.
+
+Both are asked by position (bytes in the uncompressed stream) and answer with fewer bytes than asked for only at the
+end. A stream that breaks ends there too: ``failure`` then says why, so that whoever meets the end knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO, Protocol
+
+from uio_pipes.errors import DataError
+from uio_pipes.io.compression import decompressed, detect
+from uio_pipes.io.local import LocalFile, Payload, Ref, os_failure
+from uio_pipes.io.opening import Options, is_local, open_binary
+
+__all__ = ["ByteSource", "LocalBytes", "StreamBytes", "open_source"]
+
+SMALL = 1024  # payloads up to here are read at once
+WINDOW = 4096  # txt header + text + wav header + first bytes of the wav, in one read
+HEAD = 256
+CHUNK = 1 << 18
+
+
+class ByteSource(Protocol):
+    """What the tar reader reads from. Offsets asked for never decrease."""
+
+    failure: DataError | None
+
+    def read_upto(self, offset: int, size: int) -> bytes:
+        """``size`` bytes at ``offset``, fewer only at the end (of what can be read: see ``failure``)."""
+
+    def payload(self, offset: int, size: int) -> Payload | None:
+        """The same, perhaps as a reference; None if the source ends before it is complete."""
+
+    def close(self) -> None: ...
+
+
+class LocalBytes:
+    """A plain file on this machine: payloads over 1 KB are references, with their first bytes if those are at hand."""
+
+    def __init__(self, file: LocalFile) -> None:
+        self.failure: DataError | None = None
+        self._file, self._size = file, file.size
+        self._window, self._start = b"", 0
+
+    def read_upto(self, offset: int, size: int) -> bytes:
+        begin = offset - self._start
+        if begin < 0 or begin + size > len(self._window):
+            self._window, self._start, begin = self._file.read_upto(offset, max(size, WINDOW)), offset, 0
+        return self._window[begin : begin + size]
+
+    def payload(self, offset: int, size: int) -> Payload | None:
+        if offset + size > self._size:
+            return None
+        if size <= SMALL:
+            data = self.read_upto(offset, size)
+            return data if len(data) == size else None
+        begin = offset - self._start
+        return Ref(self._file, offset, size, self._window[begin : begin + HEAD] if begin >= 0 else b"")
+
+    def close(self) -> None:
+        """Nothing to do: descriptors are shared and limited."""
+
+
+class StreamBytes:
+    """A stream read once from its beginning, decompressed as its first bytes demand; closed at its end.
+
+    The constructor raises ``DataError``: ``empty_file``, ``corrupt_stream``, ``unreadable_file``.
+    """
+
+    def __init__(self, fileobj: BinaryIO, url: str) -> None:
+        self.failure: DataError | None = None
+        self._fileobj, self._url = fileobj, url
+        self._buffer, self._start, self._ended = b"", 0, False
+        self._unread = b""  # of the file: what was read to detect its format
+        try:
+            self._unread = self._raw(CHUNK)
+            _refuse_empty(len(self._unread), url)
+            form = detect(self._unread[:512], url)
+        except DataError:
+            self.close()
+            raise
+        self._pieces = decompressed(self._raw, form, url) if form else self._plain()
+
+    def read_upto(self, offset: int, size: int) -> bytes:
+        begin = offset - self._start
+        if begin + size > len(self._buffer):
+            self._fill(offset, size)
+            begin = offset - self._start
+        if begin < 0:
+            raise ValueError(f"{self._url}: a stream cannot go back from byte {self._start} to {offset}")
+        return self._buffer[begin : begin + size]
+
+    def payload(self, offset: int, size: int) -> Payload | None:
+        data = self.read_upto(offset, size)
+        return data if len(data) == size else None
+
+    def close(self) -> None:
+        self._ended = True
+        self._fileobj.close()
+
+    def _fill(self, offset: int, size: int) -> None:
+        """Reads on until the buffer holds ``size`` bytes at ``offset``; what lies before ``offset`` is discarded."""
+        keep = max(0, offset - self._start)
+        pieces, held = [self._buffer[keep:]], max(0, len(self._buffer) - keep)
+        start = self._start + len(self._buffer) - held
+        while start + held < offset + size and not self._ended:
+            piece = self._next()
+            unwanted = min(len(piece), max(0, offset - start - held))
+            start += unwanted
+            held += len(piece) - unwanted
+            pieces.append(piece[unwanted:])
+        self._buffer, self._start = b"".join(pieces), start
+
+    def _next(self) -> bytes:
+        piece = b""
+        try:
+            piece = next(self._pieces, b"")
+        except DataError as error:
+            self.failure = error
+        if not piece:
+            self.close()
+        return piece
+
+    def _plain(self) -> Iterator[bytes]:
+        while piece := self._raw(CHUNK):
+            yield piece
+
+    def _raw(self, size: int) -> bytes:
+        """``size`` bytes of the file, fewer only at its end: network files return what has just come in."""
+        data, self._unread = self._unread[:size], self._unread[size:]
+        while len(data) < size:
+            try:
+                piece = self._fileobj.read(size - len(data))
+            except Exception as error:  # each fsspec backend raises classes of its own
+                raise os_failure(error if isinstance(error, OSError) else OSError(repr(error)), self._url) from error
+            if not piece:
+                break
+            data += piece
+        return data
+
+
+def open_source(url: str, storage_options: Options | None = None) -> ByteSource:
+    """The source for a path or URL: ``LocalBytes`` for a plain local file, otherwise ``StreamBytes``.
+
+    Raises ``DataError`` as ``open_binary``, ``LocalFile`` and ``StreamBytes``.
+    """
+    path = is_local(url)
+    if path is not None:
+        file = LocalFile(path)
+        _refuse_empty(file.size, url)
+        if not detect(file.read_upto(0, 512), url):
+            return LocalBytes(file)
+    return StreamBytes(open_binary(url, storage_options), url)
+
+
+def _refuse_empty(size: int, url: str) -> None:
+    if size == 0:
+        raise DataError("empty_file", "the file has 0 bytes: fetch or pack it again, or take it off the list", url=url)

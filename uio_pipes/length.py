@@ -1,0 +1,116 @@
+"""How long an utterance is, without decoding it: the plan."""
+
+from __future__ import annotations
+
+import io
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from uio_pipes.dsp.decode import AudioInfo, probe, probe_file
+from uio_pipes.errors import DataError
+from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.opening import is_local, open_binary
+
+__all__ = ["Plan", "measure", "segment_samples"]
+
+HEAD = 4096
+TICKS = 1_000_000  # a length known only as seconds is planned at this rate
+
+
+class Plan(NamedTuple):
+    """Planned length: ``samples`` at ``sample_rate`` Hz, and feature ``frames`` once a feature stage has been passed."""
+
+    samples: int
+    sample_rate: int
+    frames: int | None = None
+
+    @property
+    def length(self) -> int:
+        """What batches are made by: feature frames, or 10 ms of audio (rounded up) where there are no features."""
+        return self.frames if self.frames is not None else -(-self.samples * 100 // self.sample_rate)
+
+    @property
+    def duration_frames(self) -> float:
+        """WeNet's length for filters: feature frames, or seconds × 100."""
+        return self.frames if self.frames is not None else self.samples / self.sample_rate * 100
+
+
+def measure(fields: dict[str, Any]) -> Plan | None:
+    """The length that the fields tell as they are: features, waveform, `duration` or a header. None: only decoding tells.
+
+    Raises: DataError if a header is bad or a file cannot be read.
+    """
+    feat = fields.get("feat")
+    if feat is not None:
+        return Plan(0, 100, _feature_frames(feat))
+    wav = fields.get("wav")
+    if wav is None:
+        return None
+    if isinstance(wav, (torch.Tensor, np.ndarray)):
+        return Plan(int(wav.shape[-1]), int(fields["sample_rate"]))
+    start, end = fields.get("start"), fields.get("end")
+    if "duration" in fields and start is None and end is None:
+        return Plan(_ticks(fields["duration"]), TICKS)
+    info = _probe(wav, fields)
+    if info is None:
+        return None
+    return Plan(segment_samples(info, start, end), info.sample_rate)
+
+
+def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> int:
+    """Samples of the segment from ``start`` to ``end`` seconds (None: the recording's own)."""
+    first = 0 if start is None else round(start * info.sample_rate)
+    last = info.samples if end is None else min(info.samples, round(end * info.sample_rate))
+    return max(0, last - first)
+
+
+def _probe(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
+    if isinstance(wav, str):
+        path = is_local(wav)
+        if path is not None:
+            file = LocalFile(path)
+            return probe(file.read_upto(0, HEAD), file.size) or probe_file(path)
+        with open_binary(wav) as remote:
+            wav = fields["wav"] = remote.read()
+    if isinstance(wav, Ref):
+        head = wav.head if len(wav.head) >= 64 else wav.read_at(0, min(HEAD, wav.size))
+        return probe(head, wav.size) or (probe(wav.read_at(0, min(HEAD, wav.size)), wav.size) or probe_file(wav.read()))
+    return probe(wav[:HEAD], len(wav)) or probe_file(wav)
+
+
+def _ticks(duration: Any) -> int:
+    """Seconds as ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93."""
+    try:
+        value = Decimal(str(duration))
+        exponent = int(value.as_tuple().exponent)
+    except (InvalidOperation, ValueError) as error:
+        raise DataError("bad_duration", f"duration must be a number of seconds, not {duration!r}") from error
+    return int((value + Decimal(1).scaleb(min(0, exponent))) * TICKS)
+
+
+def _feature_frames(feat: Any) -> int:
+    if isinstance(feat, (torch.Tensor, np.ndarray)):
+        return int(feat.shape[0])
+    if isinstance(feat, str):
+        path = is_local(feat)
+        head = LocalFile(path).read_upto(0, HEAD) if path is not None else open_binary(feat).read(HEAD)
+    else:
+        head = feat.read_at(0, min(HEAD, feat.size)) if isinstance(feat, Ref) else feat[:HEAD]
+    return npy_shape(head)[0]
+
+
+def npy_shape(head: bytes) -> tuple[int, int]:
+    """Shape (T, F) from the head of a .npy file. Raises: DataError if it is not a 2-dimensional array of numbers."""
+    stream = io.BytesIO(head)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    except (ValueError, OSError) as error:
+        raise DataError("bad_features", f"not a .npy array: {error}") from error
+    if len(shape) != 2 or dtype.kind not in "fiu":
+        raise DataError("bad_features", f"features must be a (frames, bins) array of numbers, not {shape} of {dtype}")
+    return int(shape[0]), int(shape[1])

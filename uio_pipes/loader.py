@@ -1,0 +1,403 @@
+"""The loader: runs a pipeline's lanes in this process or in workers, and knows where each lane stands."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from uio_pipes.errors import PipelineError, StateError
+from uio_pipes.feed import Feed
+from uio_pipes.lane import lanes_of, worker_of
+from uio_pipes.ledger import Policy, check_budget
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.runner import Message, Position, RunSpec
+from uio_pipes.state import SCHEMA, lane_name, merge_states, read_lane, read_meta
+from uio_pipes.stats import Stats
+from uio_pipes.transport import InProcess, Source, Worker
+from uio_pipes.uneven import Horizon, choose, private_group, refuse_join
+
+__all__ = ["Loader", "gather_state"]
+
+logger = logging.getLogger("uio_pipes")
+Uneven = Literal["stop", "join", "repeat"]
+
+
+class Loader:
+    """Iterates over the batches of one epoch after another, from wherever its state says.
+
+    Args:
+        pipeline: what to run.
+        seed: of every random choice.
+        num_workers: processes per rank; 0 runs the graph in this one.
+        lanes: ordered streams that an epoch is dealt to. The default, ranks × workers, is WeNet's; a fixed number (64) makes
+            epochs equal on any topology.
+        rank, world_size: from ``torch.distributed`` if not given, else 0 and 1.
+        partition: False gives every rank everything (validation).
+        uneven: "stop" (all ranks end when the first does), "join" (each with its own), "repeat" (all with the last). The
+            default is "stop" where a process group exists, else "join".
+        prefetch: batches that each worker prepares ahead.
+        pin_memory: batches in pinned memory, for copies to a GPU.
+        snapshot_every: batches of a lane between two snapshots; a resume passes over at most that many, by plan.
+        on_error: "skip" (count, report, go on) or "raise".
+        max_failures, max_consecutive_failures: budgets that stop the run in any case: per epoch and rank; in a row within a stage.
+        on_change: what to do with a state of another list or graph: "error", or "restart" its epoch.
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        seed: int = 0,
+        num_workers: int = 0,
+        lanes: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        partition: bool = True,
+        uneven: Uneven | None = None,
+        prefetch: int = 2,
+        pin_memory: bool = False,
+        snapshot_every: int = 1,
+        on_error: Literal["skip", "raise"] = "skip",
+        max_failures: int = 10_000,
+        max_consecutive_failures: int = 100,
+        on_change: Literal["error", "restart"] = "error",
+    ) -> None:
+        self.pipeline, self.seed = pipeline, seed
+        self.rank, self.world_size = _topology(rank, world_size, partition)
+        self.num_workers, self.prefetch = num_workers, prefetch
+        self.pin_memory = pin_memory and torch.cuda.is_available()
+        self.snapshot_every, self.on_change = snapshot_every, on_change
+        self.policy = Policy(on_error, max_failures, max_consecutive_failures)
+        self.uneven = choose(uneven, self.world_size)
+        self.lanes = self.world_size * max(1, num_workers) if lanes is None else lanes
+        self._check()
+        self._epoch = 0
+        self._asked: int | None = None  # by set_epoch, since the last iteration began
+        self._loaded: dict[str, str] | None = None  # not yet iterated over
+        self._ended = False  # the epoch is over on every rank
+        self._lanes_now = self.lanes  # a loaded state's count holds until its epoch ends
+        self._positions: dict[int, Position] = {}
+        self._left_out = (0, 0)
+        self._active: _Batches | None = None
+        self._fingerprints: dict[str, Any] | None = None
+        self._start_afresh(0)
+
+    def _check(self) -> None:
+        for name, least in (("num_workers", 0), ("lanes", 1), ("prefetch", 1), ("snapshot_every", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise PipelineError(f"{name} must be a whole number, {least} or more, not {value!r}")
+        if self.on_change not in ("error", "restart"):
+            raise PipelineError(f"on_change must be 'error' or 'restart', not {self.on_change!r}")
+        if self.pipeline.kind in ("item", "file"):
+            raise PipelineError(
+                f"the pipeline gives {self.pipeline.kind}s, not utterances: add .open_files().load_from_tar() or .load_from_raw()"
+            )
+        if self.lanes < self.world_size:
+            raise PipelineError(
+                f"{self.lanes} lanes cannot feed {self.world_size} ranks: lanes must be at least world_size; "
+                "leave it out, or take a multiple of the number of ranks"
+            )
+        self.pipeline.check_lanes(self.lanes)
+
+    # Where the loader stands
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or to come."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to ``epoch``: keeps the position if the state is of that epoch, otherwise starts it afresh."""
+        if not isinstance(epoch, int) or epoch < 0:
+            raise PipelineError(f"epoch must be a whole number, 0 or more, not {epoch!r}")
+        self._asked = epoch
+        if epoch != self._epoch:
+            self._start_afresh(epoch)
+
+    def _start_afresh(self, epoch: int) -> None:
+        self._close()
+        self._epoch, self._loaded, self._ended, self._left_out = epoch, None, False, (0, 0)
+        self._lanes_now = self.lanes
+        self._positions = {i: Position(epoch) for i in lanes_of(self.lanes, self.rank, self.world_size)}
+
+    def state_dict(self) -> dict[str, str]:
+        """Where each of this rank's lanes stands after the last batch that was received: a flat dict of strings.
+
+        Before the first iteration it is what was loaded.
+        """
+        if self._loaded is not None:
+            return dict(self._loaded)
+        meta = {
+            "schema": SCHEMA,
+            "epoch": self._epoch,
+            "seed": self.seed,
+            "lanes": self._lanes_now,
+            "ended": self._ended,
+            **self._prints(),
+        }
+        state = {"meta": json.dumps(meta, ensure_ascii=False)}
+        state.update((lane_name(lane), position.text) for lane, position in self._positions.items())
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go to where a state was saved, on any number of ranks and workers.
+
+        Raises: StateError naming the field, the old and the new value and the remedy, if it is of another seed, list or graph (see
+        ``on_change``), or lacks lanes of this rank.
+        """
+        meta = read_meta(state_dict)
+        self._close()
+        asked, self._asked = self._asked, None
+        changed = self._changes(meta)
+        if changed:
+            if self.on_change == "error":
+                raise StateError(changed[0])
+            logger.warning("epoch %s begins again: %s", meta["epoch"], "; ".join(changed))
+        self._start_afresh(meta["epoch"] if asked is None else asked)
+        self._asked = asked
+        if not changed and asked in (None, meta["epoch"]):
+            self._take_over(meta, state_dict)
+
+    def _take_over(self, meta: dict[str, Any], state: Mapping[str, Any]) -> None:
+        present = {int(k.removeprefix("lane_")) for k in state if k.startswith("lane_")}
+        mine = lanes_of(meta["lanes"], self.rank, self.world_size)
+        missing = [lane for lane in mine if lane not in present]
+        if missing:
+            raise StateError(
+                f"lanes: the state has {meta['lanes']} lanes, but {len(missing)} that rank {self.rank} of {self.world_size} runs "
+                f"now are not in it (lane {missing[0]}, …). Join the states of all ranks by uio.merge_states or uio.gather_state; "
+                f"torch.distributed.checkpoint needs the same lane count: Loader(lanes={meta['lanes']})"
+            )
+        lanes = {lane: read_lane(state, lane) for lane in present}
+        for lane, saved in lanes.items():
+            if saved["epoch"] != meta["epoch"] and not saved["done"]:
+                raise StateError(
+                    f"lane {lane} is of epoch {saved['epoch']}, the state of epoch {meta['epoch']}: join only states that the "
+                    "ranks saved in the same epoch"
+                )
+        fresh = {lane for lane, saved in lanes.items() if saved["epoch"] != meta["epoch"]}
+        self._positions = {i: Position(meta["epoch"], None if i in fresh else lanes[i]) for i in mine}
+        self._lanes_now = meta["lanes"]
+        every = len(present) == meta["lanes"] and not fresh and all(s["done"] for s in lanes.values())
+        self._ended = bool(meta["ended"]) or every
+        self._loaded = {str(k): str(v) for k, v in state.items()}
+
+    def _prints(self) -> dict[str, Any]:
+        if self._fingerprints is None:
+            self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": self.pipeline.list_fingerprint()}
+        return self._fingerprints
+
+    def _changes(self, meta: dict[str, Any]) -> list[str]:
+        """What in the state is not as it is here, each as a sentence."""
+        remedy = 'Use what it was, or begin its epoch again with Loader(on_change="restart")'
+        now = {"seed": self.seed, **self._prints()}
+        out = []
+        for name, new in now.items():
+            old = meta.get(name)
+            if old == new:
+                continue
+            if name == "graph" and isinstance(old, list):
+                old, new = _first_difference(old, new)
+            out.append(f"{name} changed since the state was saved: {old!r} then, {new!r} now. {remedy}")
+        return out
+
+    # Iterating
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches from the current position to the end of the epoch; at the end of one, the next epoch's."""
+        self._close()
+        if self._ended and self._asked is None:
+            self._start_afresh(self._epoch + 1)
+        if self._ended:
+            logger.warning(
+                "epoch %s is over already: nothing to deliver; set_epoch(%s) begins the next",
+                self._epoch,
+                self._epoch + 1,
+            )
+        self._asked = None
+        self._prints()
+        self._active = _Batches(self)
+        return self._active
+
+    def _close(self) -> None:
+        if self._active is not None:
+            self._active.close()
+            self._active = None
+
+    def stats(self) -> Stats:
+        """Counts of this rank's lanes in the epoch under way, up to the last batch that was received."""
+        stats = Stats(left_out=self._left_out)
+        for position in self._positions.values():
+            stats.add(position.counts)
+        return stats
+
+    def __repr__(self) -> str:
+        where = f"rank {self.rank} of {self.world_size}, {self.num_workers} workers, {self._lanes_now} lanes, epoch {self._epoch}"
+        return f"Loader({where}, uneven={self.uneven!r})\n{self.pipeline}"
+
+
+class _Batches(Iterator[Any]):
+    """One run over an epoch. Ends its workers at the end, on an error, when closed or forgotten."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self.sources: list[Source] = []
+        self.delivered = 0
+        self.told = False
+        self.feed = Feed(loader._positions, {} if loader._ended else self._start(), loader.uneven == "repeat")
+        ended = loader._ended
+        self.horizon = Horizon(self.feed, "join" if ended else loader.uneven, loader.world_size)
+
+    def _start(self) -> dict[int, Source]:
+        loader = self.loader
+        repeat = loader.uneven == "repeat" and loader.world_size > 1
+        spec = RunSpec(
+            loader.pipeline, loader._lanes_now, loader.seed, loader.epoch, loader.policy, loader.snapshot_every, repeat
+        )
+        states = {i: json.loads(p.text) for i, p in loader._positions.items()}
+        groups: dict[int, list[int]] = {}
+        for lane, state in states.items():
+            if repeat or not state["done"]:
+                groups.setdefault(worker_of(lane, loader.world_size, loader.num_workers), []).append(lane)
+        source_of: dict[int, Source] = {}
+        for lanes in groups.values():
+            source = self._source(spec, lanes, {i: states[i] for i in lanes})
+            self.sources.append(source)
+            source_of.update(dict.fromkeys(lanes, source))
+        return source_of
+
+    def _source(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]]) -> Source:
+        if self.loader.num_workers == 0:
+            return InProcess(spec, lanes, states, self.loader.pin_memory)
+        return Worker(spec, lanes, states, self.loader.pin_memory, self.loader.prefetch)
+
+    def __next__(self) -> Any:
+        loader = self.loader
+        if loader._active is not self:
+            raise StopIteration
+        try:
+            if not self.horizon.allows(self.delivered):
+                self._finish()
+                raise StopIteration
+            loader._loaded = None
+            message = self._deliver()
+            self.delivered += 1
+            return message.batch
+        except BaseException:
+            self.close()
+            raise
+
+    def _deliver(self) -> Message:
+        while True:
+            message = self.feed.deliver()
+            assert message is not None
+            self._report(message)
+            if message.batch is not None:
+                return message
+
+    def _report(self, message: Message) -> None:
+        for report in message.reports:
+            logger.warning("lane %d: %s", message.lane, report)
+        if message.counts.get("failures"):
+            total = sum(p.counts.get("failures", 0) for p in self.feed.positions.values())
+            check_budget(total, self.loader.policy, message.reports[-1] if message.reports else "see above")
+        if message.memory and not self.told:
+            self.told = True
+            _tell_memory(message.memory * max(1, len(self.sources)))
+
+    def _finish(self) -> None:
+        """The epoch is over for this rank."""
+        loader, feed = self.loader, self.feed
+        if loader._ended:
+            loader._asked = None
+            return
+        loader._loaded = None
+        if loader.uneven == "join" or loader.world_size == 1:
+            while (rest := feed.deliver()) is not None:
+                self._report(rest)
+        else:
+            self._tell_left_out()
+        loader._ended = True
+
+    def _tell_left_out(self) -> None:
+        loader, feed = self.loader, self.feed
+        held = sum(u for u, _ in feed.remaining.values()) + feed.undelivered()
+        items = sum(i for _, i in feed.remaining.values())
+        unseen = [
+            i for i, p in feed.positions.items() if i not in feed.remaining and not p.state["done"] and not p.state["k"]
+        ]
+        if unseen:
+            count = loader._prints()["list"][0]
+            items += sum(len(range(lane, count, loader._lanes_now)) for lane in unseen)
+        if loader.uneven == "repeat":
+            held = items = 0
+        loader._left_out = self.horizon.left_out(held, items)
+        if any(loader._left_out) and loader.rank == 0:
+            logger.warning(
+                "epoch %d ended with the first rank that had no more: at least %d utterances and %d list items were left out",
+                loader.epoch, *loader._left_out,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """End the workers."""
+        sources, self.sources = self.sources, []
+        for source in sources:
+            source.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def gather_state(loader: Loader) -> dict[str, str] | None:
+    """The state of all ranks' lanes, on rank 0 (None elsewhere). A collective: every rank calls it at the same step.
+
+    Without a process group, or for a loader of one rank, it is ``loader.state_dict()``.
+
+    Raises: StateError under ``uneven="join"``, where ranks are not at the same step.
+    """
+    if loader.world_size == 1:
+        return loader.state_dict()
+    refuse_join(loader.uneven, loader.world_size)
+    states: list[Any] | None = [None] * loader.world_size if loader.rank == 0 else None
+    dist.gather_object(loader.state_dict(), states, dst=0, group=private_group())
+    return merge_states(states) if states is not None else None
+
+
+def _topology(rank: int | None, world_size: int | None, partition: bool) -> tuple[int, int]:
+    grouped = dist.is_available() and dist.is_initialized()
+    if (rank is None) != (world_size is None):
+        raise PipelineError("rank and world_size are given together, or neither")
+    if rank is None or world_size is None:
+        rank, world_size = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
+    if not 0 <= rank < world_size:
+        raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
+    return (rank, world_size) if partition else (0, 1)
+
+
+def _first_difference(old: list[str], new: list[str]) -> tuple[str, str]:
+    for i in range(max(len(old), len(new))):
+        a, b = (lines[i] if i < len(lines) else "(no stage)" for lines in (old, new))
+        if a != b:
+            return f"stage {i}: {a}", f"stage {i}: {b}"
+    return str(old), str(new)
+
+
+def _tell_memory(estimate: int) -> None:
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    text = f"buffers of this rank: about {estimate / 2**20:.0f} MiB when full"
+    if estimate > ram / 4:
+        logger.warning(
+            "%s, above a quarter of the memory (%.0f GiB); use smaller buffers or fewer lanes", text, ram / 2**30
+        )
+    else:
+        logger.info("%s", text)

@@ -1,0 +1,1 @@
+"""Where utterances come from: one module per kind of source."""

@@ -1,0 +1,45 @@
+"""Precomputed features: ``feat`` from a .npy array of shape (T, F)."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import torch
+
+from uio_pipes.errors import DataError
+from uio_pipes.io.local import Ref
+from uio_pipes.io.opening import open_binary
+from uio_pipes.length import Plan
+from uio_pipes.sample import Link, Sample
+
+__all__ = ["LOAD_FEATURES"]
+
+
+class _LoadFeatures:
+    name = "load_features"
+    reads = frozenset(["feat"])
+    writes = frozenset(["feat"])
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return plan
+
+    def apply(self, sample: Sample) -> None:
+        try:
+            array = np.load(io.BytesIO(_bytes(sample.fields["feat"])), allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise DataError("bad_features", f"cannot read the features: {error}") from error
+        if array.ndim != 2 or not len(array):
+            raise DataError("bad_features", f"features must be a (frames, bins) array, not of shape {array.shape}")
+        sample.fields["feat"] = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+
+def _bytes(payload: Any) -> bytes:
+    if isinstance(payload, str):
+        with open_binary(payload) as file:
+            return file.read()
+    return payload.read() if isinstance(payload, Ref) else bytes(payload)
+
+
+LOAD_FEATURES: Link = _LoadFeatures()

@@ -1,0 +1,120 @@
+"""``list_files``: the lines of data lists, in the epoch's order."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from uio_pipes.lane import Lane, Site, permutation
+from uio_pipes.node import Node
+from uio_pipes.sample import Origin
+from uio_pipes.sources.table import Table
+from uio_pipes.stage import Stage, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+Entry = str | os.PathLike[str] | Mapping[str, object]
+
+__all__ = ["Item", "ListFiles", "list_files"]
+
+
+class Item(NamedTuple):
+    """One line of a list: its text, where it stands, and the origin of what will come out of it."""
+
+    text: str
+    place: str
+    origin: Origin
+
+    @property
+    def key(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class ListFiles(Stage):
+    """Lines of data lists. ``shuffle``: in another order each epoch, by hashes of seed, epoch and number in the list."""
+
+    name: ClassVar[str] = "list_files"
+    takes: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[str] = "item"
+
+    paths: tuple[str, ...]
+    shuffle: bool = False
+
+    def table(self) -> Table:
+        """Read the lists. Raises: ListError naming list and line."""
+        return Table(self.paths)
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        return _ListNode(self, lane, site)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus
+
+
+class _ListNode(Node):
+    state_fields = ("position",)
+
+    def __init__(self, stage: ListFiles, lane: Lane, site: Site) -> None:
+        super().__init__()
+        self.stage, self.lane, self.site = stage, lane, site
+
+    def start(self) -> None:
+        self.table = self.lane.shared(("table", self.stage.paths), self.stage.table)
+        key = ("order", self.stage.paths, self.site, self.lane.pass_)
+        self.order = (
+            self.lane.shared(key, lambda: permutation(len(self.table), self.lane.order_key(self.site)))
+            if self.stage.shuffle
+            else range(len(self.table))
+        )
+        self.position = 0
+
+    def next(self) -> Item:
+        if self.position >= len(self.order):
+            raise StopIteration
+        number = int(self.order[self.position])
+        self.position += 1
+        origin = Origin(number, pass_=self.lane.pass_)
+        return Item(self.table[number], self.table.place(number), origin)
+
+    def skip(self, n: int) -> None:
+        if self.position + n > len(self.order):
+            self.position = len(self.order)
+            raise StopIteration
+        self.position += n
+
+    def remaining(self) -> tuple[int, int]:
+        return 0, len(self.order) - self.position
+
+
+def list_files(paths: str | os.PathLike[str] | Iterable[Entry], *, shuffle: bool = False) -> Pipeline:
+    """Start a pipeline from data lists.
+
+    Args:
+        paths: list file(s) with a path, URL or JSON object a line; globs; ``{a,b}`` and ``{00..99}`` braces; URLs; names of
+            tar shards themselves (``data/*.tar``); JSON objects as dicts. One, or several in a Python list. In list files,
+            blank lines and lines that start with ``#`` are passed over.
+        shuffle: deal the lines in another order each epoch.
+
+    Raises:
+        PipelineError: nothing was given, or something that is no path.
+        ListError: when the pipeline runs, if a list is missing, empty or no list.
+    """
+    from uio_pipes.pipeline import Pipeline
+
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    require(bool(given), "list_files", "at least one list or shard must be given", paths, "name a list file")
+    return Pipeline((ListFiles(tuple(_entry(e) for e in given), shuffle),))
+
+
+def _entry(entry: Entry) -> str:
+    if isinstance(entry, Mapping):
+        return json.dumps(dict(entry), ensure_ascii=False)
+    ok = isinstance(entry, (str, os.PathLike)) and bool(os.fspath(entry).strip())
+    require(ok, "list_files", "each entry must be a path, a URL or a dict of one utterance", entry, "name a list file")
+    return os.fspath(entry)

@@ -1,0 +1,53 @@
+"""``sharding_filter``: this lane's share of what comes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.stage import Stage
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["ShardingFilter"]
+
+
+@dataclass(frozen=True)
+class ShardingFilter(Stage):
+    """Keep this lane's share: item ``p`` belongs to lane ``p % lanes``, so to WeNet's ``data[rank::world][worker::workers]``."""
+
+    name: ClassVar[str] = "sharding_filter"
+    takes: ClassVar[tuple[str, ...]] = ("any",)
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _ShardingNode(source, lane)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus
+
+
+class _ShardingNode(Node):
+    state_fields = ("gap",)
+
+    def __init__(self, source: Node, lane: Lane) -> None:
+        super().__init__(source)
+        self.lane = lane
+
+    def start(self) -> None:
+        self.gap = self.lane.index  # items to pass over before the next one of ours
+
+    def next(self) -> Any:
+        if self.gap:
+            gap, self.gap = self.gap, 0
+            self.source.skip(gap)
+        item = self.source.next()
+        self.gap = self.lane.count - 1
+        return item
+
+    def remaining(self) -> tuple[int, int]:
+        held, items = self.source.remaining()
+        return held, -(-max(0, items - self.gap) // self.lane.count)

@@ -1,0 +1,133 @@
+"""The lines of data lists, with where each came from: what all lanes of a process share."""
+
+from __future__ import annotations
+
+import glob
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from hashlib import blake2b
+
+import fsspec
+from braceexpand import UnbalancedBracesError, braceexpand
+
+from uio_pipes.errors import DataError, ListError
+from uio_pipes.io.opening import is_local, open_binary
+
+__all__ = ["ARCHIVES", "Table"]
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
+
+
+class Table:
+    """Items of one or several lists, in their order. ``len(table)``, ``table[i]``, ``table.place(i)``."""
+
+    def __init__(self, entries: tuple[str, ...]) -> None:
+        self._items: list[str] = []
+        self._lines = array("I")
+        self._lists: list[str] = []
+        self._firsts: list[int] = []
+        for entry in entries:
+            self._add(entry)
+        if not self._items:
+            raise ListError(f"nothing in {_names(entries)}: no line that is neither blank nor a comment (#)")
+        self.digest = blake2b("\n".join(self._items).encode(), digest_size=16).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, number: int) -> str:
+        return self._items[number]
+
+    def place(self, number: int) -> str:
+        """Where an item stands, for messages: ``data.list, line 7``."""
+        at = bisect_right(self._firsts, number) - 1
+        line = self._lines[number]
+        return f"{self._lists[at]}, line {line}" if line else self._lists[at]
+
+    def _add(self, entry: str) -> None:
+        for name in _expand(entry):
+            self._begin(name)
+            if name.endswith(ARCHIVES) or name.startswith("{"):
+                self._append(name, 0)
+            else:
+                self._read(name)
+
+    def _begin(self, name: str) -> None:
+        if not self._lists or self._lists[-1] != name:
+            self._lists.append(name)
+            self._firsts.append(len(self._items))
+
+    def _append(self, item: str, line: int) -> None:
+        self._items.append(item)
+        self._lines.append(line)
+
+    def _read(self, name: str) -> None:
+        before = len(self._items)
+        try:
+            with open_binary(name) as file:
+                data = file.read()
+        except DataError as error:
+            raise ListError(f"cannot read the list {name}: {error.message}") from error
+        except IsADirectoryError as error:
+            raise ListError(
+                f"the list {name} is a folder; name a list file, or shards by a glob ({name}/*.tar)"
+            ) from error
+        for number, line in enumerate(_text(name, data).splitlines(), 1):
+            item = line.strip()
+            if item and not item.startswith("#"):
+                self._append(item, number)
+        if len(self._items) == before:
+            raise ListError(f"the list {name} is empty: no line that is neither blank nor a comment (#)")
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ListError(
+            f"the list {name} is no UTF-8 text (line {line}); if it is a shard, its name must end in one of "
+            f"{' '.join(ARCHIVES)}"
+        ) from error
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise ListError(
+            f"the list {name} is no text (a NUL in line {line}); a list is a path, URL or JSON object a line"
+        )
+    return text
+
+
+def _expand(entry: str) -> Iterator[str]:
+    """Braces first, then globs, sorted; a name without either is itself."""
+    if entry.lstrip().startswith('{"'):
+        yield entry.strip()
+        return
+    try:
+        names = list(braceexpand(entry))
+    except UnbalancedBracesError as error:
+        raise ListError(f"unbalanced braces in {entry!r}: {error}") from error
+    for name in names:
+        if not glob.has_magic(name) or ("?" in name and "://" in name and "*" not in name):
+            yield name
+            continue
+        found = _glob(name)
+        if not found:
+            raise ListError(f"no file matches {name!r}" + (f" (of {entry!r})" if name != entry else ""))
+        yield from found
+
+
+def _glob(pattern: str) -> list[str]:
+    path = is_local(pattern)
+    if path is not None:
+        return sorted(glob.glob(path, recursive=True))
+    try:
+        fs, inner = fsspec.core.url_to_fs(pattern)
+        return sorted(str(fs.unstrip_protocol(p)) for p in fs.glob(inner))
+    except (OSError, ValueError, ImportError) as error:
+        raise ListError(f"cannot look up {pattern!r}: {error}") from error
+
+
+def _names(entries: tuple[str, ...]) -> str:
+    names = ", ".join(str(e) for e in entries[:3]) or "the given list"
+    return names + (f", … ({len(entries)} in all)" if len(entries) > 3 else "")

@@ -1,0 +1,81 @@
+"""One 512-byte tar header: v7, ustar and GNU, its checksum verified."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+__all__ = ["BLOCK", "ZEROS", "BadHeader", "Header", "has_magic", "padded", "parse_header", "parse_pax"]
+
+BLOCK = 512
+ZEROS = bytes(BLOCK)
+_MODULUS = 65521  # of Adler-32
+
+
+class BadHeader(ValueError):
+    """These bytes are not a tar header; the text says why."""
+
+
+class Header(NamedTuple):
+    """A member's ``name`` (directories included), its ``size`` in bytes and its type, one byte."""
+
+    name: str
+    size: int
+    type: bytes
+
+
+def parse_header(block: bytes) -> Header:
+    """The header in ``block`` (512 bytes); raises ``BadHeader``."""
+    field = block[148:156]
+    try:
+        stored = int(field.strip(b"\0 "), 8)
+    except ValueError:
+        raise BadHeader(f"its checksum field is {field!r}") from None
+    # The low half of Adler-32 is 1 + the sum of the bytes, modulo 65521. The field itself counts as blanks.
+    if ((zlib.adler32(block) & 0xFFFF) - 1 - stored - sum(field) + 256) % _MODULUS and stored != _signed_sum(block):
+        raise BadHeader("its checksum is wrong")
+    name = block[:100].split(b"\0", 1)[0]
+    if block[345] and block[257:263] == b"ustar\0":
+        name = block[345:500].split(b"\0", 1)[0] + b"/" + name
+    return Header(name.decode("utf-8", "surrogateescape"), _size(block[124:136]), block[156:157])
+
+
+def has_magic(block: bytes) -> bool:
+    """Whether ``block`` is marked as a ustar or GNU header."""
+    return block[257:262] == b"ustar"
+
+
+def padded(size: int) -> int:
+    """What a payload of ``size`` bytes takes in the archive."""
+    return -(-size // BLOCK) * BLOCK
+
+
+def parse_pax(payload: bytes) -> dict[str, str]:
+    """The records ``length key=value\\n`` of a PAX header; raises ``BadHeader``."""
+    records = {}
+    while payload.rstrip(b"\0"):
+        digits, blank, _ = payload.partition(b" ")
+        length = int(digits) if blank and digits.isdigit() else 0
+        key, equals, value = payload[len(digits) + 1 : length - 1].partition(b"=")
+        if not equals or payload[length - 1 : length] != b"\n":
+            raise BadHeader(f"its PAX record {payload[:40]!r} is malformed")
+        records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
+        payload = payload[length:]
+    return records
+
+
+def _signed_sum(block: bytes) -> int:
+    """The sum of signed bytes, which some old tars wrote."""
+    return sum(byte - 256 if byte > 127 else byte for byte in block[:148] + block[156:]) + 256
+
+
+def _size(field: bytes) -> int:
+    if field[0] == 0x80:  # GNU: a binary number
+        return int.from_bytes(field[1:], "big")
+    try:
+        size = int(field.strip(b"\0 ") or b"0", 8)
+    except ValueError:
+        size = -1
+    if size < 0:
+        raise BadHeader(f"its size field is {field!r}")
+    return size

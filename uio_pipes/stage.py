@@ -1,0 +1,140 @@
+"""What a stage is in the description: a frozen dataclass of its parameters that knows how to build its node."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.errors import PipelineError
+from uio_pipes.lane import Draws, Lane, Site
+from uio_pipes.length import Plan
+from uio_pipes.node import Deferred, Node
+from uio_pipes.sample import Sample
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["PerUtterance", "Stage", "require", "show"]
+
+_SAME = "same"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Parameters of one stage. A new one is a frozen dataclass in a file of its own.
+
+    Class attributes:
+        name: the functional name, as in ``pipeline.shuffle(…)``.
+        takes: kinds of what flows in ("item" of a list, "file", "sample", "batch"); gives: the kind that flows out, or "same".
+        note: printed beside the stage.
+    """
+
+    name: ClassVar[str]
+    takes: ClassVar[tuple[str, ...]] = ("sample",)
+    gives: ClassVar[str] = _SAME
+    note: ClassVar[str] = ""
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        """The node that runs this stage in ``lane``, fed by ``source``."""
+        raise NotImplementedError
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        """A tiny graph with this stage on ``corpus`` (tar shards of utterances): the contract tests run it."""
+        raise NotImplementedError
+
+    def describe(self, *, stable: bool = False) -> str:
+        """``name(arguments that differ from the defaults)``. ``stable``: without file positions, for fingerprints."""
+        shown = []
+        for i, f in enumerate(fields(self)):
+            value = getattr(self, f.name)
+            if value == f.default and not stable and f.default is not inspect.Parameter.empty:
+                continue
+            text = show(value, stable=stable)
+            shown.append(text if i == 0 and not stable else f"{f.name}={text}")
+        return f"{self.name}({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class PerUtterance(Stage):
+    """A stage that works on one utterance, deferred until a field that it writes is touched.
+
+    Subclasses name the fields they read and write, say what they do to the planned length, and write into
+    ``sample.fields``. ``draws`` is the sample's generator for this stage, the same in ``plan`` and ``apply``.
+    """
+
+    gives: ClassVar[str] = "sample"
+    note: ClassVar[str] = "when the batch is made"
+    reads: ClassVar[frozenset[str]] = frozenset()
+    writes: ClassVar[frozenset[str]] = frozenset()
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        """The planned length after this stage; an upper bound of what :meth:`apply` makes."""
+        return plan
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        """Compute the fields that this stage writes."""
+        raise NotImplementedError
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return Deferred(source, StageLink(self, site))
+
+
+class StageLink:
+    """A :class:`PerUtterance` stage at its place in a graph."""
+
+    __slots__ = ("name", "reads", "salt", "stage", "writes")
+
+    def __init__(self, stage: PerUtterance, site: Site) -> None:
+        self.stage = stage
+        self.name = site.name
+        self.salt = site.salt
+        self.reads, self.writes = stage.reads, stage.writes
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return self.stage.plan(plan, sample, sample.draws(self.salt))
+
+    def apply(self, sample: Sample) -> None:
+        self.stage.apply(sample, sample.draws(self.salt))
+
+
+def require(condition: bool, stage: str, rule: str, value: object, remedy: str) -> None:
+    """Raises: PipelineError that states the rule, the value and the remedy, unless ``condition`` holds."""
+    if not condition:
+        raise PipelineError(f"{stage}: {rule}, not {value!r}; {remedy}")
+
+
+def show(value: object, *, stable: bool = False) -> str:
+    """A short text for an argument; functions as ``name @ file:line`` (``stable``: ``module.name``)."""
+    if isinstance(value, partial):
+        inner = [show(v, stable=stable) for v in value.args]
+        inner += [f"{k}={show(v, stable=stable)}" for k, v in value.keywords.items()]
+        return f"partial({', '.join([show(value.func, stable=stable), *inner])})"
+    if inspect.isfunction(value) or inspect.ismethod(value):
+        code = value.__code__
+        if stable:
+            return f"{value.__module__}.{value.__qualname__}"
+        return f"{value.__qualname__} @ {code.co_filename}:{code.co_firstlineno}"
+    if inspect.isclass(value):
+        return f"{value.__module__}.{value.__qualname__}" if stable else value.__qualname__
+    if isinstance(value, (list, tuple)):
+        inner = [show(v, stable=stable) for v in (value if stable else value[:4])]
+        inner += [f"… {len(value)} in all"] if len(value) > len(inner) else []
+        return f"[{', '.join(inner)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {show(v, stable=stable)}" for k, v in value.items()) + "}"
+    text = repr(value)
+    if type(value).__repr__ is object.__repr__:  # its address would change from run to run
+        text = f"{type(value).__module__}.{type(value).__qualname__}"
+    return text
+
+
+def wants(function: Callable[..., Any], parameter: str) -> bool:
+    """Whether ``function`` has a parameter of this name."""
+    try:
+        return parameter in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,1 @@
+"""One stage a file: its parameters, its length rule, its node."""

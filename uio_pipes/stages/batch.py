@@ -1,0 +1,53 @@
+"""``batch``: a fixed number of utterances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.sample import Sample
+from uio_pipes.stage import Stage, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Batch"]
+
+
+@dataclass(frozen=True)
+class Batch(Stage):
+    """Batches of ``batch_size`` utterances; the last one of a lane may be smaller."""
+
+    name: ClassVar[str] = "batch"
+    gives: ClassVar[str] = "batch"
+
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        ok = isinstance(self.batch_size, int) and self.batch_size >= 1
+        require(ok, self.name, "batch_size must be a whole number above 0", self.batch_size, "WeNet's default is 16")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _BatchNode(source, self)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().batch(3).pad()
+
+
+class _BatchNode(Node):
+    def __init__(self, source: Node, stage: Batch) -> None:
+        super().__init__(source)
+        self.size = stage.batch_size
+
+    def next(self) -> list[Sample]:
+        batch: list[Sample] = []
+        try:
+            while len(batch) < self.size:
+                batch.append(self.source.next())
+        except StopIteration:
+            if not batch:
+                raise
+        return batch

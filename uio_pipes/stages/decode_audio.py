@@ -1,0 +1,78 @@
+"""``decode_audio``: the waveform of an audio file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from uio_pipes.dsp.decode import decode, decode_file
+from uio_pipes.errors import DataError
+from uio_pipes.io.local import Ref
+from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.lane import Draws
+from uio_pipes.length import Plan
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["DecodeAudio"]
+
+
+@dataclass(frozen=True)
+class DecodeAudio(PerUtterance):
+    """Decode ``wav`` (wav, flac, ogg, opus, mp3) to float32 (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
+
+    ``channel``: the one that is kept; None keeps all, (C, S). A segment (``start``, ``end`` in seconds) is cut out. The
+    planned length comes from the header; where only decoding tells it (mp3), the utterance is decoded when its length is
+    first needed.
+    """
+
+    name: ClassVar[str] = "decode_audio"
+    note: ClassVar[str] = "when the batch is made (mp3: when its length is needed)"
+    reads: ClassVar[frozenset[str]] = frozenset(["wav", "start", "end"])
+    writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+
+    channel: int | None = 0
+
+    def __post_init__(self) -> None:
+        ok = self.channel is None or (isinstance(self.channel, int) and self.channel >= 0)
+        require(ok, self.name, "channel must be 0 or more, or None for all", self.channel, "WeNet keeps channel 0")
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        if plan is not None or "wav" not in sample.fields:
+            return plan
+        link = next(link for link in sample.chain.links if link.name == self.name)
+        sample.compute(link)
+        wav = sample.fields["wav"]
+        return Plan(int(wav.shape[-1]), sample.fields["sample_rate"])
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        fields = sample.fields
+        wav = fields.get("wav")
+        if wav is None:
+            raise DataError("missing_audio", "the utterance has no audio to decode")
+        if isinstance(wav, (torch.Tensor, np.ndarray)):  # from the user: decoded already
+            return
+        start, end = fields.get("start"), fields.get("end")
+        path = is_local(wav) if isinstance(wav, str) else None
+        if path is not None:
+            waveform, rate = decode_file(path, self.channel, start, end)
+        else:
+            waveform, rate = decode(_bytes(wav), self.channel, start, end)
+        fields["wav"], fields["sample_rate"] = waveform, rate
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio()
+
+
+def _bytes(wav: bytes | Ref | str) -> bytes:
+    if isinstance(wav, str):
+        with open_binary(wav) as file:
+            return file.read()
+    return wav.read() if isinstance(wav, Ref) else wav

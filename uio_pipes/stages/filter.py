@@ -1,0 +1,97 @@
+"""``filter``: which utterances stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.sample import Sample
+from uio_pipes.stage import Stage, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Filter"]
+
+
+@dataclass(frozen=True)
+class Filter(Stage):
+    """Keep the utterances within bounds (inclusive, WeNet's defaults), or those for which ``function(sample)`` is true.
+
+    Args:
+        function: any function of the sample; the bounds are then not looked at.
+        min_frames, max_frames: feature frames, or seconds × 100 where no feature stage stands before.
+        token_min_length, token_max_length: number of labels; looked at where ``tokenize`` stands before.
+        min_output_input_ratio, max_output_input_ratio: labels / frames; likewise.
+    """
+
+    name: ClassVar[str] = "filter"
+    note: ClassVar[str] = "by the plan: nothing is decoded"
+
+    function: Callable[[Sample], bool] | None = None
+    min_frames: float = 10
+    max_frames: float = 10_240
+    token_min_length: int = 1
+    token_max_length: int = 200
+    min_output_input_ratio: float = 0.0005
+    max_output_input_ratio: float = 1
+
+    def __post_init__(self) -> None:
+        ok = self.function is None or callable(self.function)
+        require(ok, self.name, "the first argument must be a function of the sample", self.function, "name the bounds")
+        for low, high in _BOUNDS:
+            a, b = getattr(self, low), getattr(self, high)
+            require(a <= b, self.name, f"{low} must not be above {high}", (a, b), "nothing would be left")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _FilterNode(source, lane, self)
+
+    def reason(self, sample: Sample) -> str | None:
+        """Why the sample is left out; None if it stays."""
+        if self.function is not None:
+            return None if self.function(sample) else "filter"
+        frames = sample.plan.duration_frames
+        if not self.min_frames <= frames <= self.max_frames:
+            return "too_short" if frames < self.min_frames else "too_long"
+        if not sample.chain.writers("label") and "label" not in sample.fields:
+            return None
+        labels = len(sample["label"])
+        if not self.token_min_length <= labels <= self.token_max_length:
+            return "too_few_tokens" if labels < self.token_min_length else "too_many_tokens"
+        ratio = labels / frames if frames else float("inf")
+        if not self.min_output_input_ratio <= ratio <= self.max_output_input_ratio:
+            return "bad_output_input_ratio"
+        return None
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().filter(min_frames=40, max_frames=200)
+
+
+_BOUNDS = [
+    ("min_frames", "max_frames"),
+    ("token_min_length", "token_max_length"),
+    ("min_output_input_ratio", "max_output_input_ratio"),
+]
+
+
+class _FilterNode(Node):
+    def __init__(self, source: Node, lane: Lane, stage: Filter) -> None:
+        super().__init__(source)
+        self.lane, self.stage = lane, stage
+
+    def next(self) -> Sample:
+        while True:
+            sample: Sample = self.source.next()
+            try:
+                reason = self.stage.reason(sample)
+            except Exception as error:
+                self.lane.ledger.handle(sample.failure(error, self.stage.name), self.stage.name)
+                continue
+            self.lane.ledger.fine(self.stage.name)
+            if reason is None:
+                return sample
+            self.lane.ledger.count(reason)

@@ -1,0 +1,134 @@
+"""``flat_map``: several utterances of one (or none)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.errors import DataError, PipelineError
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.sample import Chain, Origin, Sample, run_key
+from uio_pipes.stage import Stage, require, wants
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["FlatMap"]
+
+
+@dataclass(frozen=True)
+class FlatMap(Stage):
+    """Put each utterance through ``function``, which returns or yields any number of utterances.
+
+    It runs where it stands, on the lazy sample. What it yields are samples or mappings; each gets an origin of its own, so
+    that later stages draw for each one anew. With a parameter ``rng`` it gets the sample's ``numpy.random.Generator``. Right
+    after ``open_files`` it gets files (``file.open()``, ``file.url``): a reader of another archive format. It must
+    yield the same for the same input: a resumed run calls it again and passes over what was delivered.
+    """
+
+    name: ClassVar[str] = "flat_map"
+    takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
+    gives: ClassVar[str] = "sample"
+    note: ClassVar[str] = "runs here; audio that it touches is decoded here"
+
+    function: Callable[..., Any]
+
+    def __post_init__(self) -> None:
+        require(callable(self.function), self.name, "the argument must be a function", self.function, "pass one")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _FlatMapNode(source, lane, self, site)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.flat_map(_twice_or_never).decode_audio()
+
+
+class _FlatMapNode(Node):
+    """State: the source's from before the item under way, and how many of its results have been delivered."""
+
+    def __init__(self, source: Node, lane: Lane, stage: FlatMap, site: Site) -> None:
+        super().__init__(source)
+        self.lane, self.function, self.site = lane, stage.function, site
+        self.rng = wants(stage.function, "rng")
+        self.chain, self.run_key = Chain(), run_key(lane)
+
+    def start(self) -> None:
+        self.before: dict[str, Any] | None = None
+        self.item: Any = None
+        self.results: Iterator[Any] = iter(())
+        self.delivered = 0
+
+    def next(self) -> Sample:
+        while True:
+            if self.before is None:
+                self._advance()
+            try:
+                result = next(self.results)
+            except StopIteration:
+                self.before = None
+                continue
+            except Exception as error:
+                self.before = None
+                self.lane.ledger.handle(self._failure(error), self.site.name)
+                continue
+            self.lane.ledger.fine(self.site.name)
+            self.delivered += 1
+            return self._child(result)
+
+    def _advance(self) -> None:
+        before = self.source.get_state()
+        self.item = self.source.next()
+        self.before, self.delivered = before, 0
+        self.results = _results(self.function, self.item, self._rng())
+
+    def _rng(self) -> dict[str, Any]:
+        if not self.rng:
+            return {}
+        if not isinstance(self.item, Sample):
+            raise PipelineError("flat_map: a function with a rng parameter works on utterances, not on files")
+        return {"rng": self.item.draws(self.site.salt).generator()}
+
+    def _failure(self, error: Exception) -> Any:
+        if isinstance(self.item, Sample):
+            return self.item.failure(error, self.site.name)
+        if isinstance(error, (DataError, PipelineError)):
+            return error
+        return DataError("flat_map_failed", f"{type(error).__name__}: {error}", url=self.item.key)
+
+    def _child(self, result: Any) -> Sample:
+        number = self.delivered - 1
+        if isinstance(result, Sample):
+            return result.child(number)
+        if not isinstance(result, Mapping):
+            raise PipelineError(f"flat_map: the function must yield utterances (mappings), not {type(result).__name__}")
+        origin: Origin = self.item.origin
+        origin = origin._replace(sub=(*origin.sub, number))
+        url = self.item.url if isinstance(self.item, Sample) else self.item.key
+        return Sample(dict(result), origin, self.run_key, self.chain, url)
+
+    def get_state(self) -> dict[str, Any]:
+        if self.before is None:
+            return {"source": self.source.get_state()}
+        return {"source": self.before, "delivered": self.delivered}
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state and initial_state["source"])
+        if initial_state is not None and "delivered" in initial_state:
+            self._advance()
+            for _ in range(initial_state["delivered"]):
+                next(self.results)
+            self.delivered = initial_state["delivered"]
+
+
+def _results(function: Callable[..., Any], item: Any, rng: dict[str, Any]) -> Iterator[Any]:
+    yield from function(item, **rng)
+
+
+def _twice_or_never(sample: Sample) -> Iterator[Sample]:
+    if sample["txt"][-1] != "3":
+        yield sample
+    if sample["txt"][-1] in "05":
+        yield sample

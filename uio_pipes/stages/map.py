@@ -1,0 +1,126 @@
+"""``map``: a function of the user's on each utterance (or batch)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from uio_pipes.errors import PipelineError
+from uio_pipes.lane import Draws, Lane, Site
+from uio_pipes.length import Plan
+from uio_pipes.node import Deferred, Node
+from uio_pipes.sample import ANY, Sample
+from uio_pipes.stage import PerUtterance, Stage, StageLink, require, wants
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Map"]
+
+Length = Literal["same"] | Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Map(Stage):
+    """Put each utterance through ``function``, which returns it (changed in place, or as a new mapping).
+
+    Without ``length`` the function runs where it stands, on the lazy sample: what it touches is computed there, audio too.
+    With ``length`` it is deferred to when the batch is made: "same" keeps the planned length, a function gives the new one
+    from the old (frames if a feature stage stands before, else samples). With a parameter ``rng`` it gets the sample's own
+    ``numpy.random.Generator``. After ``pad`` the function gets the batch.
+    """
+
+    name: ClassVar[str] = "map"
+    takes: ClassVar[tuple[str, ...]] = ("any",)
+
+    function: Callable[..., Any]
+    length: Length | None = None
+
+    def __post_init__(self) -> None:
+        require(callable(self.function), self.name, "the first argument must be a function", self.function, "pass one")
+        ok = self.length is None or self.length == "same" or callable(self.length)
+        require(ok, self.name, 'length must be "same" or a function of the length', self.length, "or leave it out")
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        return "when the batch is made" if self.length else "runs here; audio that it touches is decoded here"
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        if self.length is None:
+            return _MapNode(source, lane, self, site)
+        return Deferred(source, StageLink(_DeferredMap(self.function, self.length), site))
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().map(_noisy).map(_quieter, length="same")
+
+
+class _MapNode(Node):
+    def __init__(self, source: Node, lane: Lane, stage: Map, site: Site) -> None:
+        super().__init__(source)
+        self.lane, self.function, self.site = lane, stage.function, site
+        self.rng = wants(stage.function, "rng")
+
+    def next(self) -> Any:
+        while True:
+            item = self.source.next()
+            if not isinstance(item, Sample):
+                return self._other(item)
+            try:
+                result = call(self.function, item, item.draws(self.site.salt) if self.rng else None)
+            except Exception as error:
+                self.lane.ledger.handle(item.failure(error, self.site.name), self.site.name)
+                continue
+            self.lane.ledger.fine(self.site.name)
+            return result if result is item or isinstance(result, Sample) else item.replaced(result)
+
+    def _other(self, item: Any) -> Any:
+        if self.rng:
+            raise PipelineError("map: a function with a rng parameter works on utterances; put it before batching")
+        return item if isinstance(item, (list, dict)) and not item else self.function(item)
+
+
+@dataclass(frozen=True)
+class _DeferredMap(PerUtterance):
+    name: ClassVar[str] = "map"
+    reads: ClassVar[frozenset[str]] = ANY
+    writes: ClassVar[frozenset[str]] = ANY
+
+    function: Callable[..., Any]
+    length: Length
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        if plan is None or self.length == "same":
+            return plan
+        assert callable(self.length)
+        if plan.frames is not None:
+            return plan._replace(frames=int(self.length(plan.frames)))
+        return plan._replace(samples=int(self.length(plan.samples)))
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        bare = sample.bare()
+        result = call(self.function, bare, draws if wants(self.function, "rng") else None)
+        if result is not bare:
+            sample.fields = dict(result)
+
+
+def call(function: Callable[..., Any], sample: Sample, draws: Draws | None) -> Mapping[str, Any]:
+    """``function(sample)``, with ``rng`` if there are draws. Raises: PipelineError if no utterance comes back."""
+    result = function(sample) if draws is None else function(sample, rng=draws.generator())
+    if not isinstance(result, Mapping):
+        raise PipelineError(
+            f"map: the function must return the utterance (a mapping), not {type(result).__name__}; "
+            "to leave utterances out, use .filter(function); to make several of one, .flat_map(function)"
+        )
+    return result
+
+
+def _noisy(sample: Sample, rng: Any) -> Sample:
+    sample["txt"] = f"{sample['txt']}{rng.integers(10)}"
+    return sample
+
+
+def _quieter(sample: Sample) -> Sample:
+    sample["wav"] = sample["wav"] * 0.5
+    return sample

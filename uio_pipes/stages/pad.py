@@ -1,0 +1,101 @@
+"""``pad``: the batch as tensors. Here everything deferred is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from uio_pipes.errors import PipelineError
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.sample import Sample, realize
+from uio_pipes.stage import Stage
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Pad", "collate"]
+
+IGNORE = -1  # WeNet's padding of targets
+
+
+@dataclass(frozen=True)
+class Pad(Stage):
+    """A batch with WeNet's keys, longest utterance first.
+
+    ``keys`` list of str; ``feats`` (B, T, F) float32 padded with 0, ``feats_lengths`` (B,) int32; without features ``pcm``
+    (B, S) float32 and ``pcm_length`` (B,) int32 instead; with labels ``target`` (B, U) int64 padded with -1 and
+    ``target_lengths`` (B,) int32; ``speaker`` (B,) int32, ``langs`` and ``tasks`` lists where the utterances have them.
+    """
+
+    name: ClassVar[str] = "pad"
+    takes: ClassVar[tuple[str, ...]] = ("batch",)
+    gives: ClassVar[str] = "padded batch"
+    note: ClassVar[str] = "makes the batch: decoding and features happen here"
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _PadNode(source, lane)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().fbank(num_mel_bins=8).batch(4).pad()
+
+
+class _PadNode(Node):
+    def __init__(self, source: Node, lane: Lane) -> None:
+        super().__init__(source)
+        self.lane = lane
+
+    def next(self) -> dict[str, Any]:
+        batch: list[Sample] = self.source.next()
+        if self.lane.ledger.passing:
+            return {}
+        samples = realize(batch, self.lane)
+        return collate(samples) if samples else {}
+
+
+def collate(samples: list[Sample]) -> dict[str, Any]:
+    """Realized samples as a batch: see :class:`Pad`."""
+    fields = sorted((s.fields for s in samples), key=_size, reverse=True)
+    batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
+    if "feat" in fields[0]:
+        batch["feats"], batch["feats_lengths"] = _stack([f["feat"] for f in fields], 0.0)
+    elif "wav" in fields[0]:
+        batch["pcm"], batch["pcm_length"] = _stack([_mono(f) for f in fields], 0.0)
+    if "label" in fields[0]:
+        labels = [torch.tensor(f["label"], dtype=torch.int64) for f in fields]
+        batch["target"], batch["target_lengths"] = _stack(labels, IGNORE)
+    if all(isinstance(f.get("speaker"), int) for f in fields):
+        batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
+    for name, field in (("langs", "lang"), ("tasks", "task")):
+        if all(field in f for f in fields):
+            batch[name] = [f[field] for f in fields]
+    return batch
+
+
+def _size(fields: dict[str, Any]) -> int:
+    if "feat" in fields:
+        return int(fields["feat"].shape[0])
+    return int(fields["wav"].shape[-1]) if "wav" in fields else len(fields.get("label", ()))
+
+
+def _mono(fields: dict[str, Any]) -> torch.Tensor:
+    wav = torch.as_tensor(fields["wav"])
+    if wav.ndim == 2 and wav.shape[0] != 1:
+        raise PipelineError(
+            f"pad: {fields['key']} has {wav.shape[0]} channels; choose one with .decode_audio(channel=…)"
+        )
+    return wav.reshape(-1)
+
+
+def _stack(rows: list[torch.Tensor], padding: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of different first dimension as one tensor, and their lengths."""
+    rows = [torch.as_tensor(row) for row in rows]
+    lengths = [row.shape[0] for row in rows]
+    out = rows[0].new_empty((len(rows), max(lengths), *rows[0].shape[1:]))
+    for i, (row, n) in enumerate(zip(rows, lengths, strict=True)):
+        out[i, :n] = row
+        out[i, n:] = padding
+    return out, torch.tensor(lengths, dtype=torch.int32)

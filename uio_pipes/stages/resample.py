@@ -1,0 +1,47 @@
+"""``resample``: the waveform at another rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.dsp.resample import resample, resampled_length
+from uio_pipes.lane import Draws
+from uio_pipes.length import Plan
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Resample"]
+
+
+@dataclass(frozen=True)
+class Resample(PerUtterance):
+    """Resample ``wav`` to ``resample_rate`` Hz by windowed sinc interpolation (as torchaudio's default)."""
+
+    name: ClassVar[str] = "resample"
+    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+    writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+
+    resample_rate: int = 16_000
+
+    def __post_init__(self) -> None:
+        ok = isinstance(self.resample_rate, int) and self.resample_rate > 0
+        require(ok, self.name, "resample_rate must be a whole number of Hz above 0", self.resample_rate, "try 16000")
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        if plan is None or plan.sample_rate == self.resample_rate or plan.frames is not None:
+            return plan
+        return Plan(resampled_length(plan.samples, plan.sample_rate, self.resample_rate), self.resample_rate)
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        fields = sample.fields
+        if fields["sample_rate"] != self.resample_rate:
+            fields["wav"] = resample(fields["wav"], fields["sample_rate"], self.resample_rate)
+            fields["sample_rate"] = self.resample_rate
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().resample(8_000)

@@ -1,0 +1,76 @@
+"""``shuffle``: another order, through a buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.lane import Lane, Site, pick
+from uio_pipes.node import Buffer, Node
+from uio_pipes.stage import Stage, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Shuffle"]
+
+LAG = 3  # a sample leaves at the latest when this many times the buffer's size have come after it
+
+
+@dataclass(frozen=True)
+class Shuffle(Stage):
+    """Hold ``shuffle_size`` utterances and let go of a random one for each that comes.
+
+    One that is ``3 × shuffle_size`` behind leaves, so that a resumed run has to look at no more than that many headers.
+    """
+
+    name: ClassVar[str] = "shuffle"
+    takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
+
+    shuffle_size: int = 1500
+
+    def __post_init__(self) -> None:
+        ok = isinstance(self.shuffle_size, int) and self.shuffle_size >= 1
+        require(ok, self.name, "shuffle_size must be a whole number above 0", self.shuffle_size, "WeNet uses 1500")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _ShuffleNode(source, lane, self, site)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().shuffle(9)
+
+
+class _ShuffleNode(Buffer):
+    state_fields = ("position",)
+
+    def __init__(self, source: Node, lane: Lane, stage: Shuffle, site: Site) -> None:
+        super().__init__(source, lane, site.name)
+        self.size, self.key = stage.shuffle_size, lane.key(site)
+
+    def start(self) -> None:
+        self.position = 0
+
+    def order(self) -> list[int]:
+        return self.slots
+
+    def rebuild(self, order: list[int]) -> None:
+        self.slots = order
+
+    def next(self) -> Any:
+        while len(self.slots) < self.size:
+            try:
+                number, item = self.pull()
+            except StopIteration:
+                break
+            self.hold(number, item)
+            self.slots.append(number)
+        if not self.slots:
+            raise StopIteration
+        late = self.age() > LAG * self.size
+        at = self.slots.index(self.oldest) if late else pick(self.key, self.position, len(self.slots))
+        self.position += 1
+        number = self.slots[at]
+        self.slots[at] = self.slots[-1]
+        self.slots.pop()
+        return self.release(number)

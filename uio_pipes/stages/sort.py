@@ -1,0 +1,69 @@
+"""``sort``: neighbours of one length, through a buffer."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Buffer, Node
+from uio_pipes.stage import Stage, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Sort"]
+
+
+@dataclass(frozen=True)
+class Sort(Stage):
+    """Take ``sort_size`` utterances, give them shortest first (by planned length), take the next. At most the shuffle's size."""
+
+    name: ClassVar[str] = "sort"
+    note: ClassVar[str] = "by the plan: nothing is decoded"
+
+    sort_size: int = 500
+
+    def __post_init__(self) -> None:
+        ok = isinstance(self.sort_size, int) and self.sort_size >= 1
+        require(ok, self.name, "sort_size must be a whole number above 0", self.sort_size, "WeNet uses 500")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _SortNode(source, lane, self, site)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().sort(7)
+
+
+class _SortNode(Buffer):
+    def __init__(self, source: Node, lane: Lane, stage: Sort, site: Site) -> None:
+        super().__init__(source, lane, site.name)
+        self.size = stage.sort_size
+
+    def order(self) -> deque[int]:
+        return self.ready
+
+    def rebuild(self, order: list[int]) -> None:
+        self.ready = deque(order)
+
+    def next(self) -> Any:
+        if not self.ready:
+            self._fill()
+        if not self.ready:
+            raise StopIteration
+        return self.release(self.ready.popleft())
+
+    def _fill(self) -> None:
+        lengths: list[tuple[int, int]] = []
+        try:
+            while len(lengths) < self.size:
+                number, item = self.pull()
+                length = self.length(item)
+                if length is not None:
+                    self.hold(number, item)
+                    lengths.append((length, number))
+        except StopIteration:
+            pass
+        self.ready = deque(number for _, number in sorted(lengths))

@@ -1,0 +1,49 @@
+"""``spec_aug``: masks in time and frequency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.dsp.spec_aug import apply_masks, spec_aug_masks
+from uio_pipes.lane import Draws
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["SpecAug"]
+
+
+@dataclass(frozen=True)
+class SpecAug(PerUtterance):
+    """Set ``num_t_mask`` spans of 1…``max_t`` frames and ``num_f_mask`` of 1…``max_f`` bins of ``feat`` to 0 (SpecAugment).
+
+    Park et al. 2019, without warping; spans are drawn as WeNet draws them.
+    """
+
+    name: ClassVar[str] = "spec_aug"
+    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
+    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+
+    num_t_mask: int = 2
+    num_f_mask: int = 2
+    max_t: int = 50
+    max_f: int = 10
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_t_mask", 0), ("num_f_mask", 0), ("max_t", 1), ("max_f", 1)):
+            value = getattr(self, name)
+            require(value >= least, self.name, f"{name} must be {least} or more", value, "0 masks turn a kind off")
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        feat = sample.fields["feat"]
+        masks = spec_aug_masks(
+            draws.below, feat.shape[0], feat.shape[1], self.num_t_mask, self.num_f_mask, self.max_t, self.max_f
+        )
+        sample.fields["feat"] = apply_masks(feat, *masks)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().fbank(num_mel_bins=16).spec_aug(max_t=20, max_f=4)

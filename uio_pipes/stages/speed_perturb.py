@@ -1,0 +1,50 @@
+"""``speed_perturb``: faster or slower, pitch and length with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.dsp.resample import change_speed, speed_length
+from uio_pipes.lane import Draws
+from uio_pipes.length import Plan
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["SpeedPerturb"]
+
+
+@dataclass(frozen=True)
+class SpeedPerturb(PerUtterance):
+    """Play each utterance at one of ``speeds``, drawn for it with equal chances (Ko et al. 2015, as sox's ``speed``)."""
+
+    name: ClassVar[str] = "speed_perturb"
+    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+
+    speeds: Sequence[float] = (0.9, 1.0, 1.1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "speeds", tuple(self.speeds))
+        ok = bool(self.speeds) and all(0.1 <= s <= 10 for s in self.speeds)
+        require(ok, self.name, "speeds must be factors from 0.1 to 10", self.speeds, "WeNet's are [0.9, 1.0, 1.1]")
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        if plan is None or plan.frames is not None:
+            return plan
+        return Plan(speed_length(plan.samples, self._draw(draws)), plan.sample_rate)
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        fields = sample.fields
+        fields["wav"] = change_speed(fields["wav"], fields["sample_rate"], self._draw(draws))
+
+    def _draw(self, draws: Draws) -> float:
+        return self.speeds[draws.below(len(self.speeds))]
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().speed_perturb([0.9, 1.0, 1.1])

@@ -1,0 +1,76 @@
+"""``through``: a node of the user's own."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torchdata.nodes import BaseNode
+
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.stage import Stage, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Through"]
+
+
+@dataclass(frozen=True, init=False)
+class Through(Stage):
+    """Run ``node(source, *args, **kwargs)``: a :class:`Node` subclass, or any ``torchdata.nodes.BaseNode``.
+
+    Its state must be made of ints, strings, lists and string-keyed dicts, and be that of the first item not yet delivered.
+    """
+
+    name: ClassVar[str] = "through"
+    takes: ClassVar[tuple[str, ...]] = ("any",)
+    gives: ClassVar[str] = "any"
+
+    node: type[BaseNode[Any]]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __init__(self, node: type[BaseNode[Any]], *args: Any, **kwargs: Any) -> None:
+        ok = isinstance(node, type) and issubclass(node, BaseNode)
+        require(ok, self.name, "the first argument must be a Node class", node, "for a function, use .map or .flat_map")
+        for name, value in (("node", node), ("args", args), ("kwargs", kwargs)):
+            object.__setattr__(self, name, value)
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _ThroughNode(self.node(source, *self.args, **self.kwargs))
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().through(_EverySecond, 1)
+
+
+class _ThroughNode(Node):
+    """Copies the states of a node that may hand out live ones."""
+
+    def next(self) -> Any:
+        return next(self.source)
+
+    def get_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = copy.deepcopy(self.source.state_dict())
+        return state
+
+
+class _EverySecond(Node):
+    state_fields = ("seen",)
+
+    def __init__(self, source: Node, rest: int) -> None:
+        super().__init__(source)
+        self.rest = rest
+
+    def start(self) -> None:
+        self.seen = 0
+
+    def next(self) -> Any:
+        while True:
+            item = self.source.next()
+            self.seen += 1
+            if self.seen % 2 == self.rest:
+                return item

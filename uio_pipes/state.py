@@ -1,0 +1,102 @@
+"""What a saved state looks like, and how states of ranks are joined.
+
+A loader's state is a flat dict of strings: ``meta`` and one ``lane_000017`` for each lane. Both are JSON. ``meta`` stamps
+what the state belongs to (schema, seed, epoch, lanes, graph, list); a lane holds its position, its counts and the state of
+its nodes. Nothing in it is a tensor, a pickle or audio.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from uio_pipes.errors import StateError
+
+__all__ = ["SCHEMA", "lane_name", "merge_states", "pack", "read_lane", "read_meta", "unpack"]
+
+SCHEMA = 1
+_TYPES = {"H": 0x10000, "I": 0x100000000}
+
+
+def pack(column: Iterable[int]) -> str:
+    """Non-negative ints below 2³² as a string: 2 bytes each where they fit, else 4, in base64."""
+    values = list(column)
+    code = "H" if max(values, default=0) < _TYPES["H"] else "I"
+    return code + base64.b64encode(array(code, values).tobytes()).decode()
+
+
+def unpack(text: str) -> list[int]:
+    """What :func:`pack` packed."""
+    column = array(text[0])
+    column.frombytes(base64.b64decode(text[1:]))
+    return column.tolist()
+
+
+def lane_name(lane: int) -> str:
+    """The key of a lane in a state."""
+    return f"lane_{lane:06d}"
+
+
+def read_meta(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``meta`` of a state. Raises: StateError if this is no state of a loader, or of a newer schema."""
+    meta = _read(state, "meta")
+    if meta.get("schema") != SCHEMA:
+        raise StateError(
+            f"schema: the state has {meta.get('schema')!r}, this version reads {SCHEMA}; "
+            "load it with the version of uio_pipes that saved it"
+        )
+    return meta
+
+
+def read_lane(state: Mapping[str, Any], lane: int) -> dict[str, Any]:
+    """A lane's part of a state. Raises: StateError if it is not there."""
+    return _read(state, lane_name(lane))
+
+
+def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
+    if not isinstance(state, Mapping) or not isinstance(state.get(key), str):
+        raise StateError(
+            f"{key} is missing or is no string: this is not a whole state of a uio_pipes loader. "
+            "Pass what loader.state_dict(), gather_state or merge_states returned"
+        )
+    try:
+        value = json.loads(state[key])
+    except ValueError as error:
+        raise StateError(f"{key} is damaged ({error}); use an older checkpoint") from error
+    if not isinstance(value, dict):
+        raise StateError(f"{key} is damaged (not an object); use an older checkpoint")
+    return value
+
+
+def lane_age(text: str) -> tuple[int, int, bool, int]:
+    """How far a lane's string is: (epoch, pass, done, k)."""
+    lane = json.loads(text)
+    return lane["epoch"], lane["pass"], lane["done"], lane["k"]
+
+
+def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Join states that ranks saved one by one: each lane's newest, under one ``meta``.
+
+    Raises: StateError if they are of different runs (seed, lanes, graph or list).
+    """
+    known = [dict(s) for s in states]
+    if not known:
+        raise StateError("merge_states got no state: pass the state_dict() of each rank")
+    metas = [read_meta(s) for s in known]
+    newest = max(range(len(known)), key=lambda i: (metas[i]["epoch"], metas[i]["ended"]))
+    for meta in metas:
+        for field in ("seed", "lanes", "graph", "list"):
+            if meta[field] != metas[newest][field]:
+                raise StateError(
+                    f"{field}: one state has {meta[field]!r}, another {metas[newest][field]!r}; "
+                    "join only states that the ranks of one run saved"
+                )
+    merged: dict[str, str] = {"meta": known[newest]["meta"]}
+    for state in known:
+        for key, text in state.items():
+            if key != "meta" and (key not in merged or lane_age(text) > lane_age(merged[key])):
+                merged[key] = text
+    return {key: merged[key] for key in sorted(merged)}

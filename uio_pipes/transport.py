@@ -1,0 +1,129 @@
+"""How batches get from where lanes run to the trainer: in this process, or from one worker process each.
+
+Each worker is a torch ``DataLoader`` with one worker of its own, so that the main process can choose which one it takes the
+next batch from (torch's own round robin would tie the order to the number of workers). Small tensors travel as arrays
+inside the message: a tensor's way through shared memory costs more than they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from uio_pipes.runner import LaneStream, Message, RunSpec
+
+__all__ = ["InProcess", "Source", "Worker"]
+
+SMALL = 1 << 16  # bytes
+
+
+class InProcess:
+    """Lanes that run in this process."""
+
+    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]], pin: bool) -> None:
+        self._stream = LaneStream(spec, lanes, states)
+        self._pin = pin
+
+    def take(self) -> Message:
+        """The next message of these lanes, in their order."""
+        message = next(self._stream)
+        if self._pin:
+            message.batch = _pinned(message.batch)
+        return message
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Worker:
+    """Lanes that run in a process of their own. Raises what fails there."""
+
+    def __init__(
+        self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]], pin: bool, prefetch: int
+    ) -> None:
+        loader: DataLoader[Message] = DataLoader(
+            _Stream(spec, lanes, states),
+            batch_size=None,
+            num_workers=1,
+            prefetch_factor=prefetch,
+            collate_fn=_as_is,
+            pin_memory=pin,
+        )
+        self._batches: Any = iter(loader)
+
+    def take(self) -> Message:
+        """The next message of these lanes, in their order."""
+        message: Message = next(self._batches)
+        if message.error is not None:
+            raise message.error
+        return _unpack(message)
+
+    def close(self) -> None:
+        """End the process; what it had prepared is dropped."""
+        if self._batches is not None:
+            self._batches._shutdown_workers()
+            self._batches = None
+
+
+Source = InProcess | Worker
+
+
+class _Stream(IterableDataset[Message]):
+    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]]) -> None:
+        self.arguments = (spec, lanes, states)
+
+    def __iter__(self) -> Iterator[Message]:
+        try:
+            for message in LaneStream(*self.arguments):
+                message.__class__ = _Pinnable
+                yield _pack(message)
+        except Exception as error:
+            yield Message(-1, 0, 0, error=error)
+
+
+class _Small:
+    """A small tensor on its way."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.array = tensor.numpy()
+
+
+def _pack(message: Message) -> Message:
+    message.batch = _walk(message.batch, torch.Tensor, lambda t: _Small(t) if t.nbytes <= SMALL and t.is_cpu else t)
+    return message
+
+
+def _unpack(message: Message) -> Message:
+    message.batch = _walk(message.batch, _Small, lambda s: torch.from_numpy(s.array))
+    return message
+
+
+class _Pinnable(Message):
+    """A message that the DataLoader's own thread unpacks and pins."""
+
+    def pin_memory(self) -> Message:
+        _unpack(self).batch = _pinned(self.batch)
+        return self
+
+
+def _as_is(message: Message) -> Message:
+    return message
+
+
+def _pinned(batch: Any) -> Any:
+    return _walk(batch, torch.Tensor, lambda t: t.pin_memory())
+
+
+def _walk(value: Any, kind: type, change: Any) -> Any:
+    """``value`` with ``change`` applied to every ``kind`` in its dicts, lists and tuples."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, dict):
+        return {k: _walk(v, kind, change) for k, v in value.items()}
+    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (str, int, float, np.ndarray)):
+        return type(value)(_walk(v, kind, change) for v in value)
+    return value
