@@ -35,7 +35,7 @@ class Plan(NamedTuple):
     @property
     def duration_frames(self) -> float:
         """WeNet's length for filters: feature frames, or seconds × 100."""
-        return self.frames if self.frames is not None else self.samples / self.sample_rate * 100
+        return float(self.frames) if self.frames is not None else self.samples / self.sample_rate * 100
 
 
 def measure(fields: dict[str, Any]) -> Plan | None:
@@ -99,7 +99,8 @@ def _feature_frames(feat: Any) -> int:
         head = LocalFile(path).read_upto(0, HEAD) if path is not None else open_binary(feat).read(HEAD)
     else:
         head = feat.read_at(0, min(HEAD, feat.size)) if isinstance(feat, Ref) else feat[:HEAD]
-    return npy_shape(head)[0]
+    frames, _ = npy_shape(head)
+    return frames
 
 
 def npy_shape(head: bytes) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -87,7 +88,7 @@ class Loader:
         self._lanes_now = self.lanes  # a loaded state's count holds until its epoch ends
         self._positions: dict[int, Position] = {}
         self._left_out = (0, 0)
-        self._active: _Batches | None = None
+        self._active: weakref.ref[_Batches] | None = None
         self._fingerprints: dict[str, Any] | None = None
         self._start_afresh(0)
 
@@ -226,13 +227,15 @@ class Loader:
             )
         self._asked = None
         self._prints()
-        self._active = _Batches(self)
-        return self._active
+        batches = _Batches(self)
+        self._active = weakref.ref(batches)  # no cycle: forgotten batches end their workers at once
+        return batches
 
     def _close(self) -> None:
-        if self._active is not None:
-            self._active.close()
-            self._active = None
+        active = self._active() if self._active is not None else None
+        if active is not None:
+            active.close()
+        self._active = None
 
     def stats(self) -> Stats:
         """Counts of this rank's lanes in the epoch under way, up to the last batch that was received."""
@@ -283,7 +286,7 @@ class _Batches(Iterator[Any]):
 
     def __next__(self) -> Any:
         loader = self.loader
-        if loader._active is not self:
+        if loader._active is None or loader._active() is not self:
             raise StopIteration
         try:
             if not self.horizon.allows(self.delivered):

@@ -50,12 +50,12 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
         """Go to the start of the lane, or to a state that :meth:`get_state` returned."""
         super().reset(initial_state)
         self.start()
-        own = initial_state
         if self.source is not None:
-            self.source.reset(initial_state and (initial_state["source"] if self.state_fields else initial_state))
-        if own is not None:
+            below = initial_state["source"] if initial_state is not None and self.state_fields else initial_state
+            self.source.reset(below)
+        if initial_state is not None:
             for name in self.state_fields:
-                setattr(self, name, copy.deepcopy(own[name]))
+                setattr(self, name, copy.deepcopy(initial_state[name]))
 
     def get_state(self) -> dict[str, Any]:
         """The node's state and its source's; a node without fields of its own has just its source's."""

@@ -164,8 +164,8 @@ class Position:
     """Where a lane stands for the trainer: after the last batch that it received. ``text`` is the lane's part of a state."""
 
     def __init__(self, epoch: int, state: dict[str, Any] | None = None) -> None:
-        fresh = {"epoch": epoch, "pass": 0, "k": 0, "done": False, "counts": {}, "at": 0, "nodes": None}
-        self.state = {k: v for k, v in (state or fresh).items() if k != "nodes"}
+        fresh: dict[str, Any] = {"epoch": epoch, "pass": 0, "k": 0, "done": False, "counts": {}, "at": 0, "nodes": None}
+        self.state: dict[str, Any] = {k: v for k, v in (state or fresh).items() if k != "nodes"}
         self.nodes = json.dumps((state or fresh)["nodes"], separators=(",", ":"))
         self.waited_us = int(self.state["counts"].get("waited_us", 0))
 

@@ -121,6 +121,8 @@ def show(value: object, *, stable: bool = False) -> str:
     if inspect.isclass(value):
         return f"{value.__module__}.{value.__qualname__}" if stable else value.__qualname__
     if isinstance(value, (list, tuple)):
+        if len(value) == 1 and not stable:
+            return show(value[0])
         inner = [show(v, stable=stable) for v in (value if stable else value[:4])]
         inner += [f"… {len(value)} in all"] if len(value) > len(inner) else []
         return f"[{', '.join(inner)}]"

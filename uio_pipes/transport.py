@@ -7,6 +7,7 @@ inside the message: a tensor's way through shared memory costs more than they do
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,6 +55,7 @@ class Worker:
             pin_memory=pin,
         )
         self._batches: Any = iter(loader)
+        self._pid = os.getpid()
 
     def take(self) -> Message:
         """The next message of these lanes, in their order."""
@@ -64,9 +66,9 @@ class Worker:
 
     def close(self) -> None:
         """End the process; what it had prepared is dropped."""
-        if self._batches is not None:
-            self._batches._shutdown_workers()
-            self._batches = None
+        batches, self._batches = self._batches, None
+        if batches is not None and self._pid == os.getpid():  # not in a process that was forked meanwhile
+            batches._shutdown_workers()
 
 
 Source = InProcess | Worker
@@ -110,7 +112,7 @@ class _Pinnable(Message):
         return self
 
 
-def _as_is(message: Message) -> Message:
+def _as_is(message: Any) -> Any:
     return message
 
 

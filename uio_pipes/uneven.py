@@ -82,8 +82,8 @@ class Horizon:
         mine = feed.natural if self.repeat and feed.natural is not None else feed.known
         word = torch.tensor([-mine if self.repeat else mine, int(feed.had_batches)])
         dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
-        horizon, all_have = word.tolist()
-        if not all_have:
+        horizon = int(word[0])
+        if not word[1]:
             raise ListError(
                 "a rank has no batch at all in this epoch, so ranks cannot step together: give the list at least as many "
                 'intact shards (or lines) as there are lanes, use fewer ranks, or choose uneven="join"'

@@ -59,10 +59,11 @@ class _TarNode(Node):
         super().__init__(source)
         self.lane, self.stage = lane, stage
         self.chain, self.run_key = Chain(), run_key(lane)
+        self.reader: TarReader | None = None
 
     def start(self) -> None:
         self.file: File | None = None
-        self.reader: TarReader | None = None
+        self.reader = None
         self.before: dict[str, Any] = {}
         self.stamp = ""
 
@@ -139,12 +140,12 @@ class _TarNode(Node):
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         if self.reader is not None:  # a node may be reset in the middle of a shard
             self._close()
-        super().reset(initial_state and initial_state["source"])
+        super().reset(None if initial_state is None else initial_state["source"])
         if initial_state is None or "at" not in initial_state:
             return
-        self._reopen(*initial_state["at"], initial_state["stamp"])
+        self._reopen(initial_state["at"], initial_state["stamp"])
 
-    def _reopen(self, offset: int, damaged: int, old: str) -> None:
+    def _reopen(self, at: list[int], old: str) -> None:
         self.before = self.source.get_state()
         self.file = self.source.next()
         assert self.file is not None
@@ -155,7 +156,7 @@ class _TarNode(Node):
                     f"{self.file.url} changed since the state was saved: {old} then, {new} now. Restore the shard, "
                     'or begin the epoch again with Loader(on_change="restart")'
                 )
-            self._open(offset, bool(damaged))
+            self._open(at[0], bool(at[1]))
         except DataError as error:
             raise StateError(
                 f"the shard under way when the state was saved cannot be read now: {error}. Restore it, "

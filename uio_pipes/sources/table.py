@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 import fsspec
-from braceexpand import UnbalancedBracesError, braceexpand
+from braceexpand import braceexpand
 
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.opening import is_local, open_binary
@@ -105,7 +105,7 @@ def _expand(entry: str) -> Iterator[str]:
         return
     try:
         names = list(braceexpand(entry))
-    except UnbalancedBracesError as error:
+    except ValueError as error:
         raise ListError(f"unbalanced braces in {entry!r}: {error}") from error
     for name in names:
         if not glob.has_magic(name) or ("?" in name and "://" in name and "*" not in name):

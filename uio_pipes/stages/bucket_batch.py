@@ -137,7 +137,8 @@ class _BucketNode(Buffer):
         while len(arrived) < LOOK and (number := self._arrival()) is not None:
             arrived.append(number)
         lengths = sorted(self._length(n) for n in arrived)
-        total, seen, found = sum(lengths), 0, []
+        total, seen = sum(lengths), 0
+        found: list[int] = []
         for length in lengths:
             seen += length
             if seen * self.stage.num_buckets >= total * (len(found) + 1) and len(found) < self.stage.num_buckets - 1:

@@ -115,7 +115,7 @@ class _FlatMapNode(Node):
         return {"source": self.before, "delivered": self.delivered}
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        super().reset(initial_state and initial_state["source"])
+        super().reset(None if initial_state is None else initial_state["source"])
         if initial_state is not None and "delivered" in initial_state:
             self._advance()
             for _ in range(initial_state["delivered"]):

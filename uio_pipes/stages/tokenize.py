@@ -41,7 +41,7 @@ class Tokenize(PerUtterance):
     def apply(self, sample: Sample, draws: Draws) -> None:
         if "txt" not in sample.fields:
             raise DataError("missing_text", "the utterance has no text to tokenize")
-        tokenize = getattr(self.tokenizer, "tokenize", self.tokenizer)
+        tokenize: Callable[[str], Any] = getattr(self.tokenizer, "tokenize", self.tokenizer)
         result = tokenize(sample.fields["txt"])
         tokens, label = result if isinstance(result, tuple) else ([], result)
         sample.fields["tokens"], sample.fields["label"] = list(tokens), _labels(label)
