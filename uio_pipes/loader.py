@@ -84,7 +84,7 @@ class Loader:
         self._epoch = 0
         self._asked: int | None = None  # by set_epoch, since the last iteration began
         self._loaded: dict[str, str] | None = None  # not yet iterated over
-        self._ended = False  # the epoch is over on every rank
+        self._ended = False  # the epoch is over: for this rank, as the trainer saw, or for all, as a state says
         self._lanes_now = self.lanes  # a loaded state's count holds until its epoch ends
         self._positions: dict[int, Position] = {}
         self._left_out = (0, 0)
@@ -143,7 +143,7 @@ class Loader:
             "epoch": self._epoch,
             "seed": self.seed,
             "lanes": self._lanes_now,
-            "ended": self._ended,
+            "ended": self._ended and self.uneven != "join",  # agreed on by all ranks
             **self._prints(),
         }
         state = {"meta": json.dumps(meta, ensure_ascii=False)}

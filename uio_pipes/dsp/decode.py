@@ -1,198 +1,236 @@
-"""Audio files to waveforms. 16-bit PCM wav by our own RIFF walk, everything else by libsndfile."""
+"""Audio files to waveforms: 16-bit PCM wav by its own header walk, every other encoding by libsndfile.
+
+Every function raises DataError for bad audio, with ``url`` and ``member`` left for the caller to fill.
+Formats: Microsoft's RIFF/WAVE (mmreg.h) and RFC 9639 (FLAC).
+"""
 
 from __future__ import annotations
 
 import io
-import struct
+import os
+from collections.abc import Callable
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import soundfile
 import torch
 
 from uio_pipes.errors import DataError
-from uio_pipes.io.local import LocalFile
 
 __all__ = ["AudioInfo", "decode", "decode_file", "probe", "probe_file"]
 
-HEAD = 4096
-SLACK = 0.01  # seconds: a segment may end this much behind the audio
-STREAMED = (0, 0xFFFFFFFF)  # data sizes of wavs written to a pipe
-PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+_HEAD = 4096  # bytes of a file read for its header
+_CHUNK = Struct("<4sI").unpack_from  # id, bytes
+_FMT = Struct("<HHIIHH").unpack_from  # tag, channels, sample rate, bytes a second, bytes a frame, bits
+_U16 = Struct("<H").unpack_from
+_U64_BIG = Struct(">Q").unpack_from
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE  # format tags
+_STREAMED = (0, 0xFFFFFFFF)  # data sizes of a writer that could not seek back
+_SOX_STREAMED = 0x7FFFF000  # the same of SoX, rounded down to whole frames
+_UNKNOWN = 2**63 - 1  # libsndfile's count of frames where the file tells none
+_READ = 1 << 22  # frames read at once, so that a header's claim alone cannot ask for memory
+_TOLERANCE = 0.01  # seconds by which a segment may end after the audio
+
+_Bytes = bytes | memoryview
 
 
 class AudioInfo(NamedTuple):
-    """``samples`` per channel, ``sample_rate`` in Hz."""
+    """What a header tells; ``samples`` are counted per channel."""
 
     samples: int
     sample_rate: int
     channels: int
 
 
-class _Wav(NamedTuple):
-    info: AudioInfo
-    code: int
-    width: int  # bytes a sample
-    data: int  # offset of the first sample
-
-
 def probe(head: bytes, size: int) -> AudioInfo | None:
-    """What the first bytes of a file of ``size`` bytes tell: wav and FLAC. None if they do not tell the length.
+    """Length of a PCM or float wav or of a flac file from its first bytes; ``size`` is the whole file's, in bytes.
 
-    Raises: DataError ``truncated_audio`` if the header promises more bytes than the file has; ``bad_audio``.
+    None if these bytes do not tell. Raises DataError ``truncated_audio`` if the wav data end before the header says.
     """
     if head[:4] == b"fLaC":
-        return _flac(head)
-    wav = _wav(head, size)
-    return wav.info if wav is not None else None
+        return _flac_info(head)
+    wav = _walk(head, size)
+    return None if wav is None else AudioInfo(wav.size // wav.align, wav.sample_rate, wav.channels)
 
 
-def _flac(head: bytes) -> AudioInfo | None:
-    if len(head) < 26:
-        return None
-    bits = int.from_bytes(head[18:26], "big")
-    rate, channels, samples = bits >> 44, (bits >> 41 & 7) + 1, bits & 0xFFFFFFFFF
-    return AudioInfo(samples, rate, channels) if samples and rate else None
+def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
+    """Length by libsndfile, of a file's bytes or of a path: for Ogg, Opus and all that ``probe`` leaves open.
+
+    None for MP3 and wherever only decoding tells the length. Raises DataError ``bad_audio`` if it is not audio.
+    """
+    try:
+        with soundfile.SoundFile(io.BytesIO(data) if isinstance(data, bytes) else os.fspath(data)) as audio:
+            known = audio.format not in ("MP3", "MPEG") and audio.frames < _UNKNOWN
+            return AudioInfo(audio.frames, audio.samplerate, audio.channels) if known else None
+    except (soundfile.SoundFileError, TypeError) as error:
+        raise _bad(error) from error
 
 
-def _wav(head: bytes, size: int) -> _Wav | None:
-    """Walk the chunks up to the data; None if this is no wav or its head ends before."""
+def decode(
+    data: bytes, channel: int | None, start: float | None = None, end: float | None = None
+) -> tuple[torch.Tensor, int]:
+    """A file's bytes → float32 waveform in [-1, 1] and its sample rate.
+
+    The waveform is (1, S) for one ``channel`` and (C, S) for None. ``start`` and ``end`` are seconds; the samples
+    round(start · rate) … round(end · rate) are cut out, and an end up to 10 ms after the audio counts as its end.
+    Raises DataError: ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``no_such_channel`` or ``bad_segment``.
+    """
+    if not data:
+        raise DataError("empty_audio", "the file has 0 bytes; make it again")
+    wav = _walk(data, len(data))
+    if wav is None or wav.tag != _PCM or wav.align != 2 * wav.channels:
+        return _by_library(io.BytesIO(data), channel, start, end)
+    view = memoryview(data)
+    return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
+
+
+def decode_file(
+    path: str | os.PathLike[str], channel: int | None, start: float | None = None, end: float | None = None
+) -> tuple[torch.Tensor, int]:
+    """``decode`` for a local file; of a segment it reads the header and the range alone. OSErrors pass."""
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(_HEAD)
+        if not head:
+            raise DataError("empty_audio", "the file has 0 bytes; make it again")
+        wav = _walk(head, size)
+        if wav is None or wav.tag != _PCM or wav.align != 2 * wav.channels:
+            file.seek(0)
+            return _by_library(file.fileno(), channel, start, end)
+
+        def read(offset: int, count: int) -> bytes:
+            file.seek(offset)
+            return file.read(count)
+
+        return _pcm16(wav, channel, start, end, read)
+
+
+class _Wav(NamedTuple):
+    tag: int
+    channels: int
+    sample_rate: int
+    align: int  # bytes a frame
+    offset: int  # of the data
+    size: int  # of the data, in bytes
+
+
+def _walk(head: bytes, size: int) -> _Wav | None:
+    """Walk a RIFF header's chunks up to the data; None if it is another format or does not end within ``head``."""
     if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None
-    at, form = 12, None
+    fmt, at = None, 12
     while at + 8 <= len(head):
-        name, length = head[at : at + 4], int.from_bytes(head[at + 4 : at + 8], "little")
+        name, length = _CHUNK(head, at)
         at += 8
-        if name == b"fmt " and at + 16 <= len(head):
-            form = _format(head[at : at + min(length, 40)])
-        elif name == b"data":
-            return None if form is None else _data(form, at, length, size)
+        if name == b"data":
+            return None if fmt is None else _data(fmt, at, length, size)
+        if name == b"fmt ":
+            if length < 16 or at + 26 > len(head):
+                return None
+            fmt = _FMT(head, at)
+            if fmt[0] == _EXTENSIBLE:
+                fmt = (*_U16(head, at + 24), *fmt[1:])  # the sub-format's first two bytes are the tag
         at += length + (length & 1)
     return None
 
 
-def _format(chunk: bytes) -> tuple[int, int, int, int] | None:
-    code, channels, rate, _, align, bits = struct.unpack_from("<HHIIHH", chunk)
-    if code == EXTENSIBLE and len(chunk) >= 26:
-        code = int.from_bytes(chunk[24:26], "little")
-    width = bits // 8
-    usual = code in (PCM, FLOAT) and channels and rate and width and align == width * channels
-    return (code, channels, rate, width) if usual else None
-
-
-def _data(form: tuple[int, int, int, int], at: int, length: int, size: int) -> _Wav:
-    code, channels, rate, width = form
-    there = size - at
-    if length in STREAMED and there:
-        length = there
-    if length > there:
-        raise DataError("truncated_audio", f"the wav header promises {length} bytes of audio, {there} are there")
-    return _Wav(AudioInfo(length // (width * channels), rate, channels), code, width, at)
-
-
-def probe_file(data: bytes | str) -> AudioInfo | None:
-    """By libsndfile, from a file's bytes or its path. None for mp3, whose length only decoding tells.
-
-    Raises: DataError ``bad_audio`` or ``empty_audio``.
-    """
-    try:
-        info = soundfile.info(io.BytesIO(data) if isinstance(data, bytes) else data)
-    except (soundfile.SoundFileError, OSError, TypeError) as error:
-        raise _bad(error, len(data) if isinstance(data, bytes) else -1) from error
-    if info.format in ("MP3", "MPEG"):
+def _data(fmt: tuple[int, ...], offset: int, length: int, size: int) -> _Wav | None:
+    tag, channels, sample_rate, _, align, bits = fmt
+    if tag not in (_PCM, _FLOAT) or not channels or not sample_rate or align != channels * ((bits + 7) // 8):
         return None
-    return AudioInfo(int(info.frames), int(info.samplerate), int(info.channels))
+    if not align:
+        return None
+    if length in _STREAMED or length == _SOX_STREAMED - _SOX_STREAMED % align:
+        length = size - offset
+    elif offset + length > size:
+        raise DataError(
+            "truncated_audio",
+            f"the wav header tells {length} bytes of samples, the file holds {max(0, size - offset)}; copy it again",
+        )
+    return _Wav(tag, channels, sample_rate, align, offset, length)
 
 
-def decode(
-    data: bytes, channel: int | None = 0, start: float | None = None, end: float | None = None
+def _flac_info(head: bytes) -> AudioInfo | None:
+    """From STREAMINFO: 20 bits of sample rate, 3 of channels - 1, 5 of bits - 1, 36 of samples (0: not known)."""
+    if len(head) < 26 or head[4] & 0x7F:
+        return None
+    (word,) = _U64_BIG(head, 18)
+    samples, sample_rate = word & 0xFFFFFFFFF, word >> 44
+    return AudioInfo(samples, sample_rate, (word >> 41 & 7) + 1) if samples and sample_rate else None
+
+
+def _pcm16(
+    wav: _Wav, channel: int | None, start: float | None, end: float | None, read: Callable[[int, int], _Bytes]
 ) -> tuple[torch.Tensor, int]:
-    """A file's bytes as a float32 waveform (1, S) in [-1, 1] ((C, S) for ``channel=None``) and its rate in Hz.
-
-    ``start`` and ``end`` (seconds) cut a segment.
-
-    Raises: DataError ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``no_such_channel``, ``bad_segment``.
-    """
-    wav = _wav(data[:HEAD], len(data))
-    if wav is None or wav.code != PCM or wav.width != 2:
-        return _by_library(io.BytesIO(data), len(data), channel, start, end)
-    first, count = _cut(wav.info, start, end)
-    offset = wav.data + first * 2 * wav.info.channels
-    return _pcm16(data, offset, count, wav.info, channel), wav.info.sample_rate
-
-
-def decode_file(
-    path: str, channel: int | None = 0, start: float | None = None, end: float | None = None
-) -> tuple[torch.Tensor, int]:
-    """As :func:`decode`, from a local file, of which only the segment is read."""
-    file = LocalFile(path)
-    wav = _wav(file.read_upto(0, HEAD), file.size)
-    if wav is None or wav.code != PCM or wav.width != 2:
-        return _by_library(path, file.size, channel, start, end)
-    first, count = _cut(wav.info, start, end)
-    align = 2 * wav.info.channels
-    data = file.read(wav.data + first * align, count * align)
-    return _pcm16(data, 0, count, wav.info, channel), wav.info.sample_rate
-
-
-def _cut(info: AudioInfo, start: float | None, end: float | None) -> tuple[int, int]:
-    """First sample and number of samples of the segment."""
-    first = 0 if start is None else round(start * info.sample_rate)
-    last = info.samples if end is None else round(end * info.sample_rate)
-    if info.samples < last <= info.samples + SLACK * info.sample_rate:
-        last = info.samples
-    if not info.samples:
-        raise DataError("empty_audio", "the file has no audio")
-    if not 0 <= first < last <= info.samples:
-        length = info.samples / info.sample_rate
-        raise DataError("bad_segment", f"the segment from {start} to {end} s is not within the audio of {length:.3f} s")
-    return first, last - first
-
-
-def _pcm16(data: bytes, offset: int, count: int, info: AudioInfo, channel: int | None) -> torch.Tensor:
-    pcm = np.frombuffer(data, "<i2", count * info.channels, offset)
-    if info.channels > 1:
-        pcm = _channel(pcm.reshape(count, info.channels).T, channel)
-    elif channel not in (None, 0):
-        raise _no_channel(channel, 1)
-    out = torch.empty(pcm.shape if pcm.ndim == 2 else (1, count))
-    np.multiply(pcm, np.float32(1 / 32768), out=out.numpy(), dtype=np.float32)
-    return out
+    """``read(offset, size)`` gives the file's bytes."""
+    first, last = _range(wav.size // wav.align, wav.sample_rate, start, end)
+    _check_channel(channel, wav.channels)
+    raw = read(wav.offset + first * wav.align, (last - first) * wav.align)
+    if len(raw) < (last - first) * wav.align:
+        raise DataError("truncated_audio", "the file became shorter while it was read; read it again")
+    samples = np.frombuffer(raw, "<i2").reshape(-1, wav.channels).T
+    picked = (samples if channel is None else samples[channel : channel + 1]).astype(np.float32, order="C")
+    picked *= np.float32(1 / 32768)
+    return torch.from_numpy(picked), wav.sample_rate
 
 
 def _by_library(
-    source: io.BytesIO | str, size: int, channel: int | None, start: float | None, end: float | None
+    source: io.BytesIO | int, channel: int | None, start: float | None, end: float | None
 ) -> tuple[torch.Tensor, int]:
+    """Decode by libsndfile from bytes in memory or from an open file's descriptor."""
     try:
-        with soundfile.SoundFile(source) as file:
-            rate, first, count = int(file.samplerate), 0, -1
-            if start is not None or end is not None:
-                first, count = _cut(AudioInfo(int(file.frames), rate, file.channels), start, end)
-                file.seek(first)
-            audio = file.read(count, dtype="float32", always_2d=True)
-    except (soundfile.SoundFileError, OSError, TypeError) as error:
-        raise _bad(error, size) from error
-    if not len(audio):
-        raise DataError("empty_audio", "the file has no audio")
-    if count > len(audio):
-        raise DataError("truncated_audio", f"{len(audio)} of {count} samples could be decoded")
-    return torch.from_numpy(np.ascontiguousarray(_channel(audio.T, channel))), rate
+        with soundfile.SoundFile(source, closefd=False) as audio:
+            first, last = _range(audio.frames, audio.samplerate, start, end)
+            _check_channel(channel, audio.channels)
+            samples = _read(audio, first, last)
+            if len(samples) < last - first and audio.frames < _UNKNOWN:
+                raise DataError(
+                    "truncated_audio",
+                    f"samples {first} to {last} were wanted, {len(samples)} could be decoded; copy the file again",
+                )
+            sample_rate = int(audio.samplerate)
+    except (soundfile.SoundFileError, TypeError) as error:
+        raise _bad(error) from error
+    if not len(samples):
+        raise DataError("empty_audio", "the audio has 0 samples; leave it out of the list")
+    picked = samples.T if channel is None else samples.T[channel : channel + 1]
+    return torch.from_numpy(np.ascontiguousarray(picked)), sample_rate
 
 
-def _channel(audio: np.ndarray, channel: int | None) -> np.ndarray:  # type: ignore[type-arg]
-    """(C, S) to the channel's (1, S)."""
-    if channel is None:
-        return audio
-    if channel >= len(audio):
-        raise _no_channel(channel, len(audio))
-    return audio[channel : channel + 1]
+def _read(audio: soundfile.SoundFile, first: int, last: int) -> npt.NDArray[np.float32]:
+    """Frames ``first`` … ``last`` - 1 as (S, C), fewer if the audio ends before."""
+    if first:
+        audio.seek(first)
+    blocks = []
+    while first < last:
+        block = audio.read(min(last - first, _READ), dtype="float32", always_2d=True)
+        blocks.append(block)
+        first += len(block)
+        if len(block) < _READ:
+            break
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
-def _no_channel(channel: int | None, channels: int) -> DataError:
-    return DataError("no_such_channel", f"channel {channel} was asked for, the audio has {channels} (counted from 0)")
+def _range(total: int, sample_rate: int, start: float | None, end: float | None) -> tuple[int, int]:
+    """First and last + 1 sample of a segment in seconds."""
+    if total <= 0:
+        raise DataError("empty_audio", "the audio has 0 samples; leave it out of the list")
+    low = 0.0 if start is None else start * sample_rate
+    high = float(total) if end is None else end * sample_rate
+    if not 0 <= low < high <= total + _TOLERANCE * sample_rate or round(low) >= min(round(high), total):
+        raise DataError(
+            "bad_segment",
+            f"the segment {start} to {end} s does not lie inside the {total / sample_rate:.3f} s of audio; correct it",
+        )
+    return round(low), total if end is None else min(round(high), total)
 
 
-def _bad(error: Exception, size: int) -> DataError:
-    if size == 0:
-        return DataError("empty_audio", "the file has 0 bytes")
+def _check_channel(channel: int | None, channels: int) -> None:
+    if channel is not None and not 0 <= channel < channels:
+        raise DataError("no_such_channel", f"channel {channel} is wanted, the audio has {channels}; count from 0")
+
+
+def _bad(error: Exception) -> DataError:
     return DataError("bad_audio", f"cannot be decoded: {error}")

@@ -1,47 +1,133 @@
-"""Windowed sinc resampling with cached kernels, equal to torchaudio's default."""
+"""Change of sample rate and of speed, equal to ``torchaudio.functional.resample`` with its defaults.
+
+Output sample j is a Hann-windowed sinc of 6 zero crossings around input position j · orig / new. The weights repeat after
+``new`` outputs. One period of them, made long enough, is cut into groups of outputs; each group is one matrix product over
+the inputs that it needs, read in place from the padded waveform, so that nothing is copied and few weights are 0.
+"""
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import lru_cache
-from math import gcd
+from typing import NamedTuple
 
+import numpy as np
 import torch
-import torchaudio
+
+from uio_pipes.errors import PipelineError
 
 __all__ = ["change_speed", "resample", "resampled_length", "speed_length"]
 
-
-@lru_cache(maxsize=64)
-def _kernel(orig: int, new: int) -> torchaudio.transforms.Resample:
-    return torchaudio.transforms.Resample(orig, new)
+_ZERO_CROSSINGS = 6
+_ROLLOFF = 0.99  # of the lower of the two Nyquist frequencies
+_PERIOD = 32  # outputs in a row of the products, at least
+_GROUP = 16  # outputs of one product: the fastest of 8 … 64
+_MAX_DENOMINATOR = 100  # of a speed written as a fraction
 
 
 def resampled_length(samples: int, orig: int, new: int) -> int:
-    """Samples that :func:`resample` gives."""
-    return -(-samples * new // orig)
+    """Samples that ``resample`` returns for ``samples``: ⌈samples · new / orig⌉.
+
+    Rounded through float32 as torchaudio does it, so that lengths agree with its own also where that is one off.
+    """
+    orig, new = _reduced(orig, new)
+    if orig == new:
+        return samples
+    return min(math.ceil(np.float32(new * samples / orig)), (samples // orig + 1) * new)
 
 
 def resample(waveform: torch.Tensor, orig: int, new: int) -> torch.Tensor:
-    """Waveform (C, S) at ``orig`` Hz as (C, S') at ``new`` Hz."""
+    """(1, S) float32 at ``orig`` Hz → (1, ``resampled_length(S, orig, new)``) at ``new`` Hz; itself if they are equal.
+
+    Only the ratio of the rates counts. Raises PipelineError for rates that are not positive and for several channels.
+    """
+    orig, new = _reduced(orig, new)
+    if waveform.dim() != 2 or len(waveform) != 1:
+        raise PipelineError(f"resample: needs a shape of (1, samples), not {tuple(waveform.shape)}; choose one channel")
     if orig == new:
         return waveform
-    common = gcd(orig, new)
-    out: torch.Tensor = _kernel(orig // common, new // common)(waveform)
-    return out
+    plan = _plan(orig, new)
+    samples = waveform.shape[1]
+    length = resampled_length(samples, orig, new)
+    rows = -(-length // plan.period)
+    padded = torch.zeros(max(rows - 1, 0) * plan.hop + plan.reach)
+    copied = min(samples, len(padded) - plan.margin)
+    padded[plan.margin : plan.margin + copied] = waveform[0, :copied]
+    out = torch.empty(rows, plan.period)
+    for group in plan.groups:
+        inputs = padded.as_strided((rows, len(group.weights)), (plan.hop, 1), group.first)
+        torch.mm(inputs, group.weights, out=out[:, group.outputs])
+    return out.view(1, -1)[:, :length]
 
 
 def speed_length(samples: int, speed: float) -> int:
-    """Samples that :func:`change_speed` gives."""
-    ratio = _ratio(speed)
-    return resampled_length(samples, ratio.numerator, ratio.denominator)
+    """Samples that ``change_speed`` returns for ``samples``."""
+    return resampled_length(samples, *_speed_ratio(speed))
 
 
 def change_speed(waveform: torch.Tensor, sample_rate: int, speed: float) -> torch.Tensor:
-    """Waveform (C, S) played ``speed`` times as fast: pitch and length change, the rate does not (sox's speed and rate)."""
-    ratio = _ratio(speed)
-    return resample(waveform, ratio.numerator, ratio.denominator)
+    """Play (1, S) at ``speed`` ×: pitch and length change, the sample rate stays (sox's ``speed`` and ``rate`` effects).
+
+    ``speed`` is taken as the nearest fraction with a denominator of at most 100; 1.0 returns the input. The ratio of
+    ``sample_rate · speed`` to ``sample_rate`` is the speed at any rate. Raises PipelineError for a speed that is not positive.
+    """
+    return resample(waveform, *_speed_ratio(speed))
 
 
-def _ratio(speed: float) -> Fraction:
-    return Fraction(speed).limit_denominator(100)
+def _speed_ratio(speed: float) -> tuple[int, int]:
+    ratio = Fraction(speed).limit_denominator(_MAX_DENOMINATOR) if math.isfinite(speed) else Fraction(0)
+    if ratio <= 0:
+        raise PipelineError(
+            f"change_speed: speed must be 1 / {_MAX_DENOMINATOR} or more, not {speed}; 0.9 … 1.1 is usual"
+        )
+    return ratio.numerator, ratio.denominator
+
+
+def _reduced(orig: int, new: int) -> tuple[int, int]:
+    if orig <= 0 or new <= 0:
+        raise PipelineError(f"resample: both rates must be above 0 Hz, not {orig} and {new}; 16000 is usual")
+    common = math.gcd(orig, new)
+    return orig // common, new // common
+
+
+class _Group(NamedTuple):
+    """Some neighbouring outputs of a period, the first padded input that they need, and the weights of the inputs."""
+
+    outputs: slice
+    first: int
+    weights: torch.Tensor  # (inputs, outputs) float32
+
+
+class _Plan(NamedTuple):
+    period: int  # outputs in a row
+    hop: int  # inputs from row to row
+    margin: int  # zeros before the first input
+    reach: int  # padded inputs that one row needs
+    groups: list[_Group]
+
+
+@lru_cache(maxsize=32)
+def _plan(orig: int, new: int) -> _Plan:
+    cutoff = min(orig, new) * _ROLLOFF
+    margin = math.ceil(_ZERO_CROSSINGS * orig / cutoff)
+    repeats = -(-_PERIOD // new)
+    # BLAS reads rows in place only if they do not overlap: a group must not need more inputs than lie between two rows.
+    while repeats * orig < math.ceil((_GROUP - 1) * orig / new) + 2 * margin + 2:
+        repeats *= 2
+    period = repeats * new
+    groups = [_group(j, min(j + _GROUP, period), orig, new, margin) for j in range(0, period, _GROUP)]
+    reach = max(group.first + len(group.weights) for group in groups)
+    return _Plan(period, repeats * orig, margin, reach, groups)
+
+
+def _group(start: int, end: int, orig: int, new: int, margin: int) -> _Group:
+    """Weights for the outputs ``start`` … ``end`` - 1, rounded as torchaudio rounds them."""
+    first, last = start * orig // new, -(-(end - 1) * orig // new) + 2 * margin
+    output = torch.arange(start, end)
+    position = torch.arange(first, last + 1)[:, None] - margin - output // new * orig
+    time = position.double() / orig + -(output % new) / new  # the second term is float32, as torchaudio's
+    phase = (time * (min(orig, new) * _ROLLOFF)).clamp_(-_ZERO_CROSSINGS, _ZERO_CROSSINGS)
+    window = torch.cos(phase * math.pi / _ZERO_CROSSINGS / 2) ** 2
+    weights = torch.sinc(phase) * window * (min(orig, new) * _ROLLOFF / orig)
+    return _Group(slice(start, end), first, weights.float())
