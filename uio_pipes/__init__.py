@@ -1,7 +1,7 @@
 """Functional datapipes on torchdata for speech training and decoding: sharded, batched by frames, exactly resumable.
 
-A :class:`Pipeline` describes a graph; a :class:`Loader` runs it, in this process or in workers, alone or under torchrun, and
-can be stopped at any batch and go on from there, on the same machines or on others.
+A :class:`Pipeline` describes a graph; a :class:`Loader` runs it, in this process or in workers, alone or under
+torchrun, and can be stopped at any batch and go on from there, on the same machines or on others.
 """
 
 from uio_pipes.dataset import PipelineDataset
@@ -31,8 +31,8 @@ __all__ = [
     "SentencePieceTokenizer",
     "StateError",
     "Stats",
-    "TooManyFailures",
     "Tokenizer",
+    "TooManyFailures",
     "UioError",
     "from_raw_list",
     "from_shard_list",

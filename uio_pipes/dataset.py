@@ -16,9 +16,10 @@ __all__ = ["PipelineDataset"]
 class PipelineDataset(IterableDataset[Any]):
     """Runs, in each worker of the loader that it is given to, that worker's lanes, in the order (k, lane).
 
-    Works with torch's ``DataLoader`` and, with its state, with torchdata's ``StatefulDataLoader`` (``batch_size=None``: batches
-    come ready). The number of workers must be the same when a state is loaded. Takes the options of :class:`Loader` but for
-    ``num_workers``, ``prefetch``, ``pin_memory`` and ``uneven``: those are the other loader's.
+    Works with torch's ``DataLoader`` and, with its state, with torchdata's ``StatefulDataLoader``
+    (``batch_size=None``: batches come ready). The number of workers must be the same when a state is loaded. Takes
+    the options of :class:`Loader` but for ``num_workers``, ``prefetch``, ``pin_memory`` and ``uneven``: those are the
+    other loader's.
     """
 
     def __init__(self, pipeline: Pipeline, **options: Any) -> None:

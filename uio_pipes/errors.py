@@ -38,8 +38,9 @@ class TooManyFailures(UioError):
 class DataError(UioError):
     """One utterance, member or shard is bad.
 
-    ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …): failures are counted under it.
-    ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say where.
+    ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …): failures are counted under
+    it. ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say
+    where.
     """
 
     def __init__(

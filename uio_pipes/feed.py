@@ -19,7 +19,8 @@ class Feed:
     Attributes:
         positions: where each lane stands for the trainer.
         known: batches known to exist since this feed began: delivered and fetched ones.
-        natural: ``known`` when the epoch's own batches had ended; None before. (With ``repeat`` lanes go on after that.)
+        natural: ``known`` when the epoch's own batches had ended; None before. (With ``repeat`` lanes go on after
+            that.)
     """
 
     def __init__(self, positions: dict[int, Position], source_of: dict[int, Source], repeat: bool) -> None:

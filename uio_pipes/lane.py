@@ -1,9 +1,10 @@
 """Who runs what, and where randomness comes from: pure functions, and the lane that nodes are built for.
 
 An epoch is dealt to a fixed number of lanes: item ``p`` of the epoch's order belongs to lane ``p % lanes``. Ranks and
-workers only decide who runs which lane, so moving a lane elsewhere changes nothing in it. Every random choice is a hash
-of names and positions (seed, epoch, stage, lane, origin), never of call order, rank or worker. All draws that decide
-order, lengths or masks are integer arithmetic written here, so that they are the same with every version of every library.
+workers only decide who runs which lane, so moving a lane elsewhere changes nothing in it. Every random choice is a
+hash of names and positions (seed, epoch, stage, lane, origin), never of call order, rank or worker. All draws that
+decide order, lengths or masks are integer arithmetic written here, so that they are the same with every version of
+every library.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ TICKS = 1_000_000  # a length known only as seconds is planned at this rate
 
 
 class Plan(NamedTuple):
-    """Planned length: ``samples`` at ``sample_rate`` Hz, and feature ``frames`` once a feature stage has been passed."""
+    """Planned length: ``samples`` at ``sample_rate`` Hz, and ``frames`` once a feature stage has been passed."""
 
     samples: int
     sample_rate: int
@@ -39,7 +39,8 @@ class Plan(NamedTuple):
 
 
 def measure(fields: dict[str, Any]) -> Plan | None:
-    """The length that the fields tell as they are: features, waveform, `duration` or a header. None: only decoding tells.
+    """The length that the fields tell as they are: features, waveform, `duration` or a header. None: only decoding
+    tells.
 
     Raises: DataError if a header is bad or a file cannot be read.
     """

@@ -36,17 +36,18 @@ class Loader:
         pipeline: what to run.
         seed: of every random choice.
         num_workers: processes per rank; 0 runs the graph in this one.
-        lanes: ordered streams that an epoch is dealt to. The default, ranks × workers, is WeNet's; a fixed number (64) makes
-            epochs equal on any topology.
+        lanes: ordered streams that an epoch is dealt to. The default, ranks × workers, is WeNet's; a fixed number
+            (64) makes epochs equal on any topology.
         rank, world_size: from ``torch.distributed`` if not given, else 0 and 1.
         partition: False gives every rank everything (validation).
-        uneven: "stop" (all ranks end when the first does), "join" (each with its own), "repeat" (all with the last). The
-            default is "stop" where a process group exists, else "join".
+        uneven: "stop" (all ranks end when the first does), "join" (each with its own), "repeat" (all with the last).
+            The default is "stop" where a process group exists, else "join".
         prefetch: batches that each worker prepares ahead.
         pin_memory: batches in pinned memory, for copies to a GPU.
         snapshot_every: batches of a lane between two snapshots; a resume passes over at most that many, by plan.
         on_error: "skip" (count, report, go on) or "raise".
-        max_failures, max_consecutive_failures: budgets that stop the run in any case: per epoch and rank; in a row within a stage.
+        max_failures, max_consecutive_failures: budgets that stop the run in any case: per epoch and rank; in a
+            row within a stage.
         on_change: what to do with a state of another list or graph: "error", or "restart" its epoch.
 
     Raises:
@@ -101,7 +102,8 @@ class Loader:
             raise PipelineError(f"on_change must be 'error' or 'restart', not {self.on_change!r}")
         if self.pipeline.kind in ("item", "file"):
             raise PipelineError(
-                f"the pipeline gives {self.pipeline.kind}s, not utterances: add .open_files().load_from_tar() or .load_from_raw()"
+                f"the pipeline gives {self.pipeline.kind}s, not utterances: add .open_files().load_from_tar() or "
+                f".load_from_raw()"
             )
         if self.lanes < self.world_size:
             raise PipelineError(
@@ -153,8 +155,8 @@ class Loader:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to where a state was saved, on any number of ranks and workers.
 
-        Raises: StateError naming the field, the old and the new value and the remedy, if it is of another seed, list or graph (see
-        ``on_change``), or lacks lanes of this rank.
+        Raises: StateError naming the field, the old and the new value and the remedy, if it is of another seed, list
+        or graph (see ``on_change``), or lacks lanes of this rank.
         """
         meta = read_meta(state_dict)
         self._close()
@@ -175,15 +177,18 @@ class Loader:
         missing = [lane for lane in mine if lane not in present]
         if missing:
             raise StateError(
-                f"lanes: the state has {meta['lanes']} lanes, but {len(missing)} that rank {self.rank} of {self.world_size} runs "
-                f"now are not in it (lane {missing[0]}, …). Join the states of all ranks by uio.merge_states or uio.gather_state; "
+                f"lanes: the state has {meta['lanes']} lanes, but {len(missing)} that rank {self.rank} of "
+                f"{self.world_size} runs "
+                f"now are not in it (lane {missing[0]}, …). Join the states of all ranks by uio.merge_states or "
+                f"uio.gather_state; "
                 f"torch.distributed.checkpoint needs the same lane count: Loader(lanes={meta['lanes']})"
             )
         lanes = {lane: read_lane(state, lane) for lane in present}
         for lane, saved in lanes.items():
             if saved["epoch"] != meta["epoch"] and not saved["done"]:
                 raise StateError(
-                    f"lane {lane} is of epoch {saved['epoch']}, the state of epoch {meta['epoch']}: join only states that the "
+                    f"lane {lane} is of epoch {saved['epoch']}, the state of epoch {meta['epoch']}: join only "
+                    f"states that the "
                     "ranks saved in the same epoch"
                 )
         fresh = {lane for lane, saved in lanes.items() if saved["epoch"] != meta["epoch"]}
@@ -245,8 +250,8 @@ class Loader:
         return stats
 
     def __repr__(self) -> str:
-        where = f"rank {self.rank} of {self.world_size}, {self.num_workers} workers, {self._lanes_now} lanes, epoch {self._epoch}"
-        return f"Loader({where}, uneven={self.uneven!r})\n{self.pipeline}"
+        where = f"rank {self.rank} of {self.world_size}, {self.num_workers} workers, {self._lanes_now} lanes"
+        return f"Loader({where}, epoch {self._epoch}, uneven={self.uneven!r})\n{self.pipeline}"
 
 
 class _Batches(Iterator[Any]):
@@ -347,7 +352,8 @@ class _Batches(Iterator[Any]):
         loader._left_out = self.horizon.left_out(held, items)
         if any(loader._left_out) and loader.rank == 0:
             logger.warning(
-                "epoch %d ended with the first rank that had no more: at least %d utterances and %d list items were left out",
+                "epoch %d ended with the first rank that had no more: at least %d utterances and %d list items "
+                "were left out",
                 loader.epoch, *loader._left_out,
             )  # fmt: skip
 

@@ -3,9 +3,9 @@
 :class:`Node` declares what its state is (``state_fields``); the base saves and restores it, copied. A state is read
 between two ``next()`` calls and describes the first item not yet delivered.
 
-:class:`Buffer` is for nodes that hold samples back. Its state is the upstream's state from before the oldest sample that
-it still holds, and for each one held, how many samples later it came. Restoring runs the upstream again from there and
-passes over what has left: headers are read, nothing is decoded. This works over any upstream.
+:class:`Buffer` is for nodes that hold samples back. Its state is the upstream's state from before the oldest sample
+that it still holds, and for each one held, how many samples later it came. Restoring runs the upstream again from
+there and passes over what has left: headers are read, nothing is decoded. This works over any upstream.
 """
 
 from __future__ import annotations

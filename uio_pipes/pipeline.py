@@ -1,8 +1,8 @@
 """The description of a graph, and its functional form.
 
-A :class:`Pipeline` is an immutable chain of stages: a source, and what is done with what comes out of it. Describing does
-no I/O; :meth:`Pipeline.build` makes the nodes that run it in one lane. Each stage is one file in ``stages/`` or ``sources/``
-and one line in this class.
+A :class:`Pipeline` is an immutable chain of stages: a source, and what is done with what comes out of it. Describing
+does no I/O; :meth:`Pipeline.build` makes the nodes that run it in one lane. Each stage is one file in ``stages/`` or
+``sources/`` and one line in this class.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Pipeline:
         return [stage.describe(stable=True) for stage in self.stages]
 
     def as_dataset(self, **options: Any) -> PipelineDataset:
-        """An ``IterableDataset`` with ``state_dict``, for torchdata's ``StatefulDataLoader``; see :class:`PipelineDataset`."""
+        """An ``IterableDataset`` with ``state_dict``, for ``StatefulDataLoader``; see :class:`PipelineDataset`."""
         from uio_pipes.dataset import PipelineDataset
 
         return PipelineDataset(self, **options)

@@ -1,7 +1,7 @@
 """Runs lanes: the same code in the main process, in worker processes and in a dataset.
 
-A :class:`LaneRunner` runs one lane and says after each batch where it stands. A :class:`LaneStream` runs several lanes in the
-epoch's order: by (pass, k, lane). What they hand over is a :class:`Message`.
+A :class:`LaneRunner` runs one lane and says after each batch where it stands. A :class:`LaneStream` runs several
+lanes in the epoch's order: by (pass, k, lane). What they hand over is a :class:`Message`.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class LaneStream(Iterator[Message]):
 
 
 class Position:
-    """Where a lane stands for the trainer: after the last batch that it received. ``text`` is the lane's part of a state."""
+    """Where a lane stands for the trainer: after the last batch that it received."""
 
     def __init__(self, epoch: int, state: dict[str, Any] | None = None) -> None:
         fresh: dict[str, Any] = {"epoch": epoch, "pass": 0, "k": 0, "done": False, "counts": {}, "at": 0, "nodes": None}
@@ -189,7 +189,7 @@ class Position:
 
     @property
     def text(self) -> str:
-        """JSON."""
+        """The lane's part of a state: JSON."""
         head = json.dumps({**self.state, "counts": self.counts if self.state["counts"] else {}})
         return f'{head[:-1]}, "nodes": {self.nodes}}}'
 

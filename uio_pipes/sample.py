@@ -1,9 +1,10 @@
 """One utterance: a mapping whose fields are computed when touched.
 
-Stages that work on one utterance (decode, resample, tokenize, fbank, …) do nothing when an utterance passes: each only
-adds itself to the sample's chain. Touching a field runs the links that it depends on, and no others: a filter on labels
-tokenizes, but does not decode. What filters, sorting and batching need to know of audio, its length, is the *plan*: made
-from headers and each stage's own length rule, without decoding. :func:`realize` is the one place where the rest is run.
+Stages that work on one utterance (decode, resample, tokenize, fbank, …) do nothing when an utterance passes: each
+only adds itself to the sample's chain. Touching a field runs the links that it depends on, and no others: a filter on
+labels tokenizes, but does not decode. What filters, sorting and batching need to know of audio, its length, is the
+*plan*: made from headers and each stage's own length rule, without decoding. :func:`realize` is the one place where
+the rest is run.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ class Sample(MutableMapping[str, Any]):
         return self._seed
 
     def failure(self, error: Exception, stage: str) -> UioError:
-        """``error`` as what it means for this sample: a ``DataError`` that says where, unless the run is wrong as a whole."""
+        """``error`` as a ``DataError`` that says where, unless the run is wrong as a whole."""
         if isinstance(error, DataError):
             reason, message, offset = error.reason, error.message, error.offset
             url, member = error.url or self.url, error.member or self.key

@@ -28,8 +28,8 @@ class Stage:
 
     Class attributes:
         name: the functional name, as in ``pipeline.shuffle(…)``.
-        takes: kinds of what flows in ("item" of a list, "file", "sample", "batch"); gives: the kind that flows out, or "same".
-        note: printed beside the stage.
+        takes: kinds of what flows in ("item" of a list, "file", "sample", "batch"); gives: the kind that flows out,
+        or "same". note: printed beside the stage.
     """
 
     name: ClassVar[str]

@@ -1,8 +1,8 @@
 """What a saved state looks like, and how states of ranks are joined.
 
-A loader's state is a flat dict of strings: ``meta`` and one ``lane_000017`` for each lane. Both are JSON. ``meta`` stamps
-what the state belongs to (schema, seed, epoch, lanes, graph, list); a lane holds its position, its counts and the state of
-its nodes. Nothing in it is a tensor, a pickle or audio.
+A loader's state is a flat dict of strings: ``meta`` and one ``lane_000017`` for each lane. Both are JSON. ``meta``
+stamps what the state belongs to (schema, seed, epoch, lanes, graph, list); a lane holds its position, its counts and
+the state of its nodes. Nothing in it is a tensor, a pickle or audio.
 """
 
 from __future__ import annotations

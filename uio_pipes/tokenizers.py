@@ -109,8 +109,8 @@ class SentencePieceTokenizer:
 
     Args:
         model: path of the model.
-        symbol_table: with one, WeNet's byte-pair way: text in upper case, Chinese characters by themselves, labels from the table.
-            Without, the model's own pieces and ids.
+        symbol_table: with one, WeNet's byte-pair way: text in upper case, Chinese characters by themselves, labels
+            from the table. Without, the model's own pieces and ids.
         unk: the token for what the table lacks.
     """
 

@@ -1,8 +1,8 @@
 """How batches get from where lanes run to the trainer: in this process, or from one worker process each.
 
-Each worker is a torch ``DataLoader`` with one worker of its own, so that the main process can choose which one it takes the
-next batch from (torch's own round robin would tie the order to the number of workers). Small tensors travel as arrays
-inside the message: a tensor's way through shared memory costs more than they do.
+Each worker is a torch ``DataLoader`` with one worker of its own, so that the main process can choose which one it
+takes the next batch from (torch's own round robin would tie the order to the number of workers). Small tensors travel
+as arrays inside the message: a tensor's way through shared memory costs more than they do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """When an epoch ends on ranks that do not have equally many batches.
 
-``join``: each rank ends with its own lanes. ``stop``: all end together when the first has no more. ``repeat``: all end when the last
-one has, the others deal their lanes again in the meantime. For the last two the ranks agree on a horizon H: up to H a rank runs
-freely; at H it waits for one more batch or its end, tells how many batches it knows to exist, and the ranks take the minimum (of the
-longest, for ``repeat``). If H does not grow, the epoch is over. No rank waits for a time, so none runs out of it.
+``join``: each rank ends with its own lanes. ``stop``: all end together when the first has no more. ``repeat``: all
+end when the last one has, the others deal their lanes again in the meantime. For the last two the ranks agree on a
+horizon H: up to H a rank runs freely; at H it waits for one more batch or its end, tells how many batches it knows to
+exist, and the ranks take the minimum (of the longest, for ``repeat``). If H does not grow, the epoch is over. No rank
+waits for a time, so none runs out of it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def choose(uneven: str | None, world_size: int) -> str:
         raise PipelineError(f"uneven must be one of {UNEVEN}, not {uneven!r}")
     if world_size > 1 and uneven != "join" and not (grouped and dist.get_world_size() == world_size):
         raise PipelineError(
-            f"uneven={uneven!r} lets {world_size} ranks agree on the end, which needs a process group of that size; call "
+            f"uneven={uneven!r} lets {world_size} ranks agree on the end, which needs a process group of that "
+            f"size; call "
             'torch.distributed.init_process_group() first, or use uneven="join"'
         )
     return uneven
@@ -85,7 +87,8 @@ class Horizon:
         horizon = int(word[0])
         if not word[1]:
             raise ListError(
-                "a rank has no batch at all in this epoch, so ranks cannot step together: give the list at least as many "
+                "a rank has no batch at all in this epoch, so ranks cannot step together: give the list at least "
+                "as many "
                 'intact shards (or lines) as there are lanes, use fewer ranks, or choose uneven="join"'
             )
         return -horizon if self.repeat else horizon
@@ -110,6 +113,7 @@ def refuse_join(uneven: str, world_size: int) -> None:
     """Raises: StateError where ranks do not step together, so that a collective would wait for ever."""
     if world_size > 1 and uneven == "join":
         raise StateError(
-            'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank save its own '
+            'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank '
+            "save its own "
             "loader.state_dict() and join them by uio.merge_states when loading"
         )

@@ -36,7 +36,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class ListFiles(Stage):
-    """Lines of data lists. ``shuffle``: in another order each epoch, by hashes of seed, epoch and number in the list."""
+    """Lines of data lists. ``shuffle``: in another order each epoch, by hashes of seed, epoch and number."""
 
     name: ClassVar[str] = "list_files"
     takes: ClassVar[tuple[str, ...]] = ()
@@ -96,9 +96,9 @@ def list_files(paths: str | os.PathLike[str] | Iterable[Entry], *, shuffle: bool
     """Start a pipeline from data lists.
 
     Args:
-        paths: list file(s) with a path, URL or JSON object a line; globs; ``{a,b}`` and ``{00..99}`` braces; URLs; names of
-            tar shards themselves (``data/*.tar``); JSON objects as dicts. One, or several in a Python list. In list files,
-            blank lines and lines that start with ``#`` are passed over.
+        paths: list file(s) with a path, URL or JSON object a line; globs; ``{a,b}`` and ``{00..99}`` braces; URLs;
+            names of tar shards themselves (``data/*.tar``); JSON objects as dicts. One, or several in a Python list.
+            In list files, blank lines and lines that start with ``#`` are passed over.
         shuffle: deal the lines in another order each epoch.
 
     Raises:

@@ -24,8 +24,9 @@ __all__ = ["LoadFromRaw", "from_raw_list"]
 class LoadFromRaw(Stage):
     """Utterances of a raw list: ``{"key": …, "wav": path or URL, "txt": …}`` a line.
 
-    Optional: ``start`` and ``end`` (seconds: a segment of the recording), ``duration`` (seconds: saves reading the header),
-    ``speaker``, ``feat`` (path of a .npy array (T, F) instead of ``wav``), and whatever else: kept as fields.
+    Optional: ``start`` and ``end`` (seconds: a segment of the recording), ``duration`` (seconds: saves reading the
+    header), ``speaker``, ``feat`` (path of a .npy array (T, F) instead of ``wav``), and whatever else: kept as
+    fields.
     """
 
     name: ClassVar[str] = "load_from_raw"

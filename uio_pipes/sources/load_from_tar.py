@@ -29,9 +29,9 @@ UNREADABLE = frozenset(["missing_file", "unreadable_file", "changed_file"])
 class LoadFromTar(Stage):
     """Utterances of tar shards (.tar, .tar.gz, .tar.zst, .tar.bz2, .tar.xz): consecutive members with one key.
 
-    Fields: ``key``, ``txt``, ``wav`` (bytes of the audio file, whatever its format) or ``feat`` ((T, F), from ``KEY.npy``),
-    and other members' bytes under their suffix. ``grouping``: "wenet" cuts names at the last dot of the whole path,
-    "webdataset" at the first dot of the base name.
+    Fields: ``key``, ``txt``, ``wav`` (bytes of the audio file, whatever its format) or ``feat`` ((T, F), from
+    ``KEY.npy``), and other members' bytes under their suffix. ``grouping``: "wenet" cuts names at the last dot of the
+    whole path, "webdataset" at the first dot of the base name.
     """
 
     name: ClassVar[str] = "load_from_tar"

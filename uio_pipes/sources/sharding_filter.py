@@ -17,7 +17,10 @@ __all__ = ["ShardingFilter"]
 
 @dataclass(frozen=True)
 class ShardingFilter(Stage):
-    """Keep this lane's share: item ``p`` belongs to lane ``p % lanes``, so to WeNet's ``data[rank::world][worker::workers]``."""
+    """Keep this lane's share: item ``p`` belongs to lane ``p % lanes``.
+
+    With as many lanes as there are workers in all, that is WeNet's ``data[rank::world_size][worker::num_workers]``.
+    """
 
     name: ClassVar[str] = "sharding_filter"
     takes: ClassVar[tuple[str, ...]] = ("any",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.lane import Lane, Site
@@ -26,8 +27,8 @@ class BucketBatch(Stage):
     """Sort utterances into buckets by planned length; a bucket that is full is a batch.
 
     Args:
-        bucket_boundaries: rising lengths in frames; bucket i holds lengths below boundary i, the last bucket the rest. None: found
-            from the first 1,000 utterances of the lane, so that each bucket gets as many frames.
+        bucket_boundaries: rising lengths in frames; bucket i holds lengths below boundary i, the last bucket the
+            rest. None: found from the first 1,000 utterances of the lane, so that each bucket gets as many frames.
         bucket_batch_sizes: how many utterances fill each bucket, one more than boundaries (WeNet's way).
         max_frames: instead of sizes, a budget for longest × count that no batch exceeds.
         num_buckets: how many to make where boundaries are found.
@@ -49,9 +50,7 @@ class BucketBatch(Stage):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else tuple(value))
         bounds, sizes = self.bucket_boundaries, self.bucket_batch_sizes
-        rising = bounds is None or (
-            all(b > 0 for b in bounds) and all(a < b for a, b in zip(bounds, bounds[1:], strict=False))
-        )
+        rising = bounds is None or (all(b > 0 for b in bounds) and all(a < b for a, b in pairwise(bounds)))
         require(rising, self.name, "bucket_boundaries must rise and be above 0", bounds, "give frames, shortest first")
         one = (sizes is None) != (self.max_frames is None)
         require(one, self.name, "give either bucket_batch_sizes or max_frames", (sizes, self.max_frames), "choose one")

@@ -27,9 +27,9 @@ __all__ = ["DecodeAudio"]
 class DecodeAudio(PerUtterance):
     """Decode ``wav`` (wav, flac, ogg, opus, mp3) to float32 (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
 
-    ``channel``: the one that is kept; None keeps all, (C, S). A segment (``start``, ``end`` in seconds) is cut out. The
-    planned length comes from the header; where only decoding tells it (mp3), the utterance is decoded when its length is
-    first needed.
+    ``channel``: the one that is kept; None keeps all, (C, S). A segment (``start``, ``end`` in seconds) is cut out.
+    The planned length comes from the header; where only decoding tells it (mp3), the utterance is decoded when its
+    length is first needed.
     """
 
     name: ClassVar[str] = "decode_audio"

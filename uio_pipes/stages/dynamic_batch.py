@@ -21,8 +21,8 @@ __all__ = ["DynamicBatch", "over_budget"]
 class DynamicBatch(Stage):
     """Batches whose padded frames, longest × count, are never above ``max_frames`` (WeNet's ``max_frames_in_batch``).
 
-    Lengths are planned ones: feature frames, or 10 ms of audio without a feature stage. An utterance that is longer than the
-    budget by itself is the failure ``over_budget``.
+    Lengths are planned ones: feature frames, or 10 ms of audio without a feature stage. An utterance that is longer
+    than the budget by itself is the failure ``over_budget``.
     """
 
     name: ClassVar[str] = "dynamic_batch"

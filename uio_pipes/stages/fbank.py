@@ -25,9 +25,9 @@ __all__ = ["FbankFeatures"]
 class FbankFeatures(PerUtterance):
     """Kaldi's log mel filter bank energies of ``wav``: ``feat`` (T, num_mel_bins) float32.
 
-    ``frame_length`` and ``frame_shift`` in ms; ``dither``: standard deviation of the noise, on the scale of 16-bit samples.
-    Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An utterance
-    shorter than a window is the failure ``too_short``.
+    ``frame_length`` and ``frame_shift`` in ms; ``dither``: standard deviation of the noise, on the scale of 16-bit
+    samples. Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An
+    utterance shorter than a window is the failure ``too_short``.
     """
 
     name: ClassVar[str] = "fbank"

@@ -22,10 +22,11 @@ __all__ = ["FlatMap"]
 class FlatMap(Stage):
     """Put each utterance through ``function``, which returns or yields any number of utterances.
 
-    It runs where it stands, on the lazy sample. What it yields are samples or mappings; each gets an origin of its own, so
-    that later stages draw for each one anew. With a parameter ``rng`` it gets the sample's ``numpy.random.Generator``. Right
-    after ``open_files`` it gets files (``file.open()``, ``file.url``): a reader of another archive format. It must
-    yield the same for the same input: a resumed run calls it again and passes over what was delivered.
+    It runs where it stands, on the lazy sample. What it yields are samples or mappings; each gets an origin of its
+    own, so that later stages draw for each one anew. With a parameter ``rng`` it gets the sample's
+    ``numpy.random.Generator``. Right after ``open_files`` it gets files (``file.open()``, ``file.url``): a reader of
+    another archive format. It must yield the same for the same input: a resumed run calls it again and passes over
+    what was delivered.
     """
 
     name: ClassVar[str] = "flat_map"

@@ -25,10 +25,10 @@ Length = Literal["same"] | Callable[[int], int]
 class Map(Stage):
     """Put each utterance through ``function``, which returns it (changed in place, or as a new mapping).
 
-    Without ``length`` the function runs where it stands, on the lazy sample: what it touches is computed there, audio too.
-    With ``length`` it is deferred to when the batch is made: "same" keeps the planned length, a function gives the new one
-    from the old (frames if a feature stage stands before, else samples). With a parameter ``rng`` it gets the sample's own
-    ``numpy.random.Generator``. After ``pad`` the function gets the batch.
+    Without ``length`` the function runs where it stands, on the lazy sample: what it touches is computed there, audio
+    too. With ``length`` it is deferred to when the batch is made: "same" keeps the planned length, a function gives
+    the new one from the old (frames if a feature stage stands before, else samples). With a parameter ``rng`` it gets
+    the sample's own ``numpy.random.Generator``. After ``pad`` the function gets the batch.
     """
 
     name: ClassVar[str] = "map"

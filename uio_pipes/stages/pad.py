@@ -25,9 +25,10 @@ IGNORE = -1  # WeNet's padding of targets
 class Pad(Stage):
     """A batch with WeNet's keys, longest utterance first.
 
-    ``keys`` list of str; ``feats`` (B, T, F) float32 padded with 0, ``feats_lengths`` (B,) int32; without features ``pcm``
-    (B, S) float32 and ``pcm_length`` (B,) int32 instead; with labels ``target`` (B, U) int64 padded with -1 and
-    ``target_lengths`` (B,) int32; ``speaker`` (B,) int32, ``langs`` and ``tasks`` lists where the utterances have them.
+    ``keys`` list of str; ``feats`` (B, T, F) float32 padded with 0, ``feats_lengths`` (B,) int32; without features
+    ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; with labels ``target`` (B, U) int64 padded with -1
+    and ``target_lengths`` (B,) int32; ``speaker`` (B,) int32, ``langs`` and ``tasks`` lists where the utterances have
+    them.
     """
 
     name: ClassVar[str] = "pad"

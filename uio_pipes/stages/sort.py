@@ -18,7 +18,10 @@ __all__ = ["Sort"]
 
 @dataclass(frozen=True)
 class Sort(Stage):
-    """Take ``sort_size`` utterances, give them shortest first (by planned length), take the next. At most the shuffle's size."""
+    """Take ``sort_size`` utterances, give them shortest first (by planned length), take the next.
+
+    WeNet advises at most the shuffle's size.
+    """
 
     name: ClassVar[str] = "sort"
     note: ClassVar[str] = "by the plan: nothing is decoded"

@@ -18,7 +18,8 @@ __all__ = ["SpecAug"]
 
 @dataclass(frozen=True)
 class SpecAug(PerUtterance):
-    """Set ``num_t_mask`` spans of 1…``max_t`` frames and ``num_f_mask`` of 1…``max_f`` bins of ``feat`` to 0 (SpecAugment).
+    """Set ``num_t_mask`` spans of 1…``max_t`` frames and ``num_f_mask`` of 1…``max_f`` bins of ``feat`` to 0
+    (SpecAugment).
 
     Park et al. 2019, without warping; spans are drawn as WeNet draws them.
     """

@@ -20,7 +20,7 @@ __all__ = ["SpeedPerturb"]
 
 @dataclass(frozen=True)
 class SpeedPerturb(PerUtterance):
-    """Play each utterance at one of ``speeds``, drawn for it with equal chances (Ko et al. 2015, as sox's ``speed``)."""
+    """Play each utterance at one of ``speeds``, drawn with equal chances (Ko et al. 2015, as sox's ``speed``)."""
 
     name: ClassVar[str] = "speed_perturb"
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])

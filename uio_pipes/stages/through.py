@@ -22,7 +22,8 @@ __all__ = ["Through"]
 class Through(Stage):
     """Run ``node(source, *args, **kwargs)``: a :class:`Node` subclass, or any ``torchdata.nodes.BaseNode``.
 
-    Its state must be made of ints, strings, lists and string-keyed dicts, and be that of the first item not yet delivered.
+    Its state must be made of ints, strings, lists and string-keyed dicts, and be that of the first item not yet
+    delivered.
     """
 
     name: ClassVar[str] = "through"

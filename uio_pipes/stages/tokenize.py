@@ -22,8 +22,8 @@ __all__ = ["Tokenize"]
 class Tokenize(PerUtterance):
     """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int).
 
-    ``tokenizer``: a :class:`Tokenizer` (characters, SentencePiece), or any callable of the text that returns the labels, or
-    (tokens, labels). Runs only when labels are touched: a filter on their number does not decode audio.
+    ``tokenizer``: a :class:`Tokenizer` (characters, SentencePiece), or any callable of the text that returns the
+    labels, or (tokens, labels). Runs only when labels are touched: a filter on their number does not decode audio.
     """
 
     name: ClassVar[str] = "tokenize"
@@ -34,15 +34,15 @@ class Tokenize(PerUtterance):
     tokenizer: Tokenizer | Callable[[str], Any]
 
     def __post_init__(self) -> None:
-        ok = callable(self.tokenizer) or hasattr(self.tokenizer, "tokenize")
+        ok = callable(self.tokenizer) or isinstance(self.tokenizer, Tokenizer)
         remedy = 'pass uio.CharTokenizer("lang_char.txt"), uio.SentencePieceTokenizer("bpe.model") or a function'
         require(ok, self.name, "tokenizer must be a tokenizer or a function of the text", self.tokenizer, remedy)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         if "txt" not in sample.fields:
             raise DataError("missing_text", "the utterance has no text to tokenize")
-        tokenize: Callable[[str], Any] = getattr(self.tokenizer, "tokenize", self.tokenizer)
-        result = tokenize(sample.fields["txt"])
+        tokenizer = self.tokenizer
+        result: Any = (tokenizer.tokenize if isinstance(tokenizer, Tokenizer) else tokenizer)(sample.fields["txt"])
         tokens, label = result if isinstance(result, tuple) else ([], result)
         sample.fields["tokens"], sample.fields["label"] = list(tokens), _labels(label)
 
