@@ -268,7 +268,7 @@ class _Batches(Iterator[Any]):
 
     def _start(self) -> dict[int, Source]:
         loader = self.loader
-        repeat = loader.uneven == "repeat" and loader.world_size > 1
+        repeat = loader.uneven == "repeat"
         spec = RunSpec(
             loader.pipeline, loader._lanes_now, loader.seed, loader.epoch, loader.policy, loader.snapshot_every, repeat
         )
@@ -330,7 +330,7 @@ class _Batches(Iterator[Any]):
             loader._asked = None
             return
         loader._loaded = None
-        if loader.uneven == "join" or loader.world_size == 1:
+        if loader.uneven == "join":
             while (rest := feed.deliver()) is not None:
                 self._report(rest)
         else:

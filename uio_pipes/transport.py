@@ -53,6 +53,7 @@ class Worker:
             prefetch_factor=prefetch,
             collate_fn=_as_is,
             pin_memory=pin,
+            generator=torch.Generator(),  # its seed for workers must not come from the trainer's generator
         )
         self._batches: Any = iter(loader)
         self._pid = os.getpid()

@@ -10,6 +10,7 @@ waits for a time, so none runs out of it.
 from __future__ import annotations
 
 import time
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +25,7 @@ __all__ = ["UNEVEN", "Horizon", "choose", "private_group"]
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: batches that come this fast were ready, so more of them are counted before the ranks talk
 AHEAD = 8
-_groups: dict[str, Any] = {}
+_groups: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # world → our group in it
 
 
 def choose(uneven: str | None, world_size: int) -> str:
@@ -34,7 +35,9 @@ def choose(uneven: str | None, world_size: int) -> str:
         uneven = "stop" if grouped else "join"
     if uneven not in UNEVEN:
         raise PipelineError(f"uneven must be one of {UNEVEN}, not {uneven!r}")
-    if world_size > 1 and uneven != "join" and not (grouped and dist.get_world_size() == world_size):
+    if world_size == 1:
+        return "join"  # one rank ends by itself
+    if uneven != "join" and not (grouped and dist.get_world_size() == world_size):
         raise PipelineError(
             f"uneven={uneven!r} lets {world_size} ranks agree on the end, which needs a process group of that "
             f"size; call "
@@ -45,10 +48,12 @@ def choose(uneven: str | None, world_size: int) -> str:
 
 def private_group() -> Any:
     """A gloo group of this package's own, so that its few words never meet the trainer's collectives."""
-    key = str(id(dist.group.WORLD))
-    if key not in _groups:
-        _groups[key] = dist.new_group(backend="gloo", timeout=timedelta(days=365))
-    return _groups[key]
+    world = dist.group.WORLD
+    group = _groups[world]() if world in _groups else None
+    if group is None:
+        group = dist.new_group(backend="gloo", timeout=timedelta(days=365))
+        _groups[world] = weakref.ref(group)  # torch.distributed owns it: destroy_process_group must end its threads
+    return group
 
 
 class Horizon:
@@ -66,9 +71,7 @@ class Horizon:
             return False
         if self.group is None:
             goes_on = self.feed.known > delivered or self.feed.fetch()
-            self.over = not goes_on or (
-                self.repeat and self.feed.natural is not None and delivered >= self.feed.natural
-            )
+            self.over = not goes_on
             return not self.over
         if delivered == self.until:
             self.until = self._agree(delivered)

@@ -1,7 +1,7 @@
 """Kaldi's log mel filter bank on the CPU, equal to ``torchaudio.compliance.kaldi.fbank`` and several times as fast.
 
-What saves the time: blocks of frames worked on in buffers that stay in the cache, and a mel matrix applied band group by
-band group over the spectrum bins that the group covers, instead of as one dense and mostly zero product.
+What saves the time: blocks of frames worked on in buffers that stay in the cache, and a mel matrix applied in groups of
+bands, each over the spectrum bins that it covers, instead of as one dense and mostly zero product.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def num_frames(samples: int, sample_rate: int, frame_length: float = 25.0, frame
 class Fbank:
     """Log mel energies of a waveform, with ``low_freq`` 20, ``high_freq`` 0 and ``energy_floor`` 0.
 
-    ``num_mel_bins`` is F; ``frame_length`` and ``frame_shift`` are in ms; ``window_type`` is one of Kaldi's. ``dither`` is
-    the standard deviation, on the 16-bit scale, of Gaussian noise that is added once to the waveform. Kaldi draws new noise
-    for every frame; here overlapping frames share theirs, while within each single frame the distribution is the same.
+    ``num_mel_bins`` is F; ``frame_length`` and ``frame_shift`` are in ms; ``window_type`` is one of Kaldi's. ``dither``
+    is the standard deviation, on the 16-bit scale, of Gaussian noise that is added once to the waveform. Kaldi draws new
+    noise for every frame; here overlapping frames share theirs, while within each frame the distribution is the same.
     Source of every formula: Kaldi's feature-window.cc and mel-computations.cc, in torchaudio's order of rounding.
     """
 
