@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -12,16 +11,15 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
+from uio_pipes.batches import Batches, Progress
 from uio_pipes.errors import PipelineError, StateError
-from uio_pipes.feed import Feed
-from uio_pipes.lane import lanes_of, worker_of
-from uio_pipes.ledger import Policy, check_budget
+from uio_pipes.lane import lanes_of
+from uio_pipes.ledger import Policy
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.runner import Message, Position, RunSpec
+from uio_pipes.runner import Position
 from uio_pipes.state import SCHEMA, lane_name, merge_states, read_lane, read_meta
 from uio_pipes.stats import Stats
-from uio_pipes.transport import InProcess, Source, Worker
-from uio_pipes.uneven import Horizon, choose, private_group, refuse_join
+from uio_pipes.uneven import choose, private_group, refuse_join
 
 __all__ = ["Loader", "gather_state"]
 
@@ -82,16 +80,10 @@ class Loader:
         self.uneven = choose(uneven, self.world_size)
         self.lanes = self.world_size * max(1, num_workers) if lanes is None else lanes
         self._check()
-        self._epoch = 0
         self._asked: int | None = None  # by set_epoch, since the last iteration began
-        self._loaded: dict[str, str] | None = None  # not yet iterated over
-        self._ended = False  # the epoch is over: for this rank, as the trainer saw, or for all, as a state says
-        self._lanes_now = self.lanes  # a loaded state's count holds until its epoch ends
-        self._positions: dict[int, Position] = {}
-        self._left_out = (0, 0)
-        self._active: weakref.ref[_Batches] | None = None
+        self._active: weakref.ref[Batches] | None = None
         self._fingerprints: dict[str, Any] | None = None
-        self._start_afresh(0)
+        self._progress = self._fresh(0)
 
     def _check(self) -> None:
         for name, least in (("num_workers", 0), ("lanes", 1), ("prefetch", 1), ("snapshot_every", 1)):
@@ -117,39 +109,39 @@ class Loader:
     @property
     def epoch(self) -> int:
         """The epoch under way, or to come."""
-        return self._epoch
+        return self._progress.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Go to ``epoch``: keeps the position if the state is of that epoch, otherwise starts it afresh."""
         if not isinstance(epoch, int) or epoch < 0:
             raise PipelineError(f"epoch must be a whole number, 0 or more, not {epoch!r}")
         self._asked = epoch
-        if epoch != self._epoch:
-            self._start_afresh(epoch)
+        if epoch != self.epoch:
+            self._close()
+            self._progress = self._fresh(epoch)
 
-    def _start_afresh(self, epoch: int) -> None:
-        self._close()
-        self._epoch, self._loaded, self._ended, self._left_out = epoch, None, False, (0, 0)
-        self._lanes_now = self.lanes
-        self._positions = {i: Position(epoch) for i in lanes_of(self.lanes, self.rank, self.world_size)}
+    def _fresh(self, epoch: int) -> Progress:
+        mine = lanes_of(self.lanes, self.rank, self.world_size)
+        return Progress(epoch, self.lanes, {lane: Position(epoch) for lane in mine})
 
     def state_dict(self) -> dict[str, str]:
         """Where each of this rank's lanes stands after the last batch that was received: a flat dict of strings.
 
         Before the first iteration it is what was loaded.
         """
-        if self._loaded is not None:
-            return dict(self._loaded)
+        progress = self._progress
+        if progress.loaded is not None:
+            return dict(progress.loaded)
         meta = {
             "schema": SCHEMA,
-            "epoch": self._epoch,
+            "epoch": progress.epoch,
             "seed": self.seed,
-            "lanes": self._lanes_now,
-            "ended": self._ended and self.uneven != "join",  # agreed on by all ranks
-            **self._prints(),
+            "lanes": progress.lanes,
+            "ended": progress.ended and self.uneven != "join",  # agreed on by all ranks
+            **self.fingerprints(),
         }
         state = {"meta": json.dumps(meta, ensure_ascii=False)}
-        state.update((lane_name(lane), position.text) for lane, position in self._positions.items())
+        state.update((lane_name(lane), position.text) for lane, position in progress.positions.items())
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -166,12 +158,13 @@ class Loader:
             if self.on_change == "error":
                 raise StateError(changed[0])
             logger.warning("epoch %s begins again: %s", meta["epoch"], "; ".join(changed))
-        self._start_afresh(meta["epoch"] if asked is None else asked)
         self._asked = asked
-        if not changed and asked in (None, meta["epoch"]):
-            self._take_over(meta, state_dict)
+        if changed or asked not in (None, meta["epoch"]):
+            self._progress = self._fresh(meta["epoch"] if asked is None else asked)
+        else:
+            self._progress = self._taken_from(meta, state_dict)
 
-    def _take_over(self, meta: dict[str, Any], state: Mapping[str, Any]) -> None:
+    def _taken_from(self, meta: dict[str, Any], state: Mapping[str, Any]) -> Progress:
         present = {int(k.removeprefix("lane_")) for k in state if k.startswith("lane_")}
         mine = lanes_of(meta["lanes"], self.rank, self.world_size)
         missing = [lane for lane in mine if lane not in present]
@@ -192,13 +185,13 @@ class Loader:
                     "ranks saved in the same epoch"
                 )
         fresh = {lane for lane, saved in lanes.items() if saved["epoch"] != meta["epoch"]}
-        self._positions = {i: Position(meta["epoch"], None if i in fresh else lanes[i]) for i in mine}
-        self._lanes_now = meta["lanes"]
-        every = len(present) == meta["lanes"] and not fresh and all(s["done"] for s in lanes.values())
-        self._ended = bool(meta["ended"]) or every
-        self._loaded = {str(k): str(v) for k, v in state.items()}
+        positions = {i: Position(meta["epoch"], None if i in fresh else lanes[i]) for i in mine}
+        over = len(present) == meta["lanes"] and not fresh and all(saved["done"] for saved in lanes.values())
+        loaded = {str(k): str(v) for k, v in state.items()}
+        return Progress(meta["epoch"], meta["lanes"], positions, bool(meta["ended"]) or over, loaded=loaded)
 
-    def _prints(self) -> dict[str, Any]:
+    def fingerprints(self) -> dict[str, Any]:
+        """What a state is stamped with: the graph's lines, and the lists' count and hash. Reads the lists once."""
         if self._fingerprints is None:
             self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": self.pipeline.list_fingerprint()}
         return self._fingerprints
@@ -206,7 +199,7 @@ class Loader:
     def _changes(self, meta: dict[str, Any]) -> list[str]:
         """What in the state is not as it is here, each as a sentence."""
         remedy = 'Use what it was, or begin its epoch again with Loader(on_change="restart")'
-        now = {"seed": self.seed, **self._prints()}
+        now = {"seed": self.seed, **self.fingerprints()}
         out = []
         for name, new in now.items():
             old = meta.get(name)
@@ -222,17 +215,15 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """The batches from the current position to the end of the epoch; at the end of one, the next epoch's."""
         self._close()
-        if self._ended and self._asked is None:
-            self._start_afresh(self._epoch + 1)
-        if self._ended:
+        if self._progress.ended and self._asked is None:
+            self._progress = self._fresh(self.epoch + 1)
+        if self._progress.ended:
             logger.warning(
-                "epoch %s is over already: nothing to deliver; set_epoch(%s) begins the next",
-                self._epoch,
-                self._epoch + 1,
+                "epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", self.epoch, self.epoch + 1
             )
         self._asked = None
-        self._prints()
-        batches = _Batches(self)
+        self.fingerprints()
+        batches = Batches(self, self._progress)
         self._active = weakref.ref(batches)  # no cycle: forgotten batches end their workers at once
         return batches
 
@@ -244,127 +235,14 @@ class Loader:
 
     def stats(self) -> Stats:
         """Counts of this rank's lanes in the epoch under way, up to the last batch that was received."""
-        stats = Stats(left_out=self._left_out)
-        for position in self._positions.values():
+        stats = Stats(left_out=self._progress.left_out)
+        for position in self._progress.positions.values():
             stats.add(position.counts)
         return stats
 
     def __repr__(self) -> str:
-        where = f"rank {self.rank} of {self.world_size}, {self.num_workers} workers, {self._lanes_now} lanes"
-        return f"Loader({where}, epoch {self._epoch}, uneven={self.uneven!r})\n{self.pipeline}"
-
-
-class _Batches(Iterator[Any]):
-    """One run over an epoch. Ends its workers at the end, on an error, when closed or forgotten."""
-
-    def __init__(self, loader: Loader) -> None:
-        self.loader = loader
-        self.sources: list[Source] = []
-        self.delivered = 0
-        self.told = False
-        self.feed = Feed(loader._positions, {} if loader._ended else self._start(), loader.uneven == "repeat")
-        ended = loader._ended
-        self.horizon = Horizon(self.feed, "join" if ended else loader.uneven, loader.world_size)
-
-    def _start(self) -> dict[int, Source]:
-        loader = self.loader
-        repeat = loader.uneven == "repeat"
-        spec = RunSpec(
-            loader.pipeline, loader._lanes_now, loader.seed, loader.epoch, loader.policy, loader.snapshot_every, repeat
-        )
-        states = {i: json.loads(p.text) for i, p in loader._positions.items()}
-        groups: dict[int, list[int]] = {}
-        for lane, state in states.items():
-            if repeat or not state["done"]:
-                groups.setdefault(worker_of(lane, loader.world_size, loader.num_workers), []).append(lane)
-        source_of: dict[int, Source] = {}
-        for lanes in groups.values():
-            source = self._source(spec, lanes, {i: states[i] for i in lanes})
-            self.sources.append(source)
-            source_of.update(dict.fromkeys(lanes, source))
-        return source_of
-
-    def _source(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]]) -> Source:
-        if self.loader.num_workers == 0:
-            return InProcess(spec, lanes, states, self.loader.pin_memory)
-        return Worker(spec, lanes, states, self.loader.pin_memory, self.loader.prefetch)
-
-    def __next__(self) -> Any:
-        loader = self.loader
-        if loader._active is None or loader._active() is not self:
-            raise StopIteration
-        try:
-            if not self.horizon.allows(self.delivered):
-                self._finish()
-                raise StopIteration
-            loader._loaded = None
-            message = self._deliver()
-            self.delivered += 1
-            return message.batch
-        except BaseException:
-            self.close()
-            raise
-
-    def _deliver(self) -> Message:
-        while True:
-            message = self.feed.deliver()
-            assert message is not None
-            self._report(message)
-            if message.batch is not None:
-                return message
-
-    def _report(self, message: Message) -> None:
-        for report in message.reports:
-            logger.warning("lane %d: %s", message.lane, report)
-        if message.counts.get("failures"):
-            total = sum(p.counts.get("failures", 0) for p in self.feed.positions.values())
-            check_budget(total, self.loader.policy, message.reports[-1] if message.reports else "see above")
-        if message.memory and not self.told:
-            self.told = True
-            _tell_memory(message.memory * max(1, len(self.sources)))
-
-    def _finish(self) -> None:
-        """The epoch is over for this rank."""
-        loader, feed = self.loader, self.feed
-        if loader._ended:
-            loader._asked = None
-            return
-        loader._loaded = None
-        if loader.uneven == "join":
-            while (rest := feed.deliver()) is not None:
-                self._report(rest)
-        else:
-            self._tell_left_out()
-        loader._ended = True
-
-    def _tell_left_out(self) -> None:
-        loader, feed = self.loader, self.feed
-        held = sum(u for u, _ in feed.remaining.values()) + feed.undelivered()
-        items = sum(i for _, i in feed.remaining.values())
-        unseen = [
-            i for i, p in feed.positions.items() if i not in feed.remaining and not p.state["done"] and not p.state["k"]
-        ]
-        if unseen:
-            count = loader._prints()["list"][0]
-            items += sum(len(range(lane, count, loader._lanes_now)) for lane in unseen)
-        if loader.uneven == "repeat":
-            held = items = 0
-        loader._left_out = self.horizon.left_out(held, items)
-        if any(loader._left_out) and loader.rank == 0:
-            logger.warning(
-                "epoch %d ended with the first rank that had no more: at least %d utterances and %d list items "
-                "were left out",
-                loader.epoch, *loader._left_out,
-            )  # fmt: skip
-
-    def close(self) -> None:
-        """End the workers."""
-        sources, self.sources = self.sources, []
-        for source in sources:
-            source.close()
-
-    def __del__(self) -> None:
-        self.close()
+        where = f"rank {self.rank} of {self.world_size}, {self.num_workers} workers, {self._progress.lanes} lanes"
+        return f"Loader({where}, epoch {self.epoch}, uneven={self.uneven!r})\n{self.pipeline}"
 
 
 def gather_state(loader: Loader) -> dict[str, str] | None:
@@ -399,14 +277,3 @@ def _first_difference(old: list[str], new: list[str]) -> tuple[str, str]:
         if a != b:
             return f"stage {i}: {a}", f"stage {i}: {b}"
     return str(old), str(new)
-
-
-def _tell_memory(estimate: int) -> None:
-    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    text = f"buffers of this rank: about {estimate / 2**20:.0f} MiB when full"
-    if estimate > ram / 4:
-        logger.warning(
-            "%s, above a quarter of the memory (%.0f GiB); use smaller buffers or fewer lanes", text, ram / 2**30
-        )
-    else:
-        logger.info("%s", text)

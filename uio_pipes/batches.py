@@ -1,0 +1,177 @@
+"""One run of a loader over an epoch: from its position to the end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from uio_pipes.feed import Feed
+from uio_pipes.lane import worker_of
+from uio_pipes.ledger import check_budget
+from uio_pipes.runner import Message, Position, RunSpec
+from uio_pipes.transport import InProcess, Source, Worker
+from uio_pipes.uneven import Horizon
+
+if TYPE_CHECKING:
+    from uio_pipes.loader import Loader
+
+__all__ = ["Batches", "Progress"]
+
+logger = logging.getLogger("uio_pipes")
+
+
+@dataclass
+class Progress:
+    """Where a rank stands in an epoch, as far as its trainer has received it.
+
+    Attributes:
+        lanes: how many there are in this epoch; positions: this rank's.
+        ended: the epoch is over: for this rank, as the trainer saw, or for all, as a state says.
+        left_out: utterances (at least) and list items that no rank delivered.
+        loaded: the state that this was taken from, until the first batch.
+    """
+
+    epoch: int
+    lanes: int
+    positions: dict[int, Position]
+    ended: bool = False
+    left_out: tuple[int, int] = (0, 0)
+    loaded: dict[str, str] | None = None
+
+
+class Batches(Iterator[Any]):
+    """One run over an epoch. Ends its workers at the end, on an error, when closed or forgotten."""
+
+    def __init__(self, loader: Loader, progress: Progress) -> None:
+        self.loader, self.progress = loader, progress
+        self.closed = False
+        self.sources: list[Source] = []
+        self.delivered = 0
+        self.told = False
+        source_of = {} if progress.ended else self._start()
+        self.feed = Feed(progress.positions, source_of, loader.uneven == "repeat")
+        self.horizon = Horizon(self.feed, "join" if progress.ended else loader.uneven, loader.world_size)
+
+    def _start(self) -> dict[int, Source]:
+        loader, progress = self.loader, self.progress
+        repeat = loader.uneven == "repeat"
+        spec = RunSpec(
+            loader.pipeline,
+            progress.lanes,
+            loader.seed,
+            progress.epoch,
+            loader.policy,
+            loader.snapshot_every,
+            repeat,
+        )
+        states = {i: json.loads(p.text) for i, p in progress.positions.items()}
+        groups: dict[int, list[int]] = {}
+        for lane, state in states.items():
+            if repeat or not state["done"]:
+                groups.setdefault(worker_of(lane, loader.world_size, loader.num_workers), []).append(lane)
+        source_of: dict[int, Source] = {}
+        for lanes in groups.values():
+            source = self._source(spec, lanes, {i: states[i] for i in lanes})
+            self.sources.append(source)
+            source_of.update(dict.fromkeys(lanes, source))
+        return source_of
+
+    def _source(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]]) -> Source:
+        if self.loader.num_workers == 0:
+            return InProcess(spec, lanes, states, self.loader.pin_memory)
+        return Worker(spec, lanes, states, self.loader.pin_memory, self.loader.prefetch)
+
+    def __next__(self) -> Any:
+        if self.closed:
+            raise StopIteration
+        try:
+            if not self.horizon.allows(self.delivered):
+                self._finish()
+                raise StopIteration
+            self.progress.loaded = None
+            message = self._deliver()
+            self.delivered += 1
+            return message.batch
+        except BaseException:
+            self.close()
+            raise
+
+    def _deliver(self) -> Message:
+        while True:
+            message = self.feed.deliver()
+            assert message is not None
+            self._report(message)
+            if message.batch is not None:
+                return message
+
+    def _report(self, message: Message) -> None:
+        for report in message.reports:
+            logger.warning("lane %d: %s", message.lane, report)
+        if message.counts.get("failures"):
+            total = sum(p.counts.get("failures", 0) for p in self.feed.positions.values())
+            check_budget(total, self.loader.policy, message.reports[-1] if message.reports else "see above")
+        if message.memory and not self.told:
+            self.told = True
+            _tell_memory(message.memory * max(1, len(self.sources)))
+
+    def _finish(self) -> None:
+        """The epoch is over for this rank."""
+        if self.progress.ended:
+            return
+        self.progress.loaded = None
+        if self.loader.uneven == "join":
+            while (rest := self.feed.deliver()) is not None:
+                self._report(rest)
+        else:
+            self.progress.left_out = self.horizon.left_out(*self._left_out())
+            self._tell_left_out()
+        self.progress.ended = True
+
+    def _left_out(self) -> tuple[int, int]:
+        """What this rank did not deliver: utterances that it knows of, and list items not yet opened."""
+        feed = self.feed
+        if self.loader.uneven == "repeat":
+            return 0, 0
+        held = sum(u for u, _ in feed.remaining.values()) + feed.undelivered()
+        items = sum(i for _, i in feed.remaining.values())
+        unseen = [
+            i for i, p in feed.positions.items() if i not in feed.remaining and not p.state["done"] and not p.state["k"]
+        ]
+        if unseen:
+            count = self.loader.fingerprints()["list"][0]
+            items += sum(len(range(lane, count, self.progress.lanes)) for lane in unseen)
+        return held, items
+
+    def _tell_left_out(self) -> None:
+        if any(self.progress.left_out) and self.loader.rank == 0:
+            logger.warning(
+                "epoch %d ended with the first rank that had no more: at least %d utterances and %d list items "
+                "were left out",
+                self.progress.epoch,
+                *self.progress.left_out,
+            )
+
+    def close(self) -> None:
+        """End the workers; there will be no more batches."""
+        self.closed = True
+        sources, self.sources = self.sources, []
+        for source in sources:
+            source.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _tell_memory(estimate: int) -> None:
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    text = f"buffers of this rank: about {estimate / 2**20:.0f} MiB when full"
+    if estimate > ram / 4:
+        logger.warning(
+            "%s, above a quarter of the memory (%.0f GiB); use smaller buffers or fewer lanes", text, ram / 2**30
+        )
+    else:
+        logger.info("%s", text)
