@@ -33,10 +33,14 @@ class Policy:
 
 @dataclass
 class Ledger:
-    """Counts of one lane. They are part of its snapshot; while ``passing`` over what was delivered, nothing counts."""
+    """Counts of one lane. They are part of its snapshot.
+
+    While ``passing`` over what was delivered, nothing counts; while ``skimming``, nothing is realized either.
+    """
 
     policy: Policy = field(default_factory=Policy)
     passing: bool = False
+    skimming: bool = False
     batches: int = 0
     utterances: int = 0
     frames: int = 0
@@ -55,6 +59,8 @@ class Ledger:
 
     def delivered(self, lengths: list[int]) -> None:
         """One batch of utterances of these lengths (frames) goes out, padded to the longest."""
+        if self.passing:
+            return
         self.batches += 1
         self.utterances += len(lengths)
         self.frames += sum(lengths)

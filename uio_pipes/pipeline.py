@@ -151,6 +151,12 @@ class Pipeline:
         tables = [stage.table() for stage in self.stages if isinstance(stage, ListFiles)]
         return [sum(map(len, tables)), " ".join(table.digest for table in tables)]
 
+    @property
+    def skims(self) -> bool:
+        """Whether batches can be passed over without making them: not where a node of the user's looks at them."""
+        batched = [i for i, stage in enumerate(self.stages) if "batch" in stage.gives]
+        return not batched or not any(isinstance(stage, Through) for stage in self.stages[batched[0] :])
+
     def fingerprint(self) -> list[str]:
         """One line a stage: what must be unchanged for a state to fit."""
         return [stage.describe(stable=True) for stage in self.stages]

@@ -77,7 +77,7 @@ class LaneRunner:
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
-        self.ledger.passing = True
+        self.ledger.passing, self.ledger.skimming = True, self.spec.pipeline.skims
         with one_thread():
             self.node.reset(state["nodes"])
             try:
@@ -88,7 +88,7 @@ class LaneRunner:
                     f"lane {self.lane} ended before the batch where its state was saved: its shards changed. Restore "
                     'them, or begin the epoch again with Loader(on_change="restart")'
                 ) from None
-        self.ledger.passing = False
+        self.ledger.passing = self.ledger.skimming = False
 
     def again(self) -> None:
         """Deal the lane once more, as the next pass (``uneven="repeat"``)."""

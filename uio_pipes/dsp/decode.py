@@ -13,7 +13,6 @@ from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import soundfile
 import torch
 
@@ -30,7 +29,6 @@ _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE  # format tags
 _STREAMED = (0, 0xFFFFFFFF)  # data sizes of a writer that could not seek back
 _SOX_STREAMED = 0x7FFFF000  # the same of SoX, rounded down to whole frames
 _UNKNOWN = 2**63 - 1  # libsndfile's count of frames where the file tells none
-_READ = 1 << 22  # frames read at once, so that a header's claim alone cannot ask for memory
 _TOLERANCE = 0.01  # seconds by which a segment may end after the audio
 
 _Bytes = bytes | memoryview
@@ -75,12 +73,13 @@ def decode(
 
     The waveform is (1, S) for one ``channel`` and (C, S) for None. ``start`` and ``end`` are seconds; the samples
     round(start · rate) … round(end · rate) are cut out, and an end up to 10 ms after the audio counts as its end.
+    A segment has the very samples of the whole, but for MP3 (1e-6) and Opus (which converges within 1e-2 after a seek).
     Raises DataError: ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``no_such_channel`` or ``bad_segment``.
     """
     if not data:
         raise DataError("empty_audio", "the file has 0 bytes; make it again")
     wav = _walk(data, len(data))
-    if wav is None or wav.tag != _PCM or wav.align != 2 * wav.channels:
+    if wav is None or not wav.is_pcm16:
         return _by_library(io.BytesIO(data), channel, start, end)
     view = memoryview(data)
     return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
@@ -96,7 +95,7 @@ def decode_file(
         if not head:
             raise DataError("empty_audio", "the file has 0 bytes; make it again")
         wav = _walk(head, size)
-        if wav is None or wav.tag != _PCM or wav.align != 2 * wav.channels:
+        if wav is None or not wav.is_pcm16:
             file.seek(0)
             return _by_library(file.fileno(), channel, start, end)
 
@@ -114,6 +113,10 @@ class _Wav(NamedTuple):
     align: int  # bytes a frame
     offset: int  # of the data
     size: int  # of the data, in bytes
+
+    @property
+    def is_pcm16(self) -> bool:
+        return self.tag == _PCM and self.align == 2 * self.channels
 
 
 def _walk(head: bytes, size: int) -> _Wav | None:
@@ -138,9 +141,7 @@ def _walk(head: bytes, size: int) -> _Wav | None:
 
 def _data(fmt: tuple[int, ...], offset: int, length: int, size: int) -> _Wav | None:
     tag, channels, sample_rate, _, align, bits = fmt
-    if tag not in (_PCM, _FLOAT) or not channels or not sample_rate or align != channels * ((bits + 7) // 8):
-        return None
-    if not align:
+    if tag not in (_PCM, _FLOAT) or not sample_rate or not align or align != channels * ((bits + 7) // 8):
         return None
     if length in _STREAMED or length == _SOX_STREAMED - _SOX_STREAMED % align:
         length = size - offset
@@ -182,35 +183,23 @@ def _by_library(
     """Decode by libsndfile from bytes in memory or from an open file's descriptor."""
     try:
         with soundfile.SoundFile(source, closefd=False) as audio:
+            if audio.frames >= _UNKNOWN:
+                raise DataError("bad_audio", "the header does not tell the number of samples; encode the file again")
             first, last = _range(audio.frames, audio.samplerate, start, end)
             _check_channel(channel, audio.channels)
-            samples = _read(audio, first, last)
-            if len(samples) < last - first and audio.frames < _UNKNOWN:
+            if first:
+                audio.seek(first)
+            samples = audio.read(last - first, dtype="float32", always_2d=True)
+            if len(samples) < last - first:
                 raise DataError(
                     "truncated_audio",
                     f"samples {first} to {last} were wanted, {len(samples)} could be decoded; copy the file again",
                 )
             sample_rate = int(audio.samplerate)
-    except (soundfile.SoundFileError, TypeError) as error:
+    except (soundfile.SoundFileError, TypeError, MemoryError) as error:  # MemoryError: a header's absurd claim
         raise _bad(error) from error
-    if not len(samples):
-        raise DataError("empty_audio", "the audio has 0 samples; leave it out of the list")
     picked = samples.T if channel is None else samples.T[channel : channel + 1]
     return torch.from_numpy(np.ascontiguousarray(picked)), sample_rate
-
-
-def _read(audio: soundfile.SoundFile, first: int, last: int) -> npt.NDArray[np.float32]:
-    """Frames ``first`` … ``last`` - 1 as (S, C), fewer if the audio ends before."""
-    if first:
-        audio.seek(first)
-    blocks = []
-    while first < last:
-        block = audio.read(min(last - first, _READ), dtype="float32", always_2d=True)
-        blocks.append(block)
-        first += len(block)
-        if len(block) < _READ:
-            break
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
 def _range(total: int, sample_rate: int, start: float | None, end: float | None) -> tuple[int, int]:

@@ -35,8 +35,8 @@ class Fbank:
     """Log mel energies of a waveform, with ``low_freq`` 20, ``high_freq`` 0 and ``energy_floor`` 0.
 
     ``num_mel_bins`` is F; ``frame_length`` and ``frame_shift`` are in ms; ``window_type`` is one of Kaldi's. ``dither``
-    is the standard deviation, on the 16-bit scale, of Gaussian noise that is added once to the waveform. Kaldi draws new
-    noise for every frame; here overlapping frames share theirs, while within each frame the distribution is the same.
+    is the standard deviation, on the 16-bit scale, of Gaussian noise that is added once to the waveform. Kaldi draws
+    noise anew for every frame; here overlapping frames share it, and within each frame its distribution is the same.
     Source of every formula: Kaldi's feature-window.cc and mel-computations.cc, in torchaudio's order of rounding.
     """
 

@@ -98,7 +98,7 @@ class _BucketNode(Buffer):
         if self.boundaries is None:
             self._find_boundaries()
         while True:
-            if self.held and self.age() > self.stage.max_wait:
+            if self.held and self.age() > self.stage.max_wait and self.oldest not in self.unsorted:
                 return self._give(self._bucket(self.oldest))
             number = self._arrival()
             if number is None:

@@ -51,7 +51,7 @@ class _PadNode(Node):
 
     def next(self) -> dict[str, Any]:
         batch: list[Sample] = self.source.next()
-        if self.lane.ledger.passing:
+        if self.lane.ledger.skimming:
             return {}
         samples = realize(batch, self.lane)
         return collate(samples) if samples else {}

@@ -41,11 +41,21 @@ class Through(Stage):
             object.__setattr__(self, name, value)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _ThroughNode(self.node(source, *self.args, **self.kwargs))
+        return _ThroughNode(self.node(_NotEmpty(source), *self.args, **self.kwargs))
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return corpus.decode_audio().through(_EverySecond, 1)
+
+
+class _NotEmpty(Node):
+    """Keeps batches of which every utterance failed from the user's node."""
+
+    def next(self) -> Any:
+        while True:
+            item = self.source.next()
+            if not isinstance(item, (list, dict)) or item:
+                return item
 
 
 class _ThroughNode(Node):

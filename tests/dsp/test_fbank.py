@@ -1,0 +1,148 @@
+"""The filter bank against torchaudio's, its dither, and what must not change."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torchaudio.compliance.kaldi as kaldi
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uio_pipes.dsp.fbank import Fbank, num_frames
+from uio_pipes.errors import PipelineError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+WINDOWS = ["povey", "hanning", "hamming", "blackman", "rectangular"]
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """As in a worker."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def signals(rate: int) -> dict[str, torch.Tensor]:
+    """Hard cases of 5.5 s (two blocks of frames)."""
+    time = torch.arange(int(rate * 5.5)) / rate
+    noise = torch.randn(len(time), generator=torch.Generator().manual_seed(1))
+    click = torch.zeros(len(time))
+    click[5000] = 1.0
+    return {
+        "noise": noise * 0.1,
+        "tone": 0.9 * torch.sin(2 * torch.pi * 440 * time),
+        "quarter_rate_tone": 0.5 * torch.sin(2 * torch.pi * rate / 4 * time),
+        "near_silence": (noise * 0.7).round() / 32768,
+        "below_one_bit": noise * 1e-6,
+        "offset": torch.full_like(time, 0.3),
+        "offset_and_noise": 0.5 + noise * 1e-4,
+        "zeros": torch.zeros(len(time)),
+        "click": click,
+    }
+
+
+@pytest.mark.parametrize("window_type", WINDOWS)
+@pytest.mark.parametrize("bins", [23, 40, 80])
+@pytest.mark.parametrize("rate", [8000, 16000, 44100])
+def test_equals_torchaudio(rate: int, bins: int, window_type: str) -> None:
+    fbank = Fbank(bins, window_type=window_type)
+    for name, signal in signals(rate).items():
+        for waveform in (signal, signal[: rate + 17]):
+            expected = kaldi.fbank(
+                waveform[None] * 32768,
+                num_mel_bins=bins,
+                energy_floor=0.0,
+                sample_frequency=rate,
+                window_type=window_type,
+            )
+            got = fbank(waveform, rate, None)
+            assert got.dtype == torch.float32
+            assert got.shape == expected.shape
+            assert (got - expected).abs().max() < 1e-4, name
+
+
+@pytest.mark.parametrize(("length", "shift"), [(20.0, 12.5), (32.0, 8.0), (25.0, 10.0)])
+def test_other_frames(length: float, shift: float) -> None:
+    waveform = signals(16000)["noise"][None]
+    expected = kaldi.fbank(waveform * 32768, frame_length=length, frame_shift=shift, energy_floor=0.0)
+    assert (Fbank(23, length, shift)(waveform, 16000, None) - expected).abs().max() < 1e-4
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    samples=st.integers(0, 20000),
+    rate=st.sampled_from([8000, 11025, 16000, 22050, 44100]),
+    length=st.sampled_from([20.0, 25.0, 32.0]),
+    shift=st.sampled_from([5.0, 10.0, 12.5]),
+)
+def test_num_frames_is_the_number_of_frames(samples: int, rate: int, length: float, shift: float) -> None:
+    features = Fbank(23, length, shift)(torch.zeros(1, samples), rate, None)
+    assert features.shape == (num_frames(samples, rate, length, shift), 23)
+
+
+def test_num_frames_around_a_window() -> None:
+    assert [num_frames(n, 16000) for n in (0, 399, 400, 559, 560)] == [0, 0, 1, 1, 2]
+
+
+def test_input_stays_and_other_utterances_do_not_matter() -> None:
+    fbank = Fbank(80, dither=1.0)
+    waveform = signals(16000)["noise"]
+    before = waveform.clone()
+    first = fbank(waveform, 16000, torch.Generator().manual_seed(3))
+    fbank(signals(8000)["tone"], 8000, torch.Generator().manual_seed(4))
+    fbank(torch.full((200000,), 1.0), 16000, torch.Generator().manual_seed(5))
+    unaligned = torch.cat([torch.zeros(3), waveform])[3:]
+    for again in (waveform, waveform[None], unaligned):
+        assert torch.equal(fbank(again, 16000, torch.Generator().manual_seed(3)), first)
+    assert torch.equal(pickle.loads(pickle.dumps(fbank))(waveform, 16000, torch.Generator().manual_seed(3)), first)
+    assert not torch.equal(fbank(waveform, 16000, torch.Generator().manual_seed(9)), first)
+    assert torch.equal(waveform, before)
+
+
+def test_dither_has_kaldis_distribution_in_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Per-frame standard deviation of the noise itself, and the mean energies against torchaudio's own dither."""
+    fbank = Fbank(23, dither=2.5)
+    noise = fbank._scaled(torch.zeros(1, 160000), torch.Generator().manual_seed(0))
+    frames = noise.as_strided((998, 400), (160, 1))
+    assert abs(frames.std(1).mean().item() - 2.5) < 0.02
+    assert frames.std(1).sub(2.5).abs().max() < 5 * 2.5 / (2 * 400) ** 0.5  # five standard errors
+    torch.manual_seed(0)
+    expected = kaldi.fbank(torch.zeros(1, 160000), dither=2.5, energy_floor=0.0)
+    got = fbank(torch.zeros(1, 160000), 16000, torch.Generator().manual_seed(1))
+    assert (got.mean(0) - expected.mean(0)).abs().max() < 0.15
+    assert (got.std(0) - expected.std(0)).abs().max() < 0.1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_mel_bins": 3},
+        {"dither": -1.0},
+        {"dither": float("nan")},
+        {"frame_length": 0.0},
+        {"frame_shift": -10.0},
+        {"window_type": "hann"},
+    ],
+)
+def test_wrong_parameters(wrong: dict[str, object]) -> None:
+    with pytest.raises(PipelineError, match=next(iter(wrong))):
+        Fbank(**wrong)  # type: ignore[arg-type]
+
+
+def test_unknown_window_names_the_known() -> None:
+    with pytest.raises(PipelineError, match=r"povey, hanning, hamming, blackman, rectangular, not 'hann'"):
+        Fbank(window_type="hann")
+
+
+def test_wrong_calls() -> None:
+    with pytest.raises(PipelineError, match="generator"):
+        Fbank(dither=1.0)(torch.zeros(1, 16000), 16000, None)
+    with pytest.raises(PipelineError, match="one channel"):
+        Fbank()(torch.zeros(2, 16000), 16000, None)
+    with pytest.raises(PipelineError, match="longer frames"):
+        Fbank(frame_length=0.1)(torch.zeros(1, 16000), 16000, None)
