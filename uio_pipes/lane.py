@@ -10,7 +10,7 @@ every library.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -109,6 +109,11 @@ class Lane:
     epoch: int = 0
     pass_: int = 0
     tables: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def common(self) -> Lane:
+        """As what stands before ``sharding_filter`` sees it: the same in every lane, counted in the first one only."""
+        ledger = self.ledger if self.index == 0 else self.ledger.silent()
+        return replace(self, index=0, ledger=ledger)
 
     def key(self, site: Site) -> int:
         """Seed of a buffer's choices: seed, epoch, pass, stage, lane. (Its position is added draw by draw.)"""

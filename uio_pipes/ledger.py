@@ -52,6 +52,10 @@ class Ledger:
 
     SAVED = ("batches", "utterances", "frames", "padded", "failures", "skipped", "streaks")
 
+    def silent(self) -> Ledger:
+        """One that never counts or raises: another lane meets the same failures and handles them."""
+        return Ledger(self.policy, passing=True)
+
     def count(self, reason: str) -> None:
         """One utterance was left out on purpose (a filter), under ``reason``."""
         if not self.passing:
@@ -95,7 +99,8 @@ class Ledger:
         if self.streaks[stage] > self.policy.max_consecutive_failures:
             raise TooManyFailures(
                 f"{self.streaks[stage]} failures in a row in {stage}, more than max_consecutive_failures="
-                f"{self.policy.max_consecutive_failures}; the last one: {error}"
+                f"{self.policy.max_consecutive_failures}; the last one: {error}. Mend it, or allow more with "
+                "Loader(max_consecutive_failures=…)"
             ) from error
         check_budget(self.failures, self.policy, str(error))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from decimal import Decimal, InvalidOperation
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,11 @@ from uio_pipes.errors import DataError
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["Plan", "measure", "segment_samples"]
+__all__ = ["SLACK", "TICKS", "Plan", "measure", "segment_samples"]
 
 HEAD = 4096
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate
+SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what is planned so
 
 
 class Plan(NamedTuple):
@@ -76,6 +78,8 @@ def _probe(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
             return probe(file.read_upto(0, HEAD), file.size) or probe_file(path)
         with open_binary(wav) as remote:
             wav = fields["wav"] = remote.read()
+    if (wav.size if isinstance(wav, Ref) else len(wav)) == 0:
+        raise DataError("empty_audio", "the audio has 0 bytes")
     if isinstance(wav, Ref):
         head = wav.head if len(wav.head) >= 64 else wav.read_at(0, min(HEAD, wav.size))
         return probe(head, wav.size) or (probe(wav.read_at(0, min(HEAD, wav.size)), wav.size) or probe_file(wav.read()))
@@ -86,10 +90,12 @@ def _ticks(duration: Any) -> int:
     """Seconds as ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93."""
     try:
         value = Decimal(str(duration))
+        if not 0 <= value < 10**7:
+            raise DataError("bad_duration", f"duration must be a number of seconds, not {duration!r}")
         exponent = int(value.as_tuple().exponent)
     except (InvalidOperation, ValueError) as error:
         raise DataError("bad_duration", f"duration must be a number of seconds, not {duration!r}") from error
-    return int((value + Decimal(1).scaleb(min(0, exponent))) * TICKS)
+    return ceil((value + Decimal(1).scaleb(min(0, exponent))) * TICKS) + SLACK
 
 
 def _feature_frames(feat: Any) -> int:

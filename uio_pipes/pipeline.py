@@ -109,6 +109,10 @@ class Pipeline:
                 f"{stage.name} works on {' or '.join(stage.takes)}s, but what comes out of {self.stages[-1].name} is "
                 f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}; {_remedy(kind, stage)}"
             )
+        if isinstance(stage, ShardingFilter) and any(isinstance(s, ShardingFilter) for s in self.stages):
+            raise PipelineError(
+                "a second sharding_filter would keep a share of a share and lose the rest; leave one out"
+            )
         return Pipeline((*self.stages, stage))
 
     @property
@@ -132,9 +136,11 @@ class Pipeline:
         Raises: PipelineError if there is more than one lane and no ``sharding_filter``.
         """
         self.check_lanes(lane.count)
+        dealt = any(isinstance(stage, ShardingFilter) for stage in self.stages)
         node: Any = None
         for stage, site in self.sites():
-            node = stage.build(node, lane, site)
+            dealt = dealt and not isinstance(stage, ShardingFilter)
+            node = stage.build(node, lane.common() if dealt else lane, site)
         built: Node = node
         return built
 

@@ -8,6 +8,8 @@ as arrays inside the message: a tensor's way through shared memory costs more th
 from __future__ import annotations
 
 import os
+import pickle
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,7 +64,7 @@ class Worker:
         """The next message of these lanes, in their order."""
         message: Message = next(self._batches)
         if message.error is not None:
-            raise message.error
+            raise message.error from WorkerTraceback(message.reports[0])
         return _unpack(message)
 
     def close(self) -> None:
@@ -85,7 +87,7 @@ class _Stream(IterableDataset[Message]):
                 message.__class__ = _Pinnable
                 yield _pack(message)
         except Exception as error:
-            yield Message(-1, 0, 0, error=error)
+            yield Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()])
 
 
 class _Small:
@@ -111,6 +113,19 @@ class _Pinnable(Message):
     def pin_memory(self) -> Message:
         _unpack(self).batch = _pinned(self.batch)
         return self
+
+
+class WorkerTraceback(Exception):
+    """Where in a worker an error was raised, as text."""
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, or one of its text if it would not survive the way between processes."""
+    try:
+        pickle.loads(pickle.dumps(error))  # our own bytes
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _as_is(message: Any) -> Any:

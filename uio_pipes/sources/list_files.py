@@ -111,14 +111,24 @@ def list_files(paths: str | os.PathLike[str] | Iterable[Entry], *, shuffle: bool
     """
     from uio_pipes.pipeline import Pipeline
 
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    one = isinstance(paths, (str, os.PathLike, Mapping))
+    require(
+        one or isinstance(paths, Iterable), "list_files", "paths must be a path or a list of paths", paths, "name one"
+    )
+    given = [paths] if one else list(paths)  # type: ignore[arg-type]
     require(bool(given), "list_files", "at least one list or shard must be given", paths, "name a list file")
-    return Pipeline((ListFiles(tuple(_entry(e) for e in given), shuffle),))
+    return Pipeline((ListFiles(tuple(map(_entry, given)), shuffle),))
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: object) -> str:
     if isinstance(entry, Mapping):
         return json.dumps(dict(entry), ensure_ascii=False)
-    ok = isinstance(entry, (str, os.PathLike)) and bool(os.fspath(entry).strip())
-    require(ok, "list_files", "each entry must be a path, a URL or a dict of one utterance", entry, "name a list file")
-    return os.fspath(entry)
+    path = os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else ""
+    require(
+        bool(path.strip()),
+        "list_files",
+        "each entry must be a path, a URL or a dict of one utterance",
+        entry,
+        "name a list file",
+    )
+    return str(path)

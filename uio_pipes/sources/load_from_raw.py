@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.errors import DataError, ListError
@@ -77,6 +78,9 @@ def parse(item: Item) -> dict[str, Any]:
     except ValueError as error:
         raise DataError("bad_line", f"damaged JSON: {error}", url=item.place) from error
     key = str(fields.get("key", ""))
+    for name in ("key", "txt"):
+        if isinstance(fields.get(name), (int, float)):
+            fields[name] = str(fields[name])
     for reason, names in _REQUIRED.items():
         if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in names):
             raise DataError(reason, f"the line has no {' or '.join(names)}", url=item.place, member=key)
@@ -88,8 +92,9 @@ _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing
 
 
 def _check_segment(fields: dict[str, Any], place: str, key: str) -> None:
-    start, end = fields.get("start", 0), fields.get("end")
-    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (start, 0 if end is None else end))
+    start, end = fields.get("start"), fields.get("end")
+    start = 0 if start is None else start
+    numbers = all(type(v) in (int, float) and isfinite(v) for v in (start, 0 if end is None else end))
     if not numbers or start < 0 or (end is not None and end <= start):
         message = f"start and end must be seconds with 0 <= start < end, not {start!r} and {end!r}"
         raise DataError("bad_segment", message, url=place, member=key)

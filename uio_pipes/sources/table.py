@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -64,16 +65,14 @@ class Table:
 
     def _read(self, name: str) -> None:
         before = len(self._items)
+        if os.path.isdir(is_local(name) or ""):
+            raise ListError(f"the list {name} is a folder; name a list file, or shards by a glob ({name}/*.tar)")
         try:
             with open_binary(name) as file:
                 data = file.read()
         except DataError as error:
             raise ListError(f"cannot read the list {name}: {error.message}") from error
-        except IsADirectoryError as error:
-            raise ListError(
-                f"the list {name} is a folder; name a list file, or shards by a glob ({name}/*.tar)"
-            ) from error
-        for number, line in enumerate(_text(name, data).splitlines(), 1):
+        for number, line in enumerate(_text(name, data).split("\n"), 1):
             item = line.strip()
             if item and not item.startswith("#"):
                 self._append(item, number)
@@ -108,7 +107,11 @@ def _expand(entry: str) -> Iterator[str]:
     except ValueError as error:
         raise ListError(f"unbalanced braces in {entry!r}: {error}") from error
     for name in names:
-        if not glob.has_magic(name) or ("?" in name and "://" in name and "*" not in name):
+        if (
+            not glob.has_magic(name)
+            or os.path.exists(is_local(name) or "")
+            or ("?" in name and "://" in name and "*" not in name)
+        ):
             yield name
             continue
         found = _glob(name)

@@ -10,7 +10,7 @@ import torch
 
 from uio_pipes.dsp.decode import decode, decode_file
 from uio_pipes.errors import DataError
-from uio_pipes.io.local import Ref
+from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.lane import Draws
 from uio_pipes.length import Plan
@@ -61,6 +61,7 @@ class DecodeAudio(PerUtterance):
         start, end = fields.get("start"), fields.get("end")
         path = is_local(wav) if isinstance(wav, str) else None
         if path is not None:
+            LocalFile(path).size  # noqa: B018  a missing file is said to be missing
             waveform, rate = decode_file(path, self.channel, start, end)
         else:
             waveform, rate = decode(_bytes(wav), self.channel, start, end)

@@ -11,7 +11,7 @@ import torch
 from uio_pipes.dsp.fbank import Fbank, num_frames
 from uio_pipes.errors import DataError
 from uio_pipes.lane import Draws
-from uio_pipes.length import Plan
+from uio_pipes.length import SLACK, TICKS, Plan
 from uio_pipes.sample import Sample
 from uio_pipes.stage import PerUtterance
 
@@ -50,6 +50,9 @@ class FbankFeatures(PerUtterance):
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None:
             return None
+        if plan.sample_rate == TICKS:  # the true rate is unknown; windows and shifts may round down by a sample
+            window, shift = self.frame_length * 1000 - SLACK, self.frame_shift * 1000 - SLACK
+            return plan._replace(frames=1 + max(0, int((plan.samples - window) // shift)))
         return plan._replace(frames=num_frames(plan.samples, plan.sample_rate, self.frame_length, self.frame_shift))
 
     def apply(self, sample: Sample, draws: Draws) -> None:

@@ -78,7 +78,15 @@ class _MapNode(Node):
     def _other(self, item: Any) -> Any:
         if self.rng:
             raise PipelineError("map: a function with a rng parameter works on utterances; put it before batching")
-        return item if isinstance(item, (list, dict)) and not item else self.function(item)
+        if isinstance(item, (list, dict)) and not item:
+            return item
+        try:
+            result = self.function(item)
+        except StopIteration as error:
+            raise RuntimeError("map: the function raised StopIteration, which would end the epoch") from error
+        if result is None:
+            raise PipelineError("map: the function returned None; it must return the batch")
+        return result
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ def collate(samples: list[Sample]) -> dict[str, Any]:
     fields = sorted((s.fields for s in samples), key=_size, reverse=True)
     batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
     if "feat" in fields[0]:
+        _check_widths(fields)
         batch["feats"], batch["feats_lengths"] = _stack([f["feat"] for f in fields], 0.0)
     elif "wav" in fields[0]:
         batch["pcm"], batch["pcm_length"] = _stack([_mono(f) for f in fields], 0.0)
@@ -80,6 +81,16 @@ def _size(fields: dict[str, Any]) -> int:
     if "feat" in fields:
         return int(fields["feat"].shape[0])
     return int(fields["wav"].shape[-1]) if "wav" in fields else len(fields.get("label", ()))
+
+
+def _check_widths(fields: list[dict[str, Any]]) -> None:
+    width = fields[0]["feat"].shape[1]
+    for other in fields:
+        if other["feat"].shape[1] != width:
+            raise PipelineError(
+                f"pad: {fields[0]['key']} has features of {width} bins, {other['key']} of {other['feat'].shape[1]}; "
+                "they cannot share a batch"
+            )
 
 
 def _mono(fields: dict[str, Any]) -> torch.Tensor:

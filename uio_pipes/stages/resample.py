@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.dsp.resample import resample, resampled_length
 from uio_pipes.lane import Draws
-from uio_pipes.length import Plan
+from uio_pipes.length import TICKS, Plan
 from uio_pipes.sample import Sample
 from uio_pipes.stage import PerUtterance, require
 
@@ -34,6 +34,8 @@ class Resample(PerUtterance):
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None or plan.sample_rate == self.resample_rate or plan.frames is not None:
             return plan
+        if plan.sample_rate == TICKS:
+            return Plan(plan.samples * self.resample_rate // TICKS + 2, self.resample_rate)
         return Plan(resampled_length(plan.samples, plan.sample_rate, self.resample_rate), self.resample_rate)
 
     def apply(self, sample: Sample, draws: Draws) -> None:

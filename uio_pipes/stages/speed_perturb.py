@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.dsp.resample import change_speed, speed_length
 from uio_pipes.lane import Draws
-from uio_pipes.length import Plan
+from uio_pipes.length import SLACK, TICKS, Plan
 from uio_pipes.sample import Sample
 from uio_pipes.stage import PerUtterance, require
 
@@ -36,6 +36,8 @@ class SpeedPerturb(PerUtterance):
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None or plan.frames is not None:
             return plan
+        if plan.sample_rate == TICKS:
+            return Plan(int(plan.samples / self._draw(draws)) + SLACK + 1, TICKS)
         return Plan(speed_length(plan.samples, self._draw(draws)), plan.sample_rate)
 
     def apply(self, sample: Sample, draws: Draws) -> None:

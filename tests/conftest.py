@@ -1,0 +1,48 @@
+"""Corpora that many tests read (and none writes to)."""
+
+from __future__ import annotations
+
+import corpus
+import pytest
+from corpus import Corpus
+
+
+@pytest.fixture(scope="session")
+def plain_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return corpus.shards(tmp_path_factory.mktemp("plain"), [5, 3, 6, 4, 2, 5], seconds=(0.3, 1.5))
+
+
+@pytest.fixture(scope="session")
+def gz_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return corpus.shards(tmp_path_factory.mktemp("gz"), [4, 7, 3, 5], seconds=(0.3, 1.5), compress="gz")
+
+
+@pytest.fixture(scope="session")
+def bad_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Shards of which five are damaged, each in another way."""
+    sizes = [4, 5, 3, 4, 5, 6, 3]
+    return corpus.shards(tmp_path_factory.mktemp("bad"), sizes, seconds=(0.3, 1.5), damage=tuple(corpus.DAMAGE))
+
+
+@pytest.fixture(scope="session")
+def bad_gz_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """As ``bad_corpus``, in gzip streams that are sound themselves."""
+    sizes = [4, 5, 3, 4, 5, 6, 3]
+    folder = tmp_path_factory.mktemp("bad_gz")
+    return corpus.shards(folder, sizes, seconds=(0.3, 1.5), compress="gz", damage=tuple(corpus.DAMAGE))
+
+
+@pytest.fixture(scope="session")
+def raw_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return corpus.raw_list(tmp_path_factory.mktemp("raw"), 23)
+
+
+@pytest.fixture(scope="session")
+def feature_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return corpus.feature_shards(tmp_path_factory.mktemp("features"), [6, 2, 7, 5])
+
+
+@pytest.fixture(scope="session")
+def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Forty-eight short utterances in 24 shards: for topologies up to 4 × 4."""
+    return corpus.shards(tmp_path_factory.mktemp("many"), [2, 3, 1, 2] * 6, seconds=(0.3, 0.8))

@@ -1,0 +1,166 @@
+"""Tiny fixtures for tests that need odd, broken or hand-made input: every byte is made here."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import torch
+
+import uio_pipes as uio
+from uio_pipes.lane import Lane, Site
+from uio_pipes.ledger import Ledger, Policy
+from uio_pipes.node import Node
+from uio_pipes.sample import Chain, Origin, Sample, run_key
+from uio_pipes.stage import Stage
+
+__all__ = [
+    "END",
+    "Given",
+    "Members",
+    "audio",
+    "drained",
+    "keys",
+    "members",
+    "noise",
+    "raw_items",
+    "raw_list",
+    "run",
+    "shard",
+    "shard_list",
+    "started",
+    "tar",
+]
+
+Members = list[tuple[str, bytes]]
+END = 1024  # bytes of a tar's end marker
+RATE = 8000
+
+
+def noise(samples: int, seed: int = 0, channels: int = 1) -> np.ndarray:
+    """(S, C) float noise that 16 bits hold exactly."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(-9000, 9000, (samples, channels)).astype(np.float64) / 32768
+
+
+def audio(
+    samples: int = 1600,
+    seed: int = 0,
+    rate: int = RATE,
+    channels: int = 1,
+    form: str = "WAV",
+    subtype: str = "PCM_16",
+) -> bytes:
+    """An audio file of seeded noise."""
+    buffer = io.BytesIO()
+    soundfile.write(buffer, noise(samples, seed, channels), rate, format=form, subtype=subtype)
+    return buffer.getvalue()
+
+
+def members(count: int, first: int = 0, samples: int = 1600) -> Members:
+    """``K000.txt``, ``K000.wav``, ``K001.txt``, …, each utterance 80 samples longer than the one before."""
+    out: Members = []
+    for i in range(first, first + count):
+        out += [(f"K{i:03d}.txt", f"文字{i}".encode()), (f"K{i:03d}.wav", audio(samples + 80 * (i % 10), i))]
+    return out
+
+
+def tar(parts: Members) -> bytes:
+    """A plain tar without padding beyond its end marker."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as file:
+        for name, data in parts:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            file.addfile(info, io.BytesIO(data))
+    size = sum(512 + -(-len(data) // 512) * 512 for _, data in parts)
+    return buffer.getvalue()[: size + END]
+
+
+def shard(path: Path, parts: Members) -> str:
+    path.write_bytes(tar(parts))
+    return str(path)
+
+
+def shard_list(path: Path, shards: Iterable[object]) -> str:
+    path.write_text("".join(f"{name}\n" for name in shards))
+    return str(path)
+
+
+def raw_items(root: Path, count: int, samples: int = 1600, **fields: Any) -> list[dict[str, Any]]:
+    """Entries of a raw list, their recordings written to ``root``."""
+    out = []
+    for i in range(count):
+        path = root / f"R{i:03d}.wav"
+        path.write_bytes(audio(samples + 80 * (i % 10), i))
+        out.append({"key": f"R{i:03d}", "wav": str(path), "txt": f"字{i}", **fields})
+    return out
+
+
+def raw_list(path: Path, lines: Iterable[Any]) -> str:
+    """A raw list; what is no string is written as JSON."""
+    texts = [x if isinstance(x, str) else json.dumps(x, ensure_ascii=False) for x in lines]
+    path.write_bytes(("\n".join(texts) + "\n").encode())
+    return str(path)
+
+
+def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Loader]:
+    """All that one epoch gives, and the loader that gave it."""
+    loader = uio.Loader(pipeline, **options)
+    return list(loader), loader
+
+
+def keys(batches: Iterable[Any]) -> list[str]:
+    """Keys of samples, of lists of samples and of padded batches."""
+    out: list[str] = []
+    for batch in batches:
+        if isinstance(batch, list):
+            out += [sample["key"] for sample in batch]
+        else:
+            out += batch["keys"] if "keys" in batch else [batch["key"]]
+    return out
+
+
+class Given(Node):
+    """A source of samples of the given lengths in frames, keyed 0, 1, 2, …"""
+
+    state_fields = ("position",)
+
+    def __init__(self, lengths: Sequence[int], lane: Lane) -> None:
+        super().__init__()
+        self.lengths, self.chain, self.run_key = lengths, Chain(), run_key(lane)
+
+    def start(self) -> None:
+        self.position = 0
+
+    def next(self) -> Sample:
+        if self.position >= len(self.lengths):
+            raise StopIteration
+        number, self.position = self.position, self.position + 1
+        fields = {"key": str(number), "feat": torch.zeros(self.lengths[number], 1)}
+        return Sample(fields, Origin(number), self.run_key, self.chain)
+
+
+def started(stage: Stage, lengths: Sequence[int], seed: int = 0, policy: Policy | None = None) -> tuple[Node, Ledger]:
+    """``stage``'s node over samples of ``lengths``, at its beginning, and the ledger that it counts in."""
+    ledger = Ledger(policy or Policy())
+    lane = Lane(ledger, seed=seed)
+    node = stage.build(Given(lengths, lane), lane, Site(stage.name, 0))
+    node.reset(None)
+    return node, ledger
+
+
+def drained(node: Node, limit: int = 100_000) -> Iterator[Any]:
+    """What comes out until the end. Raises: AssertionError if it does not end."""
+    for _ in range(limit):
+        try:
+            yield node.next()
+        except StopIteration:
+            return
+    raise AssertionError(f"no end after {limit} items")

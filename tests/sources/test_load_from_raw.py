@@ -1,0 +1,330 @@
+"""Raw lists: whole recordings, segments, precomputed features; and lines that are wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import soundfile
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import uio_pipes as uio
+from helpers_bad import audio, keys, raw_items, raw_list, run
+
+
+def waves(items: list[dict[str, Any]], **options: Any) -> tuple[dict[str, Any], uio.Stats]:
+    """Waveforms by key, and the counts."""
+    batches, loader = run(uio.from_raw_list(items).decode_audio(), **options)
+    return {b["key"]: b["wav"] for b in batches}, loader.stats()
+
+
+def as_soundfile_reads(path: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
+    data, _ = soundfile.read(path, start=start, stop=stop, dtype="float32", always_2d=True)
+    return torch.from_numpy(data.T[:1].copy())
+
+
+def test_recordings_are_those_of_soundfile(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 4)
+    got, stats = waves(items)
+    assert list(got) == ["R000", "R001", "R002", "R003"]
+    assert all(torch.equal(got[item["key"]], as_soundfile_reads(item["wav"])) for item in items)
+    assert (stats.utterances, stats.failures) == (4, 0)
+
+
+def test_all_fields_are_kept_and_the_audio_may_be_left_alone(tmp_path: Path) -> None:
+    (item,) = raw_items(tmp_path, 1, speaker="S1", extra={"a": [1, 2]}, lang="zh")
+    (batch,), _ = run(uio.from_raw_list([item]))
+    assert {**item, **batch} == batch
+    assert batch["wav"] == item["wav"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(0.05, 0.15), (0, 0.1), (0.0001, 0.0999), (0.1, None), (None, 0.1), (0.10006, 0.15007)]
+)
+@pytest.mark.parametrize("form", ["WAV", "FLAC"])
+def test_segments_are_cut_to_the_sample(tmp_path: Path, start: float | None, end: float | None, form: str) -> None:
+    path = tmp_path / f"long.{form.lower()}"
+    path.write_bytes(audio(1601, form=form))
+    item: dict[str, Any] = {"key": "a", "wav": str(path), "txt": "t"}
+    item |= {} if start is None else {"start": start}
+    item |= {} if end is None else {"end": end}
+    got, _ = waves([item], on_error="raise")
+    first, last = round((start or 0) * 8000), 1601 if end is None else round(end * 8000)
+    assert torch.equal(got["a"], as_soundfile_reads(str(path), first, last))
+
+
+@pytest.mark.parametrize("missing", [{"start": None}, {"end": None}, {"start": None, "end": None}])
+def test_null_is_as_good_as_no_bound(tmp_path: Path, missing: dict[str, None]) -> None:
+    (item,) = raw_items(tmp_path, 1, **missing)
+    got, stats = waves([item])
+    assert stats.skipped == {}
+    assert got["R000"].shape == (1, 1600)
+
+
+def test_neighbouring_segments_make_up_the_recording(tmp_path: Path) -> None:
+    path = tmp_path / "long.wav"
+    path.write_bytes(audio(8000))
+    cuts = [0, 0.1234, 0.33333, 0.5, 0.50105, 1.0]
+    items = [
+        {"key": str(i), "wav": str(path), "txt": "t", "start": cuts[i], "end": cuts[i + 1]} for i in range(5)
+    ]
+    got, _ = waves(items, on_error="raise")
+    assert torch.equal(torch.cat(list(got.values()), 1), as_soundfile_reads(str(path)))
+
+
+def test_web_audio_and_features_by_url() -> None:
+    fs = fsspec.filesystem("memory")
+    fs.pipe("/raw/x.wav", audio(1600, 3))
+    array = np.arange(12, dtype=np.float32).reshape(4, 3)
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    fs.pipe("/raw/x.npy", buffer.getvalue())
+    url = "memory://raw/x.wav"
+    got, _ = waves([{"key": "a", "wav": url, "txt": "t"}, {"key": "b", "wav": url, "txt": "t", "start": 0.1}])
+    assert torch.equal(got["a"][:, 800:], got["b"])
+    assert got["a"].shape == (1, 1600)
+    (batch,), _ = run(uio.from_raw_list([{"key": "c", "feat": "memory://raw/x.npy", "txt": "t"}]).batch(1).pad())
+    assert torch.equal(batch["feats"][0], torch.from_numpy(array))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int16"])
+def test_features_from_npy(tmp_path: Path, dtype: str, order: Any) -> None:
+    items = []
+    for i, frames in enumerate((5, 9, 2)):
+        array = np.asarray(np.random.default_rng(i).integers(-9, 9, (frames, 4)), dtype, order=order)
+        np.save(tmp_path / f"{i}.npy", array)
+        items.append({"key": str(i), "feat": str(tmp_path / f"{i}.npy"), "txt": "t"})
+    (batch,), _ = run(uio.from_raw_list(items).sort(3).dynamic_batch(27).pad())
+    assert batch["keys"] == ["1", "0", "2"]
+    assert batch["feats"].dtype == torch.float32
+    assert batch["feats_lengths"].tolist() == [9, 5, 2]
+    assert torch.equal(batch["feats"][1, :5], torch.from_numpy(np.load(tmp_path / "0.npy").astype(np.float32)))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"no npy", b"\x93NUMPY\x01\x00", np.arange(3.0), np.zeros((2, 2, 2)), np.array([["a"]]), "cut"]
+)
+def test_bad_features_are_a_failure_of_their_utterance(tmp_path: Path, data: Any) -> None:
+    good, bad = tmp_path / "good.npy", tmp_path / "bad.npy"
+    np.save(good, np.ones((5, 3), np.float32))
+    if isinstance(data, np.ndarray):
+        np.save(bad, data)
+    else:
+        bad.write_bytes(good.read_bytes()[:-8] if data == "cut" else data)
+    items = [{"key": k, "feat": str(tmp_path / f"{k}.npy"), "txt": "t"} for k in ("good", "bad")]
+    batches, loader = run(uio.from_raw_list(items).batch(2).pad())
+    assert keys(batches) == ["good"]
+    assert loader.stats().skipped == {"bad_features": 1}
+
+
+def test_features_of_other_width_name_the_utterance(tmp_path: Path) -> None:
+    items = []
+    for key, bins in (("a", 4), ("b", 4), ("narrow", 1)):
+        np.save(tmp_path / f"{key}.npy", np.ones((5, bins), np.float32))
+        items.append({"key": key, "feat": str(tmp_path / f"{key}.npy"), "txt": "t"})
+    with pytest.raises(uio.UioError, match="narrow"):
+        run(uio.from_raw_list(items).batch(3).pad(), on_error="raise")
+
+
+# Durations
+
+
+def planned_within(item: dict[str, Any], *stages: str, **options: Any) -> uio.Stats:
+    pipeline = uio.from_raw_list([item]).decode_audio()
+    if "resample" in stages:
+        pipeline = pipeline.resample(16_000)
+    if "fbank" in stages:
+        pipeline = pipeline.fbank(num_mel_bins=10)
+    return run(pipeline.batch(1).pad(), **options)[1].stats()
+
+
+def test_duration_saves_reading_the_header_until_the_batch_is_made(tmp_path: Path) -> None:
+    lengths = {"a": 0.3, "b": 0.1, "c": 0.2}
+    items = [{"key": k, "wav": str(tmp_path / f"{k}.wav"), "txt": "t", "duration": d} for k, d in lengths.items()]
+    items += [{"key": "d", "wav": "/nowhere/d.wav", "txt": "t", "duration": 9}]
+    pipeline = uio.from_raw_list(items).decode_audio().filter(max_frames=100).sort(3).batch(1)
+    for key, seconds in lengths.items():
+        (tmp_path / f"{key}.wav").write_bytes(audio(int(seconds * 8000)))
+    batches, loader = run(pipeline)
+    assert keys(batches) == ["b", "c", "a"]
+    assert loader.stats().skipped == {"too_long": 1}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(samples=st.integers(1000, 9000), rate=st.sampled_from([8000, 16000, 22050, 44100, 48000]), digits=st.integers(1, 17))
+def test_a_true_duration_with_any_number_of_digits_is_long_enough(
+    tmp_path: Path, samples: int, rate: int, digits: int
+) -> None:
+    """Rounded or cut at any digit, a correct duration is never `length_mismatch`."""
+    path = tmp_path / "x.wav"
+    path.write_bytes(audio(samples, rate=rate))
+    exact = Fraction(samples, rate)
+    for seconds in (round(samples / rate, digits), float(int(exact * 10**digits)) / 10**digits):
+        stats = planned_within({"key": "a", "wav": str(path), "txt": "t", "duration": seconds})
+        assert stats.skipped == {}, seconds
+
+
+@pytest.mark.parametrize("rate", [8000, 11025, 16000, 22050, 44100])
+@pytest.mark.parametrize("stages", [("fbank",), ("resample", "fbank")])
+def test_duration_is_long_enough_for_features_at_any_rate(tmp_path: Path, rate: int, stages: tuple[str, ...]) -> None:
+    path = tmp_path / "x.wav"
+    samples = rate * 8 + 7
+    path.write_bytes(audio(samples, rate=rate))
+    duration = round(samples / rate, 6)
+    stats = planned_within({"key": "a", "wav": str(path), "txt": "t", "duration": duration}, *stages)
+    assert stats.skipped == {}
+    assert stats.utterances == 1
+
+
+def test_duration_below_the_truth_is_a_length_mismatch_naming_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.wav"
+    path.write_bytes(audio(8000))
+    with pytest.raises(uio.DataError, match="duration") as error:
+        planned_within({"key": "a", "wav": str(path), "txt": "t", "duration": 0.5}, on_error="raise")
+    assert error.value.reason == "length_mismatch"
+    assert error.value.member == "a"
+
+
+@pytest.mark.parametrize("duration", ["long", None, "nan", "inf", [1], {}])
+def test_duration_that_is_no_number_of_seconds(tmp_path: Path, duration: Any) -> None:
+    items = raw_items(tmp_path, 2)
+    items[0]["duration"] = duration
+    got, stats = waves(items)
+    assert list(got) in (["R001"], ["R000", "R001"])
+    assert stats.skipped == ({"bad_duration": 1} if len(got) == 1 else {})
+
+
+# Wrong lines
+
+BAD_LINES: list[tuple[str, Any]] = [
+    ("bad_line", '{"key": "x", "wav": "x.wav", "txt": "cut o'),
+    ("bad_line", '{"key": "x" "wav": "x.wav"}'),
+    ("missing_key", {"wav": "x.wav", "txt": "t"}),
+    ("missing_key", {"key": "", "wav": "x.wav", "txt": "t"}),
+    ("missing_audio", {"key": "x", "txt": "t"}),
+    ("missing_audio", {"key": "x", "wav": None, "txt": "t"}),
+    ("missing_text", {"key": "x", "wav": "x.wav"}),
+    ("missing_text", {"key": "x", "wav": "x.wav", "txt": None}),
+    ("bad_segment", {"key": "x", "wav": "x.wav", "txt": "t", "start": "0", "end": "1"}),
+    ("bad_segment", {"key": "x", "wav": "x.wav", "txt": "t", "start": 2, "end": 1}),
+    ("bad_segment", {"key": "x", "wav": "x.wav", "txt": "t", "start": 1, "end": 1}),
+    ("bad_segment", {"key": "x", "wav": "x.wav", "txt": "t", "start": -1, "end": 1}),
+    ("bad_segment", {"key": "x", "wav": "x.wav", "txt": "t", "start": True, "end": 2}),
+]
+
+
+@pytest.mark.parametrize(("reason", "line"), BAD_LINES)
+def test_wrong_line_is_skipped_counted_and_named(
+    tmp_path: Path, reason: str, line: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = raw_items(tmp_path, 3)
+    path = raw_list(tmp_path / "x.list", [good[0], "# comment", line, good[1], good[2]])
+    with caplog.at_level(logging.WARNING, "uio_pipes"):
+        batches, loader = run(uio.from_raw_list(path).decode_audio())
+    assert keys(batches) == ["R000", "R001", "R002"]
+    assert (loader.stats().failures, loader.stats().skipped) == (1, {reason: 1})
+    assert f"{path}, line 3" in caplog.text
+    assert f"[{reason}]" in caplog.text
+
+
+@pytest.mark.parametrize(("reason", "line"), BAD_LINES[::3])
+def test_wrong_line_stops_a_strict_run(tmp_path: Path, reason: str, line: Any) -> None:
+    good = raw_items(tmp_path, 1)
+    path = raw_list(tmp_path / "x.list", [good[0], line])
+    with pytest.raises(uio.DataError, match="line 2") as error:
+        run(uio.from_raw_list(path).decode_audio(), on_error="raise")
+    assert error.value.reason == reason
+
+
+def test_a_key_or_text_that_is_a_number_is_not_called_missing(tmp_path: Path) -> None:
+    """Either taken as its text, or refused with a message that says what is wrong with it."""
+    (item,) = raw_items(tmp_path, 1)
+    for field in ("key", "txt"):
+        try:
+            got, _ = waves([{**item, field: 7}], on_error="raise")
+        except uio.DataError as error:
+            assert "7" in error.message or "str" in error.message  # noqa: PT017
+        else:
+            assert len(got) == 1
+
+
+def test_empty_text_is_a_text(tmp_path: Path) -> None:
+    got, _ = waves(raw_items(tmp_path, 1, txt=""), on_error="raise")
+    assert len(got) == 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"duration": 0.2}, {"start": 0.01, "end": 0.1}])
+def test_missing_recording_is_missing_file_by_any_way(
+    tmp_path: Path, fields: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    items = raw_items(tmp_path, 3, **fields)
+    Path(items[1]["wav"]).unlink()
+    with caplog.at_level(logging.WARNING, "uio_pipes"):
+        got, stats = waves(items)
+    assert list(got) == ["R000", "R002"]
+    assert (stats.failures, stats.skipped) == (1, {"missing_file": 1})
+    assert "R001.wav" in caplog.text
+    assert "'R001'" in caplog.text
+    with pytest.raises(uio.DataError) as error:
+        waves(items, on_error="raise")
+    assert (error.value.reason, error.value.member) == ("missing_file", "R001")
+
+
+def test_missing_url_is_missing_file(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 2)
+    items[0]["wav"] = "memory://raw/none.wav"
+    got, stats = waves(items)
+    assert (list(got), stats.skipped) == (["R001"], {"missing_file": 1})
+
+
+def test_unknown_protocol_is_a_failure_that_names_it(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 2)
+    items[0]["wav"] = "nosuch://x.wav"
+    with pytest.raises(uio.DataError, match="nosuch") as error:
+        waves(items, on_error="raise")
+    assert error.value.reason == "unopenable"
+
+
+@pytest.mark.parametrize("segment", [{"start": 0.3}, {"start": 0.1, "end": 0.9}, {"start": 5, "end": 6}])
+def test_segment_outside_its_recording_is_a_bad_segment(tmp_path: Path, segment: dict[str, float]) -> None:
+    items = raw_items(tmp_path, 2)
+    items[0] |= segment
+    got, stats = waves(items)
+    assert (list(got), stats.skipped) == (["R001"], {"bad_segment": 1})
+
+
+@pytest.mark.parametrize("segment", [{"start": 0.3}, {"start": 0.1, "end": 0.9}, {"start": 5, "end": 6}])
+def test_and_is_so_too_where_batches_are_planned(tmp_path: Path, segment: dict[str, float]) -> None:
+    items = raw_items(tmp_path, 2)
+    items[0] |= segment
+    batches, loader = run(uio.from_raw_list(items).decode_audio().sort(2).dynamic_batch(1000).pad())
+    assert keys(batches) == ["R001"]
+    assert loader.stats().failures == 1
+    assert set(loader.stats().skipped) <= {"bad_segment", "too_short"}
+
+
+def test_segment_may_end_a_rounding_error_after_its_recording(tmp_path: Path) -> None:
+    got, _ = waves(raw_items(tmp_path, 1, start=0.1, end=0.205), on_error="raise")
+    assert got["R000"].shape == (1, 800)
+
+
+@pytest.mark.parametrize("segment", [{"start": float("nan")}, {"end": float("nan")}, {"end": float("inf")}])
+def test_segment_that_is_no_number_is_a_bad_segment(tmp_path: Path, segment: dict[str, float]) -> None:
+    items = raw_items(tmp_path, 2)
+    got, stats = waves([{**items[0], **segment}, items[1]])
+    assert (list(got), stats.skipped) == (["R001"], {"bad_segment": 1})
+
+
+def test_as_json_in_a_list_of_strings(tmp_path: Path) -> None:
+    lines = [json.dumps(item) for item in raw_items(tmp_path, 2)]
+    assert keys(run(uio.from_raw_list(lines))[0]) == ["R000", "R001"]

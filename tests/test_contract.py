@@ -1,0 +1,196 @@
+"""Exact resume, for every stage there is and for nodes of a user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import (
+    Case,
+    all_stages,
+    check_cuts,
+    check_node,
+    check_twice,
+    example_of,
+    in_fresh_process,
+    record,
+    some_cuts,
+)
+from corpus import Corpus
+from torchdata.nodes import BaseNode, Batcher
+
+import uio_pipes as uio
+from uio_pipes.stage import Stage
+
+STAGES = all_stages()
+THINNED = {"snapshot_every": 3}
+
+
+class EveryThird(BaseNode[Any]):
+    """A torchdata node that knows nothing of this package. It hands out its live state."""
+
+    def __init__(self, source: BaseNode[Any]) -> None:
+        super().__init__()
+        self.source, self.state = source, {"seen": 0, "passed": []}
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state)
+        self.source.reset(None if initial_state is None else initial_state["source"])
+        self.state = {"seen": 0, "passed": []} if initial_state is None else initial_state["own"]
+
+    def next(self) -> Any:
+        while True:
+            item = next(self.source)
+            self.state["seen"] += 1
+            if self.state["seen"] % 3:
+                self.state["passed"].append(item["key"])
+                return item
+
+    def get_state(self) -> dict[str, Any]:
+        return {"own": self.state, "source": self.source.state_dict()}
+
+
+class Backwards(uio.Node):
+    """Windows of samples in reverse order. Its state is where its window began, as for the package's own buffers."""
+
+    def __init__(self, source: uio.Node, size: int) -> None:
+        super().__init__(source)
+        self.size = size
+
+    def start(self) -> None:
+        self.window: list[Any] = []
+        self.given = 0
+        self.before: dict[str, Any] | None = None
+
+    def next(self) -> Any:
+        if not self.window:
+            self.before, self.given = self.source.get_state(), 0
+            self._fill()
+        self.given += 1
+        return self.window.pop()
+
+    def _fill(self) -> None:
+        try:
+            while len(self.window) < self.size:
+                self.window.append(self.source.next())
+        except StopIteration:
+            if not self.window:
+                raise
+
+    def get_state(self) -> dict[str, Any]:
+        if not self.window:
+            return {"source": self.source.get_state(), "given": 0}
+        return {"source": self.before, "given": self.given}
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(None if initial_state is None else initial_state["source"])
+        for _ in range(initial_state["given"] if initial_state is not None else 0):
+            self.next()
+
+
+class Remembers(uio.Node):
+    """Drops what it has seen, by a declared list that the base class copies."""
+
+    state_fields = ("keys",)
+
+    def start(self) -> None:
+        self.keys: list[str] = []
+
+    def next(self) -> Any:
+        while True:
+            item = self.source.next()
+            ending = item.key[-1]
+            if self.keys[-2:].count(ending) == 0:
+                self.keys.append(ending)
+                return item
+
+
+class Numbered(uio.Node):
+    """Works on whole batches behind ``pad``, and needs them whole."""
+
+    state_fields = ("number",)
+
+    def start(self) -> None:
+        self.number = 0
+
+    def next(self) -> Any:
+        batch = self.source.next()
+        self.number += len(batch["keys"])
+        return {**batch, "number": self.number}
+
+
+@pytest.fixture(scope="module")
+def tar(plain_corpus: Corpus) -> uio.Pipeline:
+    return uio.from_shard_list(plain_corpus.list, shuffle=True)
+
+
+@pytest.fixture(scope="module")
+def pipelines(tar: uio.Pipeline, raw_corpus: Corpus) -> list[uio.Pipeline]:
+    return [tar, uio.from_raw_list(raw_corpus.list, shuffle=True)]
+
+
+USERS = {
+    "torchdata_node": lambda p: p.decode_audio().through(EveryThird).batch(2).pad(),
+    "torchdata_batcher": lambda p: p.decode_audio().through(Batcher, 3, False),
+    "buffering_node": lambda p: p.decode_audio().through(Backwards, 4).batch(3).pad(),
+    "buffering_node_between_buffers": lambda p: (
+        p.decode_audio().shuffle(6).through(Backwards, 4).sort(5).batch(2).pad()
+    ),
+    "declared_list": lambda p: p.decode_audio().through(Remembers),
+    "behind_pad": lambda p: p.decode_audio().batch(2).pad().through(Numbered),
+}
+
+
+def graph(name: str, pipelines: list[uio.Pipeline]) -> uio.Pipeline:
+    """A stage's example by its class's name, or a user's graph by its own."""
+    stages = {stage.__name__: stage for stage in STAGES}
+    return example_of(stages[name], pipelines) if name in stages else USERS[name](pipelines[0])
+
+
+EVERYTHING = [stage.__name__ for stage in STAGES] + list(USERS)
+
+
+def test_discovery_finds_the_stages_of_every_module() -> None:
+    names = {stage.name for stage in STAGES}
+    assert {"load_from_tar", "load_from_raw", "shuffle", "sort", "bucket_batch", "flat_map", "through", "pad"} <= names
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
+def test_every_stage_has_an_example_with_itself_in_it(stage: type[Stage], pipelines: list[uio.Pipeline]) -> None:
+    example = example_of(stage, pipelines)
+    assert len(record(Case(example)).digests) >= 2
+
+
+@pytest.mark.parametrize("options", [{}, THINNED, {"lanes": 3}, {"lanes": 3, **THINNED}], ids=str)
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_rest_is_identical_after_every_cut(name: str, options: dict[str, Any], pipelines: list[uio.Pipeline]) -> None:
+    recorded = record(Case(graph(name, pipelines), options))
+    total = len(recorded.digests)
+    check_cuts(recorded, range(total + 1) if total <= 12 else some_cuts(total, 8))
+    check_twice(recorded, total // 2)
+    check_twice(recorded, total)
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_epochs_differ_in_order(name: str, pipelines: list[uio.Pipeline]) -> None:
+    recorded = record(Case(graph(name, pipelines)))
+    assert recorded.after != recorded.digests
+
+
+@pytest.mark.parametrize("lane", [(0, 1), (1, 3)], ids=["only_lane", "lane_1_of_3"])
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_node_contract(name: str, lane: tuple[int, int], pipelines: list[uio.Pipeline]) -> None:
+    check_node(graph(name, pipelines), *lane)
+
+
+@pytest.mark.parametrize("options", [{}, {"lanes": 3, **THINNED}], ids=str)
+def test_rest_is_identical_in_a_fresh_process(
+    options: dict[str, Any], pipelines: list[uio.Pipeline], tmp_path: Path
+) -> None:
+    recorded = [record(Case(graph(name, pipelines), options)) for name in EVERYTHING]
+    cuts = [(i * 7 + 3) % (len(r.digests) + 1) for i, r in enumerate(recorded)]
+    jobs = [(r.case, r.states[cut]) for r, cut in zip(recorded, cuts, strict=True)]
+    made = in_fresh_process(jobs, tmp_path)
+    wrong = [name for name, r, cut, got in zip(EVERYTHING, recorded, cuts, made, strict=True) if got != r.digests[cut:]]
+    assert wrong == []

@@ -1,0 +1,346 @@
+"""Rule 6: lanes move, state does not change. Saved under one topology, restored under another."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import corpus
+import pytest
+from contract import Case, carried, check_cuts, digest, keys_of, record
+from corpus import Corpus
+
+import uio_pipes as uio
+
+Topology = tuple[int, int]  # ranks, workers of each
+LANES = 16
+
+
+def training(path: Path) -> uio.Pipeline:
+    """All kinds of randomness, small enough to be run many times."""
+    return (
+        uio.from_shard_list(path, shuffle=True)
+        .decode_audio()
+        .speed_perturb([0.9, 1.0, 1.1])
+        .fbank(num_mel_bins=8, dither=0.1)
+        .spec_aug(max_t=9, max_f=3)
+        .shuffle(4)
+        .sort(3)
+        .dynamic_batch(150)
+        .pad()
+    )
+
+
+def run_ranks(
+    pipeline: uio.Pipeline, topology: Topology, state: dict[str, str] | None, steps: int | None, **options: Any
+) -> tuple[list[list[Any]], dict[str, str]]:
+    """What each rank gets in ``steps`` steps (None: to the end), and the ranks' states merged."""
+    world, workers = topology
+    delivered, states = [], []
+    for rank in range(world):
+        given = {"seed": 3, "rank": rank, "world_size": world, "num_workers": workers, **options}
+        loader = uio.Loader(pipeline, uneven="join", **given)
+        loader.set_epoch(0)  # a state whose epoch is over would begin the next
+        if state is not None:
+            loader.load_state_dict(carried(state))
+        got, batches = [], iter(loader)
+        while (steps is None or len(got) < steps) and (batch := next(batches, None)) is not None:
+            got.append(batch)
+        delivered.append(got)
+        states.append(loader.state_dict())
+        del batches
+    return delivered, uio.merge_states(states)
+
+
+class Expected:
+    """The undisturbed epoch lane by lane, and how far each lane has come."""
+
+    def __init__(self, pipeline: uio.Pipeline, lanes: int = LANES) -> None:
+        self.lanes = [
+            [digest(b) for b in uio.Loader(pipeline, seed=3, lanes=lanes, rank=i, world_size=lanes, uneven="join")]
+            for i in range(lanes)
+        ]
+        self.done = [0] * lanes
+
+    def take(self, rank: int, world: int, steps: int | None) -> list[str]:
+        """The next batches of a rank: always the smallest (k, lane) of its lanes."""
+        got: list[str] = []
+        while steps is None or len(got) < steps:
+            left = [(self.done[i], i) for i in range(rank, len(self.lanes), world) if self.done[i] < len(self.lanes[i])]
+            if not left:
+                break
+            k, lane = min(left)
+            got.append(self.lanes[lane][k])
+            self.done[lane] += 1
+        return got
+
+
+@pytest.mark.parametrize("topology", [(1, 0), (1, 1), (1, 4), (2, 0), (2, 3), (3, 2), (4, 4)], ids=str)
+def test_undisturbed_epoch_is_in_order_of_k_and_lane(many_shards: Corpus, topology: Topology) -> None:
+    pipeline = training(many_shards.list)
+    expected = Expected(pipeline)
+    delivered, _ = run_ranks(pipeline, topology, None, None, lanes=LANES)
+    for rank, got in enumerate(delivered):
+        assert [digest(b) for b in got] == expected.take(rank, topology[0], None)
+    assert Counter(k for got in delivered for b in got for k in keys_of(b)) == Counter(many_shards.keys)
+
+
+JOURNEYS = [
+    [(1, 0), (4, 4)],
+    [(4, 4), (1, 0)],
+    [(2, 2), (3, 1), (1, 3)],
+    [(1, 2), (4, 0), (2, 1), (1, 0)],
+    [(8, 0), (3, 0), (5, 0), (1, 1), (2, 0)],
+]
+
+
+@pytest.mark.parametrize("thinned", [1, 3])
+@pytest.mark.parametrize("journey", JOURNEYS, ids=str)
+def test_every_leg_of_a_journey_delivers_what_is_due(
+    many_shards: Corpus, journey: list[Topology], thinned: int
+) -> None:
+    pipeline = training(many_shards.list)
+    expected = Expected(pipeline)
+    rng = random.Random(str(journey))
+    state, keys = None, Counter[str]()
+    for leg, topology in enumerate(journey):
+        steps = None if leg == len(journey) - 1 else rng.randint(0, 6)
+        delivered, state = run_ranks(pipeline, topology, state, steps, lanes=LANES, snapshot_every=thinned)
+        for rank, got in enumerate(delivered):
+            assert [digest(b) for b in got] == expected.take(rank, topology[0], steps), f"leg {leg}, rank {rank}"
+            keys.update(k for b in got for k in keys_of(b))
+    assert keys == Counter(many_shards.keys)
+
+
+def test_lane_count_of_a_state_holds_until_its_epoch_ends(many_shards: Corpus) -> None:
+    pipeline = training(many_shards.list)
+    _, state = run_ranks(pipeline, (1, 0), None, 4, lanes=6)
+    loader = uio.Loader(pipeline, seed=3, lanes=2)
+    loader.load_state_dict(state)
+    assert json.loads(loader.state_dict()["meta"])["lanes"] == 6
+    assert list(loader)
+    assert json.loads(loader.state_dict()["meta"])["lanes"] == 6
+    assert list(loader)
+    assert loader.epoch == 1
+    assert json.loads(loader.state_dict()["meta"])["lanes"] == 2
+
+
+def test_same_batches_at_each_global_step_where_ranks_divide_lanes(many_shards: Corpus) -> None:
+    pipeline = training(many_shards.list)
+    until = min(len(lane) for lane in Expected(pipeline).lanes) * LANES
+    steps = {}
+    for world in (1, 2, 4, 8):
+        delivered, _ = run_ranks(pipeline, (world, 0), None, until // world, lanes=LANES)
+        rows = [[digest(b) for b in got] for got in delivered]
+        steps[world] = [row[i] for i in range(until // world) for row in rows]
+    assert len(steps[1]) == until > 0
+    for world in (2, 4, 8):
+        for first in range(0, until, LANES):
+            assert sorted(steps[world][first : first + LANES]) == sorted(steps[1][first : first + LANES])
+
+
+@pytest.mark.parametrize("topology", [(1, 0), (2, 0), (2, 2), (3, 1), (2, 4)], ids=str)
+def test_default_lanes_are_wenets_shares(many_shards: Corpus, topology: Topology) -> None:
+    world, workers = topology
+    shards = [line for line in many_shards.list.read_text().splitlines() if line and line[0] != "#"]
+    of_shard = {shard: [b["key"] for b in uio.Loader(uio.from_shard_list([shard]).decode_audio())] for shard in shards}
+    delivered, state = run_ranks(uio.from_shard_list(many_shards.list).decode_audio(), topology, None, None)
+    for rank, got in enumerate(delivered):
+        shares = [shards[rank::world][worker :: max(1, workers)] for worker in range(max(1, workers))]
+        columns = [[key for shard in share for key in of_shard[shard]] for share in shares]
+        longest = max(map(len, columns))
+        by_turns = [column[i] for i in range(longest) for column in columns if i < len(column)]
+        assert [sample["key"] for sample in got] == by_turns
+    assert json.loads(state["meta"])["lanes"] == world * max(1, workers)
+
+
+def test_without_partition_every_rank_gets_everything(many_shards: Corpus) -> None:
+    pipeline = training(many_shards.list)
+    got = []
+    for rank in range(2):
+        loader = uio.Loader(pipeline, seed=3, rank=rank, world_size=2, partition=False, num_workers=2, uneven="join")
+        got.append([digest(b) for b in loader])
+        assert loader.stats().utterances == len(many_shards.keys)
+    assert got[0] == got[1]
+
+
+def test_partition_is_forgotten_in_no_state(many_shards: Corpus) -> None:
+    case = Case(
+        training(many_shards.list), {"rank": 1, "world_size": 3, "partition": False, "lanes": 2, "uneven": "join"}
+    )
+    recorded = record(case)
+    check_cuts(recorded, [0, 3, len(recorded.digests)])
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_augmentation_belongs_to_the_utterance(many_shards: Corpus, workers: int) -> None:
+    pipeline = (
+        uio.from_shard_list(many_shards.list, shuffle=True)
+        .decode_audio()
+        .speed_perturb([0.9, 1.0, 1.1])
+        .fbank(num_mel_bins=8, dither=1.0)
+        .spec_aug(max_t=9, max_f=3)
+        .shuffle(5)
+    )
+    alone = {s["key"]: digest(s["feat"]) for s in uio.Loader(pipeline, seed=3)}
+    there = {s["key"]: digest(s["feat"]) for s in uio.Loader(pipeline, seed=3, num_workers=workers)}
+    assert there == alone
+    assert len(alone) == len(many_shards.keys)
+    other = {s["key"]: digest(s["feat"]) for s in uio.Loader(pipeline, seed=4)}
+    assert all(other[key] != alone[key] for key in alone)
+
+
+def test_a_shard_listed_twice_is_augmented_in_two_ways(tmp_path: Path) -> None:
+    made = corpus.shards(tmp_path, [3], seconds=(0.3, 0.6))
+    shard = str(tmp_path / "s000.tar")
+    pipeline = uio.from_shard_list([shard, shard]).decode_audio().fbank(num_mel_bins=8, dither=1.0)
+    features: dict[str, set[str]] = {}
+    for sample in uio.Loader(pipeline, seed=3):
+        features.setdefault(sample["key"], set()).add(digest(sample["feat"]))
+    assert {key: len(ways) for key, ways in features.items()} == dict.fromkeys(made.keys, 2)
+
+
+def test_resharding_before_or_behind_a_shuffle_loses_nothing(many_shards: Corpus) -> None:
+    for start in (
+        uio.list_files(many_shards.list).shuffle(5).sharding_filter().open_files().load_from_tar(),
+        uio.list_files(many_shards.list, shuffle=True).open_files().sharding_filter().load_from_tar(),
+        uio.list_files(many_shards.list, shuffle=True).open_files().load_from_tar().sharding_filter(),
+    ):
+        delivered, _ = run_ranks(start.decode_audio().batch(2).pad(), (3, 0), None, None)
+        assert Counter(k for got in delivered for b in got for k in keys_of(b)) == Counter(many_shards.keys)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_what_is_skipped_before_a_late_sharding_filter_counts_once(bad_corpus: Corpus, lanes: int) -> None:
+    late = uio.list_files(bad_corpus.list).open_files().load_from_tar().sharding_filter().decode_audio().batch(2).pad()
+    recorded = record(Case(late, {"lanes": lanes}))
+    assert sorted(recorded.keys) == sorted(bad_corpus.keys)
+    assert recorded.stats.failures == len(bad_corpus.damage)
+
+
+def test_lanes_without_sharding_filter_are_refused(many_shards: Corpus) -> None:
+    pipeline = uio.list_files(many_shards.list).open_files().load_from_tar()
+    with pytest.raises(uio.PipelineError, match="sharding_filter"):
+        uio.Loader(pipeline, lanes=2)
+
+
+# Merging
+
+
+def parts(path: Path, steps: tuple[int, int], **options: Any) -> list[dict[str, str]]:
+    """States of two ranks after so many steps of each."""
+    states = []
+    for rank, count in enumerate(steps):
+        given: dict[str, Any] = {"seed": 3, "lanes": 4, **options}
+        loader = uio.Loader(training(path), rank=rank, world_size=2, uneven="join", **given)
+        batches = iter(loader)
+        for _ in range(count):
+            next(batches)
+        states.append(loader.state_dict())
+    return states
+
+
+def test_merge_keeps_the_newest_of_each_lane_in_any_order(many_shards: Corpus) -> None:
+    old = parts(many_shards.list, (1, 2))
+    new = parts(many_shards.list, (3, 5))
+    right = uio.merge_states(new)
+    assert uio.merge_states([*old, *new]) == uio.merge_states([*new, *old]) == right
+    assert uio.merge_states([right, *old]) == right
+    assert set(right) == {"meta", *(f"lane_{i:06d}" for i in range(4))}
+
+
+@pytest.mark.parametrize(("option", "value"), [("seed", 4), ("lanes", 6)])
+def test_merge_refuses_states_of_other_runs(many_shards: Corpus, option: str, value: int) -> None:
+    ours, theirs = parts(many_shards.list, (1, 1)), parts(many_shards.list, (1, 1), **{option: value})
+    with pytest.raises(uio.StateError, match=option):
+        uio.merge_states([ours[0], theirs[1]])
+
+
+def test_merge_refuses_states_of_another_graph_or_list(many_shards: Corpus, plain_corpus: Corpus) -> None:
+    ours, theirs = parts(many_shards.list, (1, 1)), parts(plain_corpus.list, (1, 1))
+    with pytest.raises(uio.StateError, match="list"):
+        uio.merge_states([ours[0], theirs[1]])
+
+
+def test_a_state_that_lacks_lanes_is_refused_with_the_remedy(many_shards: Corpus) -> None:
+    ours = parts(many_shards.list, (1, 1))
+    loader = uio.Loader(training(many_shards.list), seed=3, lanes=4)
+    with pytest.raises(uio.StateError, match="merge_states"):
+        loader.load_state_dict(ours[0])
+
+
+@pytest.mark.parametrize("change", ["seed", "graph", "list"])
+def test_a_changed_run_is_refused_or_begins_its_epoch_again(
+    many_shards: Corpus, plain_corpus: Corpus, change: str
+) -> None:
+    pipeline = training(many_shards.list)
+    _, state = run_ranks(pipeline, (1, 0), None, 3, lanes=2)
+    changed = {
+        "seed": (pipeline, 4),
+        "graph": (pipeline.map(_unchanged), 3),
+        "list": (training(plain_corpus.list), 3),
+    }
+    other, seed = changed[change]
+    with pytest.raises(uio.StateError, match=rf"{change}.*on_change"):
+        uio.Loader(other, seed=seed, lanes=2).load_state_dict(state)
+    loader = uio.Loader(other, seed=seed, lanes=2, on_change="restart")
+    loader.load_state_dict(state)
+    assert [digest(b) for b in loader] == [digest(b) for b in uio.Loader(other, seed=seed, lanes=2)]
+
+
+def _unchanged(batch: dict[str, Any]) -> dict[str, Any]:
+    return batch
+
+
+# Epochs
+
+
+def test_set_epoch_keeps_the_position_in_its_epoch_and_otherwise_starts_afresh(many_shards: Corpus) -> None:
+    pipeline = training(many_shards.list)
+    undisturbed = [digest(b) for b in uio.Loader(pipeline, seed=3, lanes=2)]
+    _, state = run_ranks(pipeline, (1, 0), None, 3, lanes=2)
+    for before in (True, False):
+        for epoch, expected in ((0, undisturbed[3:]), (2, None)):
+            loader = uio.Loader(pipeline, seed=3, lanes=2)
+            if before:
+                loader.set_epoch(epoch)
+            loader.load_state_dict(state)
+            if not before:
+                loader.set_epoch(epoch)
+            if expected is None:
+                fresh = uio.Loader(pipeline, seed=3, lanes=2)
+                fresh.set_epoch(epoch)
+                expected = [digest(b) for b in fresh]
+                assert expected != undisturbed
+            assert [digest(b) for b in loader] == expected, (before, epoch)
+            assert loader.epoch == epoch
+
+
+def test_a_rank_that_is_done_yields_nothing_more_until_the_others_are(many_shards: Corpus) -> None:
+    pipeline = training(many_shards.list)
+    loaders = [uio.Loader(pipeline, seed=3, rank=r, world_size=2, lanes=2, uneven="join") for r in range(2)]
+    first = [digest(b) for b in loaders[0]]
+    batches = iter(loaders[1])
+    second = [digest(next(batches)) for _ in range(2)]
+    merged = uio.merge_states([loader.state_dict() for loader in loaders])
+    rest, merged = run_ranks(pipeline, (2, 0), merged, None, lanes=2)
+    assert rest[0] == []
+    assert [*second, *(digest(b) for b in rest[1])] == [digest(b) for b in _rank(pipeline, 1)]
+    assert first == [digest(b) for b in _rank(pipeline, 0)]
+    after = uio.Loader(pipeline, seed=3, lanes=2)
+    after.load_state_dict(merged)
+    assert [digest(b) for b in after] == [digest(b) for b in _epoch_1(pipeline)]
+    assert after.epoch == 1
+
+
+def _rank(pipeline: uio.Pipeline, rank: int) -> uio.Loader:
+    return uio.Loader(pipeline, seed=3, rank=rank, world_size=2, lanes=2, uneven="join")
+
+
+def _epoch_1(pipeline: uio.Pipeline) -> uio.Loader:
+    loader = uio.Loader(pipeline, seed=3, lanes=2)
+    loader.set_epoch(1)
+    return loader
