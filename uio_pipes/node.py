@@ -10,6 +10,7 @@ there and passes over what has left: headers are read, nothing is decoded. This 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import deque
 from collections.abc import Iterable
@@ -115,6 +116,7 @@ class Buffer(Node):
     def _clear(self) -> None:
         self.held: dict[int, Any] = {}
         self.arrived = 0
+        self.exhausted = False
         self.oldest = 0
         self.check = 0
         self._marks: deque[tuple[int, dict[str, Any]]] = deque()
@@ -123,7 +125,13 @@ class Buffer(Node):
         """The next sample from upstream and its arrival number."""
         if self.arrived % MARK_EVERY == 0 or not self._marks:
             self._mark()
-        item = self.source.next()
+        if self.exhausted:
+            raise StopIteration
+        try:
+            item = self.source.next()
+        except StopIteration:
+            self.exhausted = True
+            raise
         self.arrived += 1
         return self.arrived - 1, item
 
@@ -171,6 +179,7 @@ class Buffer(Node):
         state = {name: copy.deepcopy(getattr(self, name)) for name in self.state_fields}
         state["source"] = source
         state["window"] = self.arrived - base
+        state["exhausted"] = int(self.exhausted)  # what failed behind the last arrival has been counted then
         state["held"] = pack([number - base for number in self.order()])
         state["check"] = self.check
         return state
@@ -188,6 +197,9 @@ class Buffer(Node):
         self.source.reset(initial_state["source"])
         order = unpack(initial_state["held"])
         self._replay(initial_state["window"], set(order))
+        if initial_state["exhausted"]:
+            with contextlib.suppress(StopIteration):
+                self.pull()
         if self.check != initial_state["check"]:
             raise StateError(_CHANGED.format(stage=self.name, what="other utterances are there now"))
         self.rebuild(order)

@@ -138,7 +138,8 @@ class Sample(MutableMapping[str, Any]):
         del self.fields[name]
 
     def __iter__(self) -> Iterator[str]:
-        written = {n: None for link in self.chain.links for n in link.writes if n != "*"}
+        to_come = [link for i, link in enumerate(self.chain.links) if not self.done >> i & 1]
+        written = {n: None for link in to_come for n in link.writes if n != "*"}
         return iter({**self.fields, **written})
 
     def __len__(self) -> int:

@@ -180,7 +180,7 @@ def _symbols(given: str | os.PathLike[str] | Iterable[str] | None) -> tuple[str,
     symbols = _lines(given) if isinstance(given, (str, os.PathLike)) else list(given)
     symbols = [s.strip() for s in symbols if s.strip()]
     for symbol in symbols:
-        if not re.fullmatch(r"\{[^\s]+\}|<[^\s]+>|\[[^\s]+\]", symbol):
+        if not re.fullmatch(r"\{[^\s{}]+\}|<[^\s<>]+>|\[[^\s\[\]]+\]", symbol):
             raise ListError(f"{symbol!r} is no non-linguistic symbol; they look like {{NOISE}}, <SPK> or [LAUGH]")
     return tuple(symbols)
 

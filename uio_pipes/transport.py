@@ -22,6 +22,7 @@ from uio_pipes.runner import LaneStream, Message, RunSpec
 __all__ = ["InProcess", "Source", "Worker"]
 
 SMALL = 1 << 16  # bytes
+PLAIN = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)
 
 
 class InProcess:
@@ -98,8 +99,13 @@ class _Small:
 
 
 def _pack(message: Message) -> Message:
-    message.batch = _walk(message.batch, torch.Tensor, lambda t: _Small(t) if t.nbytes <= SMALL and t.is_cpu else t)
+    message.batch = _walk(message.batch, torch.Tensor, lambda t: _Small(t) if _is_small(t) else t)
     return message
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    usual = tensor.layout is torch.strided and tensor.dtype in PLAIN and not tensor.requires_grad
+    return usual and tensor.is_cpu and tensor.nbytes <= SMALL
 
 
 def _unpack(message: Message) -> Message:
@@ -143,5 +149,6 @@ def _walk(value: Any, kind: type, change: Any) -> Any:
     if isinstance(value, dict):
         return {k: _walk(v, kind, change) for k, v in value.items()}
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (str, int, float, np.ndarray)):
-        return type(value)(_walk(v, kind, change) for v in value)
+        values = [_walk(v, kind, change) for v in value]
+        return type(value)(*values) if hasattr(value, "_fields") else type(value)(values)
     return value

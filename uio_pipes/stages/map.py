@@ -32,7 +32,6 @@ class Map(Stage):
     """
 
     name: ClassVar[str] = "map"
-    takes: ClassVar[tuple[str, ...]] = ("any",)
 
     function: Callable[..., Any]
     length: Length | None = None
@@ -41,6 +40,10 @@ class Map(Stage):
         require(callable(self.function), self.name, "the first argument must be a function", self.function, "pass one")
         ok = self.length is None or self.length == "same" or callable(self.length)
         require(ok, self.name, 'length must be "same" or a function of the length', self.length, "or leave it out")
+
+    @property
+    def takes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("sample",) if self.length else ("any",)
 
     @property
     def note(self) -> str:  # type: ignore[override]

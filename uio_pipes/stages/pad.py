@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 
 from uio_pipes.errors import PipelineError
@@ -59,10 +60,11 @@ class _PadNode(Node):
 
 def collate(samples: list[Sample]) -> dict[str, Any]:
     """Realized samples as a batch: see :class:`Pad`."""
+    for sample in samples:
+        _check_fields(sample.fields, samples[0].fields)
     fields = sorted((s.fields for s in samples), key=_size, reverse=True)
     batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
     if "feat" in fields[0]:
-        _check_widths(fields)
         batch["feats"], batch["feats_lengths"] = _stack([f["feat"] for f in fields], 0.0)
     elif "wav" in fields[0]:
         batch["pcm"], batch["pcm_length"] = _stack([_mono(f) for f in fields], 0.0)
@@ -83,14 +85,20 @@ def _size(fields: dict[str, Any]) -> int:
     return int(fields["wav"].shape[-1]) if "wav" in fields else len(fields.get("label", ()))
 
 
-def _check_widths(fields: list[dict[str, Any]]) -> None:
-    width = fields[0]["feat"].shape[1]
-    for other in fields:
-        if other["feat"].shape[1] != width:
-            raise PipelineError(
-                f"pad: {fields[0]['key']} has features of {width} bins, {other['key']} of {other['feat'].shape[1]}; "
-                "they cannot share a batch"
-            )
+def _check_fields(fields: dict[str, Any], first: dict[str, Any]) -> None:
+    """Raises: PipelineError if an utterance cannot share a batch with the first one."""
+    key = fields["key"]
+    for name in ("feat", "label"):
+        if (name in fields) != (name in first):
+            one, other = (key, first["key"]) if name in fields else (first["key"], key)
+            raise PipelineError(f"pad: {one} has a {name}, {other} has none; they cannot share a batch")
+    if "feat" in fields and fields["feat"].shape[1] != first["feat"].shape[1]:
+        raise PipelineError(
+            f"pad: {first['key']} has features of {first['feat'].shape[1]} bins, {key} of {fields['feat'].shape[1]}; "
+            "they cannot share a batch"
+        )
+    if "feat" not in fields and not isinstance(fields.get("wav", torch.empty(0)), (torch.Tensor, np.ndarray)):
+        raise PipelineError(f"pad: the audio of {key} is not decoded; put .decode_audio() before batching")
 
 
 def _mono(fields: dict[str, Any]) -> torch.Tensor:

@@ -43,7 +43,7 @@ class SpecAug(PerUtterance):
         masks = spec_aug_masks(
             draws.below, feat.shape[0], feat.shape[1], self.num_t_mask, self.num_f_mask, self.max_t, self.max_f
         )
-        sample.fields["feat"] = apply_masks(feat, *masks)
+        sample.fields["feat"] = apply_masks(feat.clone(), *masks)  # it may be the user's
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:

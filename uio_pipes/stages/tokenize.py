@@ -43,7 +43,8 @@ class Tokenize(PerUtterance):
             raise DataError("missing_text", "the utterance has no text to tokenize")
         tokenizer = self.tokenizer
         result: Any = (tokenizer.tokenize if isinstance(tokenizer, Tokenizer) else tokenizer)(sample.fields["txt"])
-        tokens, label = result if isinstance(result, tuple) else ([], result)
+        both = isinstance(result, tuple) and len(result) == 2 and not isinstance(result[1], int)
+        tokens, label = result if both else ([], result)
         sample.fields["tokens"], sample.fields["label"] = list(tokens), _labels(label)
 
     @classmethod

@@ -1,0 +1,144 @@
+"""Padded batches: WeNet's keys, types and padding, longest first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers_bad import raw_items, run
+
+import uio_pipes as uio
+
+
+def batch_of(graph: uio.Pipeline, count: int = 100) -> dict[str, Any]:
+    (batch,), _ = run(graph.batch(count).pad(), on_error="raise")
+    assert isinstance(batch, dict)
+    return batch
+
+
+def test_features_and_labels(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 4)).decode_audio().tokenize(_codes).fbank(20)
+    plain = {b["key"]: b for b in run(graph)[0]}
+    batch = batch_of(graph)
+    assert list(batch) == ["keys", "feats", "feats_lengths", "target", "target_lengths"]
+    assert batch["keys"] == ["R003", "R002", "R001", "R000"]
+    assert batch["feats"].dtype == torch.float32
+    assert batch["feats"].shape == (4, 21, 20)
+    assert batch["target"].dtype == torch.int64
+    assert batch["feats_lengths"].dtype == batch["target_lengths"].dtype == torch.int32
+    assert batch["feats_lengths"].tolist() == [21, 20, 19, 18]
+    for i, key in enumerate(batch["keys"]):
+        length = batch["feats_lengths"][i]
+        assert torch.equal(batch["feats"][i, :length], plain[key]["feat"])
+        assert torch.equal(batch["feats"][i, length:], torch.zeros(21 - length, 20))
+
+
+def test_targets_are_padded_with_minus_1(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 3)
+    for item, text in zip(items, ["", "abc", "z"], strict=True):
+        item["txt"] = text
+    batch = batch_of(uio.from_raw_list(items).decode_audio().tokenize(_codes))
+    assert batch["keys"] == ["R002", "R001", "R000"]
+    assert batch["target"].tolist() == [[ord("z"), -1, -1], [97, 98, 99], [-1, -1, -1]]
+    assert batch["target_lengths"].tolist() == [1, 3, 0]
+
+
+def test_all_texts_empty(tmp_path: Path) -> None:
+    batch = batch_of(uio.from_raw_list(raw_items(tmp_path, 2, txt="")).decode_audio().tokenize(_codes))
+    assert batch["target"].shape == (2, 0)
+    assert batch["target"].dtype == torch.int64
+
+
+def test_waveforms_without_features(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 3)
+    plain = {b["key"]: b["wav"] for b in run(uio.from_raw_list(items).decode_audio())[0]}
+    batch = batch_of(uio.from_raw_list(items).decode_audio())
+    assert list(batch) == ["keys", "pcm", "pcm_length"]
+    assert (batch["pcm"].dtype, batch["pcm"].shape) == (torch.float32, (3, 1760))
+    assert (batch["pcm_length"].dtype, batch["pcm_length"].tolist()) == (torch.int32, [1760, 1680, 1600])
+    assert torch.equal(batch["pcm"][2, :1600], plain["R000"][0])
+    assert not batch["pcm"][2, 1600:].any()
+
+
+def test_precomputed_features_without_audio(tmp_path: Path) -> None:
+    items = []
+    for i, frames in enumerate((3, 7)):
+        np.save(tmp_path / f"{i}.npy", np.full((frames, 5), i + 1.0))
+        items.append({"key": str(i), "feat": str(tmp_path / f"{i}.npy"), "txt": "ab"})
+    batch = batch_of(uio.from_raw_list(items).tokenize(_codes).filter(min_frames=1).sort(2))
+    assert list(batch) == ["keys", "feats", "feats_lengths", "target", "target_lengths"]
+    assert batch["feats"].sum((1, 2)).tolist() == [70.0, 15.0]
+
+
+def test_equal_lengths_keep_their_order(tmp_path: Path) -> None:
+    items = [{**item, "key": f"{i}"} for i, item in enumerate(raw_items(tmp_path, 1) * 5)]
+    assert batch_of(uio.from_raw_list(items).decode_audio())["keys"] == list("01234")
+
+
+def test_speakers_languages_and_tasks(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 3, lang="zh", task="transcribe")
+    for i, item in enumerate(items):
+        item["speaker"] = 7 * i
+    batch = batch_of(uio.from_raw_list(items).decode_audio())
+    assert (batch["speaker"].dtype, batch["speaker"].tolist()) == (torch.int32, [14, 7, 0])
+    assert (batch["langs"], batch["tasks"]) == (["zh"] * 3, ["transcribe"] * 3)
+
+
+def test_speaker_names_and_missing_speakers_are_left_out(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 2, speaker="S1")
+    assert "speaker" not in batch_of(uio.from_raw_list(items).decode_audio())
+    items[0]["speaker"], items[1]["speaker"] = 1, None
+    assert "speaker" not in batch_of(uio.from_raw_list(items).decode_audio())
+
+
+def test_text_only_makes_targets(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 2)).map(lambda s: {"key": s["key"], "txt": s["txt"]})
+    batch = batch_of(graph.tokenize(_codes))
+    assert list(batch) == ["keys", "target", "target_lengths"]
+
+
+def test_a_key_is_text_whatever_it_was(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 2)).map(lambda s: {**s, "key": 5}).decode_audio()
+    assert batch_of(graph)["keys"] == ["5", "5"]
+
+
+@pytest.mark.parametrize("bins", [1, 3])
+def test_features_of_unequal_width_are_an_error_that_names_an_utterance(tmp_path: Path, bins: int) -> None:
+    def narrow(sample: uio.Sample) -> uio.Sample:
+        if sample["key"] == "R001":
+            sample["feat"] = sample["feat"][:, :bins]
+        return sample
+
+    graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().fbank(4).map(narrow)
+    with pytest.raises(uio.UioError, match="R00"):
+        run(graph.batch(3).pad(), on_error="raise")
+
+
+def test_features_for_some_only_are_an_error_that_names_an_utterance(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((9, 4)))
+    items = [{"key": "F", "feat": str(tmp_path / "x.npy"), "txt": "t"}, *raw_items(tmp_path, 1)]
+    with pytest.raises(uio.UioError, match=r"R000|F"):
+        run(uio.from_raw_list(items).batch(2).pad(), on_error="raise")
+
+
+def test_undecoded_audio_is_told_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(uio.UioError, match="decode_audio"):
+        run(uio.from_raw_list(raw_items(tmp_path, 1)).batch(1).pad(), on_error="raise")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_hand_over_the_same(tmp_path: Path, workers: int) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 9)).decode_audio().fbank(20).tokenize(_codes).batch(2).pad()
+    for here, there in zip(run(graph, lanes=2)[0], run(graph, lanes=2, num_workers=workers)[0], strict=True):
+        assert list(here) == list(there)
+        for name, value in here.items():
+            assert torch.equal(value, there[name]) if isinstance(value, torch.Tensor) else value == there[name]
+            if isinstance(value, torch.Tensor):
+                there[name].add_(1)  # the trainer may write to it
+
+
+def _codes(text: str) -> list[int]:
+    return [ord(c) for c in text]

@@ -1,0 +1,129 @@
+"""SpecAugment's masks: within WeNet's bounds, distributed as WeNet's, the utterance's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers_bad import run
+
+import uio_pipes as uio
+
+FRAMES, BINS = 200, 40
+
+
+def masked(
+    root: Path, count: int, seed: int = 0, epoch: int = 0, frames: int = FRAMES, **masks: Any
+) -> list[torch.Tensor]:
+    """Features of ones after ``spec_aug``."""
+    np.save(root / "ones.npy", np.ones((frames, BINS), np.float32))
+    item = {"key": "a", "feat": str(root / "ones.npy"), "txt": "t"}
+    loader = uio.Loader(uio.from_raw_list([item] * count).spec_aug(**masks), seed=seed, on_error="raise")
+    loader.set_epoch(epoch)
+    return [batch["feat"] for batch in loader]
+
+
+def runs(zero: torch.Tensor) -> list[int]:
+    """Lengths of the runs of True."""
+    text = "".join("x" if z else " " for z in zero.tolist())
+    return [len(part) for part in text.split()]
+
+
+def test_only_whole_frames_and_bins_are_masked(tmp_path: Path) -> None:
+    for feat in masked(tmp_path, 50):
+        zero = feat == 0
+        time, freq = zero.all(1), zero.all(0)
+        assert torch.equal(zero, time[:, None] | freq[None, :])
+        assert set(feat.unique().tolist()) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize(("count", "longest"), [(0, 5), (1, 1), (1, 20), (2, 10), (3, 7)])
+def test_masks_are_as_many_and_as_long_as_told(tmp_path: Path, count: int, longest: int) -> None:
+    none = {"num_t_mask": 0, "num_f_mask": 0}
+    for feat in masked(tmp_path, 100, **{**none, "num_t_mask": count, "max_t": longest}):
+        lengths = runs((feat == 0).all(1))
+        assert len(lengths) <= count
+        assert sum(lengths) <= count * longest
+        assert not (feat == 0).all(0).any()
+        assert (count == 0) == (lengths == [])
+    for feat in masked(tmp_path, 100, **{**none, "num_f_mask": count, "max_f": longest}):
+        lengths = runs((feat == 0).all(0))
+        assert len(lengths) <= count
+        assert sum(lengths) <= count * longest
+        assert (count == 0) == (lengths == [])
+
+
+def test_lengths_and_starts_are_uniform_and_cut_off_at_the_end(tmp_path: Path) -> None:
+    """One mask of 1 … 4 frames on 20: each (start, length) pair has 1 chance in 80, as WeNet draws them."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for feat in masked(tmp_path, 4000, frames=20, num_t_mask=1, num_f_mask=0, max_t=4):
+        zero = (feat == 0).all(1).nonzero().flatten().tolist()
+        counts[zero[0], len(zero)] += 1
+    chances: Counter[tuple[int, int]] = Counter()
+    for start in range(20):
+        for length in range(1, 5):
+            chances[start, min(length, 20 - start)] += 1
+    assert set(counts) == set(chances)
+    chi_squared = sum((counts[x] - 50 * n) ** 2 / (50 * n) for x, n in chances.items())
+    assert chi_squared < len(chances) + 4 * (2 * len(chances)) ** 0.5
+
+
+def test_wenet_s_defaults(tmp_path: Path) -> None:
+    feats = masked(tmp_path, 300)
+    time = [sum(runs((f == 0).all(1))) for f in feats]
+    freq = [sum(runs((f == 0).all(0))) for f in feats]
+    assert max(time) > 50
+    assert max(time) <= 100
+    assert max(freq) > 10
+    assert max(freq) <= 20
+    assert 40 < sum(time) / 300 < 52
+    assert 9 < sum(freq) / 300 < 11.5
+
+
+def test_masks_belong_to_seed_and_epoch(tmp_path: Path) -> None:
+    first = masked(tmp_path, 10)
+    assert all(torch.equal(a, b) for a, b in zip(first, masked(tmp_path, 10), strict=True))
+    for other in (masked(tmp_path, 10, seed=1), masked(tmp_path, 10, epoch=1)):
+        assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+    assert len({tuple((f == 0).flatten().tolist()) for f in first}) == 10
+
+
+@pytest.mark.parametrize("frames", [1, 2, 5])
+def test_short_features(tmp_path: Path, frames: int) -> None:
+    for feat in masked(tmp_path, 20, frames=frames):
+        assert feat.shape == (frames, BINS)
+
+
+def test_the_file_s_own_array_is_not_written_to(tmp_path: Path) -> None:
+    """Two copies of one utterance by flat_map are masked apart."""
+    np.save(tmp_path / "ones.npy", np.ones((50, BINS), np.float32))
+    item = {"key": "a", "feat": str(tmp_path / "ones.npy"), "txt": "t"}
+
+    def twice(sample: uio.Sample) -> list[uio.Sample]:
+        assert sample["feat"].all()
+        return [sample, sample]
+
+    batches, _ = run(uio.from_raw_list([item]).flat_map(twice).spec_aug(max_t=5), on_error="raise")
+    a, b = (batch["feat"] == 0 for batch in batches)
+    assert a.any()
+    assert b.any()
+    assert not torch.equal(a, b)
+    assert len(runs(a.all(1))) <= 2
+    assert len(runs(b.all(1))) <= 2
+
+
+def test_features_that_a_function_hands_out_again_are_not_written_to(tmp_path: Path) -> None:
+    """A user may keep features in memory: masking must not eat them up."""
+    kept = torch.ones(50, BINS)
+
+    def look_up(sample: uio.Sample) -> uio.Sample:
+        sample["feat"] = kept
+        return sample
+
+    items = [{"key": str(i), "wav": "none.wav", "txt": "t"} for i in range(3)]
+    run(uio.from_raw_list(items).map(look_up).spec_aug(max_t=5), on_error="raise")
+    assert kept.all()

@@ -1,0 +1,100 @@
+"""Nodes of the user's own: of this package or of torchdata."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers_bad import keys, raw_items, run
+from torchdata.nodes import BaseNode
+
+import uio_pipes as uio
+
+
+class Every(uio.Node):
+    """Passes on every ``n``-th."""
+
+    state_fields = ("seen",)
+
+    def __init__(self, source: BaseNode[Any], n: int = 2, *, first: int = 0) -> None:
+        super().__init__(source)
+        self.n, self.first = n, first
+
+    def start(self) -> None:
+        self.seen = self.first
+
+    def next(self) -> Any:
+        while True:
+            item = self.source.next()
+            self.seen += 1
+            if self.seen % self.n == 0:
+                return item
+
+
+class Pairs(BaseNode[Any]):
+    """Of torchdata's kind: makes lists of two, and hands out its live state."""
+
+    def __init__(self, source: BaseNode[Any]) -> None:
+        super().__init__()
+        self.source, self.state = source, {"made": 0}
+
+    def reset(self, initial_state: Any = None) -> None:
+        super().reset(initial_state)
+        self.source.reset(initial_state["source"] if initial_state else None)
+        self.state["made"] = initial_state["made"] if initial_state else 0
+
+    def next(self) -> Any:
+        pair = [self.source.next()]
+        with contextlib.suppress(StopIteration):
+            pair.append(self.source.next())
+        self.state["made"] += 1
+        return pair
+
+    def get_state(self) -> Any:
+        self.state["source"] = self.source.state_dict()
+        return self.state
+
+
+class BadState(Every):
+    def get_state(self) -> dict[str, Any]:
+        return {"what": {1, 2}}
+
+
+def test_arguments_reach_the_node(tmp_path: Path) -> None:
+    source = uio.from_raw_list(raw_items(tmp_path, 7))
+    assert keys(run(source.through(Every))[0]) == ["R001", "R003", "R005"]
+    assert keys(run(source.through(Every, 3, first=2))[0]) == ["R000", "R003", "R006"]
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_nodes_of_both_kinds_resume(tmp_path: Path, every: int) -> None:
+    source = uio.from_raw_list(raw_items(tmp_path, 11)).decode_audio()
+    for graph in (source.through(Every).batch(2).pad(), source.through(Pairs).pad(), source.through(Pairs)):
+        whole = keys(run(graph)[0])
+        for cut in range(1, 4):
+            first = uio.Loader(graph, snapshot_every=every)
+            iterator = iter(first)
+            before = keys([next(iterator) for _ in range(cut)])
+            second = uio.Loader(graph)
+            second.load_state_dict(first.state_dict())
+            assert before + keys(second) == whole
+
+
+def test_a_state_that_cannot_be_saved_is_told(tmp_path: Path) -> None:
+    with pytest.raises(uio.UioError, match=r"ints, strings, lists.*through"):
+        run(uio.from_raw_list(raw_items(tmp_path, 3)).through(BadState))
+
+
+@pytest.mark.parametrize("node", [None, "x", len, int, lambda source: source, Every.next])
+def test_what_is_no_node_fails_when_described(node: Any) -> None:
+    with pytest.raises(uio.PipelineError, match=r"Node class.*\.map"):
+        uio.from_raw_list("x").through(node)
+
+
+def test_arguments_are_part_of_the_graph() -> None:
+    source = uio.from_raw_list("x")
+    assert source.through(Every, 2).fingerprint() != source.through(Every, 3).fingerprint()
+    assert source.through(Every, first=1).fingerprint() != source.through(Every).fingerprint()
+    assert "Every" in str(source.through(Every))

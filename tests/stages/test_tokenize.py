@@ -1,0 +1,187 @@
+"""Tokenizers: characters, SentencePiece, any callable; inside a graph and by themselves."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+from helpers_bad import keys, raw_items, run
+
+import uio_pipes as uio
+
+SYMBOLS = {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "你": 3, "好": 4, "a": 5, "▁": 6, "{NOISE}": 7, "<SPK>": 8}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SentencePiece model of a few English sentences."""
+    buffer = io.BytesIO()
+    text = ["HELLO WORLD", "THE FIRST GREAT SORROW OF HIS LIFE", "HELLO AGAIN", "A WORLD OF HOPES AND DREAMS"] * 20
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_writer=buffer, vocab_size=60, hard_vocab_limit=False, minloglevel=2
+    )
+    path = tmp_path_factory.mktemp("bpe") / "bpe.model"
+    path.write_bytes(buffer.getvalue())
+    return path
+
+
+def table(root: Path, text: str) -> Path:
+    path = root / "units.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# Characters
+
+
+def test_characters_blanks_and_unknown_ones() -> None:
+    tokens, labels = uio.CharTokenizer(SYMBOLS).tokenize(" 你好 a怪 ")
+    assert tokens == ["你", "好", "▁", "a", "怪"]
+    assert labels == [3, 4, 6, 5, 1]
+
+
+def test_dictionary_file_with_the_end_symbol_first_or_last(tmp_path: Path) -> None:
+    for text in ("<blank> 0\n<unk> 1\n<sos/eos> 2\n你 3\n", "\ufeff<blank> 0\r\n<unk> 1\r\n你 2\r\n<sos/eos> 3\r\n"):
+        tokenizer = uio.CharTokenizer(table(tmp_path, text))
+        assert tokenizer.vocab_size == 4
+        assert tokenizer.tokenize("你们")[1] == [tokenizer.symbols["你"], 1]
+
+
+def test_non_linguistic_symbols_are_kept_whole(tmp_path: Path) -> None:
+    names = ["{NOISE}", "<SPK>", "[LAUGH]"]
+    (tmp_path / "nlsyms").write_text("\n".join(names) + "\n\n")
+    for given in (names, tmp_path / "nlsyms", str(tmp_path / "nlsyms")):
+        tokens, labels = uio.CharTokenizer(SYMBOLS, given).tokenize("你{NOISE}a [LAUGH]<SPK>好<b>")
+        assert tokens == ["你", "{NOISE}", "a", "▁", "[LAUGH]", "<SPK>", "好", "<", "b", ">"]
+        assert labels == [3, 7, 5, 6, 1, 8, 4, 1, 1, 1]
+
+
+@pytest.mark.parametrize("symbol", ["#1", "NOISE", "{NOISE", "{A B}", "<>", "<<aaa>>", "{{BBB}}", "[[ccc]]"])
+def test_what_is_no_non_linguistic_symbol_is_refused(symbol: str) -> None:
+    """The last three are in WeNet's list of invalid ones."""
+    with pytest.raises(uio.UioError, match="non-linguistic"):
+        uio.CharTokenizer(SYMBOLS, [symbol])
+
+
+def test_words() -> None:
+    assert uio.CharTokenizer(SYMBOLS, split_with_space=True).tokenize("a  你好 b") == (["a", "你好", "b"], [5, 1, 1])
+
+
+def test_empty_text() -> None:
+    assert uio.CharTokenizer(SYMBOLS).tokenize("  ") == ([], [])
+    assert uio.CharTokenizer(SYMBOLS, ["<SPK>"]).tokenize("") == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("", "empty"), ("你 3\n好\n", "line 2"), ("你 x\n", "line 1"), ("a b 3\n", "line 1"), ("a 1\n\nb -2\n", "line 3")],
+)
+def test_wrong_dictionary_names_file_and_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(uio.ListError, match=says) as error:
+        uio.CharTokenizer(table(tmp_path, text))
+    assert "units.txt" in str(error.value)
+
+
+def test_missing_dictionary_and_dictionary_without_unk(tmp_path: Path) -> None:
+    with pytest.raises(uio.ListError, match=r"none\.txt"):
+        uio.CharTokenizer(tmp_path / "none.txt")
+    with pytest.raises(uio.PipelineError, match=r"<unk>.*unk="):
+        uio.CharTokenizer({"a": 0})
+    assert uio.CharTokenizer({"a": 0, "?": 1}, unk="?").tokenize("ab")[1] == [0, 1]
+
+
+# SentencePiece
+
+
+def test_pieces_and_ids_of_the_model(model: Path) -> None:
+    reference = sentencepiece.SentencePieceProcessor(str(model))
+    tokenizer = uio.SentencePieceTokenizer(model)
+    assert tokenizer.tokenize("HELLO WORLD") == (
+        reference.encode("HELLO WORLD", out_type=str),
+        reference.encode("HELLO WORLD"),
+    )
+    assert tokenizer.vocab_size == reference.get_piece_size()
+
+
+def test_with_a_symbol_table_text_is_raised_and_characters_stand_alone(model: Path, tmp_path: Path) -> None:
+    reference = sentencepiece.SentencePieceProcessor(str(model))
+    pieces = reference.encode("HELLO", out_type=str)
+    symbols = {"<blank>": 0, "<unk>": 1, "你": 2, **{p: 3 + i for i, p in enumerate(dict.fromkeys(pieces))}}
+    text = "".join(f"{s} {i}\n" for s, i in symbols.items())
+    tokenizer = uio.SentencePieceTokenizer(model, table(tmp_path, text))
+    tokens, labels = tokenizer.tokenize("hello 你好")
+    assert tokens == [*reference.encode("HELLO ", out_type=str), "你", "好"]
+    assert labels == [symbols.get(t, 1) for t in tokens]
+    assert labels[-2:] == [2, 1]
+    assert tokenizer.vocab_size == max(symbols.values()) + 1
+
+
+def test_missing_or_wrong_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(uio.ListError, match=r"none\.model"):
+        uio.SentencePieceTokenizer(tmp_path / "none.model")
+    (tmp_path / "bad.model").write_bytes(b"no model")
+    with pytest.raises(uio.ListError, match=r"bad\.model"):
+        uio.SentencePieceTokenizer(tmp_path / "bad.model")
+
+
+# In a graph
+
+
+def test_tokenizers_travel_to_workers(model: Path, tmp_path: Path) -> None:
+    for tokenizer in (uio.CharTokenizer(SYMBOLS, ["{NOISE}"]), uio.SentencePieceTokenizer(model)):
+        again = pickle.loads(pickle.dumps(tokenizer))
+        assert again.tokenize("你 {NOISE} HELLO") == tokenizer.tokenize("你 {NOISE} HELLO")
+        assert (repr(again), again.vocab_size) == (repr(tokenizer), tokenizer.vocab_size)
+        graph = uio.from_raw_list(raw_items(tmp_path, 3)).tokenize(tokenizer)
+        here, there = run(graph)[0], run(graph, num_workers=1)[0]
+        assert [b["label"] for b in here] == [b["label"] for b in there]
+
+
+def test_labels_and_tokens_come_into_the_sample(tmp_path: Path) -> None:
+    (batch,), _ = run(uio.from_raw_list(raw_items(tmp_path, 1, txt="你a")).tokenize(uio.CharTokenizer(SYMBOLS)))
+    assert (batch["tokens"], batch["label"], batch["txt"]) == (["你", "a"], [3, 5], "你a")
+
+
+def test_another_dictionary_is_another_graph(tmp_path: Path) -> None:
+    def prints(symbols: dict[str, int]) -> list[str]:
+        return uio.from_raw_list("x").tokenize(uio.CharTokenizer(symbols)).fingerprint()
+
+    assert prints(SYMBOLS) == prints(dict(SYMBOLS))
+    assert prints(SYMBOLS) != prints({**SYMBOLS, "b": 9})
+
+
+CALLABLES: list[Any] = [
+    lambda text: [ord(c) for c in text],
+    lambda text: (list(text), [ord(c) for c in text]),
+    lambda text: np.array([ord(c) for c in text]),
+    lambda text: (ord(c) for c in text),
+]
+
+
+@pytest.mark.parametrize("function", CALLABLES)
+def test_any_callable(tmp_path: Path, function: Any) -> None:
+    (batch,), _ = run(uio.from_raw_list(raw_items(tmp_path, 1)).tokenize(function), on_error="raise")
+    assert batch["label"] == [ord("字"), ord("0")]
+    assert all(type(i) is int for i in batch["label"])
+
+
+def test_a_tuple_of_labels_is_labels(tmp_path: Path) -> None:
+    (batch,), _ = run(uio.from_raw_list(raw_items(tmp_path, 1)).tokenize(lambda text: (5, 6, 7)), on_error="raise")
+    assert batch["label"] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("function", [lambda text: None, lambda text: ["a"], lambda text: 5])
+def test_a_callable_that_gives_no_labels_is_a_failure(tmp_path: Path, function: Any) -> None:
+    batches, loader = run(uio.from_raw_list(raw_items(tmp_path, 2)).tokenize(function))
+    assert (batches, loader.stats().skipped) == ([], {"tokenize_failed": 2})
+
+
+def test_tokenizing_does_not_touch_the_audio(tmp_path: Path) -> None:
+    items = [{"key": str(i), "wav": "/nowhere.wav", "txt": "你" * i, "duration": 1} for i in range(4)]
+    graph = uio.from_raw_list(items).tokenize(uio.CharTokenizer(SYMBOLS)).filter(lambda s: len(s["label"]) > 1)
+    assert keys(run(graph)[0]) == ["2", "3"]

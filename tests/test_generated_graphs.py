@@ -1,0 +1,195 @@
+"""Exact resume of graphs that nobody thought of: random stages, sizes, lanes and corpora with bad members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from contract import Case, check_cuts, check_twice, counted, digest, record
+from corpus import DAMAGE, Corpus
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+import uio_pipes as uio
+
+Step = tuple[Any, ...]  # name of a method of Pipeline, arguments, keyword arguments
+
+SETTINGS = settings(
+    max_examples=60,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What was drawn; ``build`` makes the case. Short enough to be read in a failure."""
+
+    source: str
+    list_shuffled: bool
+    steps: tuple[Step, ...]
+    options: tuple[tuple[str, int], ...]
+
+    def build(self, corpora: dict[str, Corpus]) -> Case:
+        start = uio.from_raw_list if self.source == "raw" else uio.from_shard_list
+        pipeline = start(corpora[self.source].list, shuffle=self.list_shuffled)
+        for name, args, kwargs in self.steps:
+            pipeline = getattr(pipeline, name)(*args, **kwargs)
+        return Case(pipeline, dict(self.options))
+
+
+def code_points(text: str) -> list[int]:
+    if text.endswith("7"):
+        raise ValueError("no sevens here")
+    return [ord(c) for c in text]
+
+
+def not_ending_in_4(sample: uio.Sample) -> bool:
+    return not sample["txt"].endswith("4")
+
+
+def renamed(sample: uio.Sample, rng: Any) -> uio.Sample:
+    if sample["txt"].endswith("9"):
+        raise RuntimeError("nine")
+    sample["txt"] = f"{sample['txt']}{rng.integers(3)}"
+    return sample
+
+
+def halved(sample: uio.Sample) -> uio.Sample:
+    name = "feat" if "feat" in sample else "wav"
+    sample[name] = sample[name] / 2
+    return sample
+
+
+def some(sample: uio.Sample, rng: Any) -> list[uio.Sample]:
+    return [sample] * int(rng.integers(3))
+
+
+SIZES = st.integers(1, 30)
+OF_SAMPLES = st.one_of(
+    st.tuples(st.just("map"), st.just((renamed,)), st.just({})),
+    st.tuples(st.just("map"), st.just((halved,)), st.just({"length": "same"})),
+    st.tuples(st.just("filter"), st.just((not_ending_in_4,)), st.just({})),
+    st.tuples(st.just("flat_map"), st.just((some,)), st.just({})),
+    st.tuples(st.just("shuffle"), st.tuples(SIZES), st.just({})),
+    st.tuples(st.just("sort"), st.tuples(SIZES), st.just({})),
+)
+OF_LENGTHS = st.tuples(
+    st.just("filter"),
+    st.just(()),
+    st.fixed_dictionaries({"min_frames": st.integers(0, 60), "max_frames": st.integers(70, 200)}),
+)
+OF_AUDIO = st.one_of(
+    st.just(("resample", (6000,), {})),
+    st.just(("speed_perturb", ([0.9, 1.0, 1.1],), {})),
+    st.just(("tokenize", (code_points,), {})),
+    OF_LENGTHS,
+    OF_SAMPLES,
+)
+OF_FEATURES = st.one_of(st.just(("spec_aug", (), {"max_t": 9, "max_f": 3})), OF_LENGTHS, OF_SAMPLES)
+FBANK = ("fbank", (), {"num_mel_bins": 6, "dither": 0.1})
+KNOWN_BUCKETS = st.fixed_dictionaries(
+    {
+        "bucket_boundaries": st.sampled_from([(60, 100), (80,)]),
+        "max_frames": st.integers(100, 700),
+        "max_wait": st.integers(1, 40),
+    }
+)
+FOUND_BUCKETS = st.fixed_dictionaries({"max_frames": st.integers(100, 700), "num_buckets": st.integers(1, 4)})
+BATCHES = st.one_of(
+    st.tuples(st.just("batch"), st.tuples(st.integers(1, 6)), st.just({})),
+    st.tuples(st.just("dynamic_batch"), st.tuples(st.integers(60, 700)), st.just({})),
+    st.tuples(st.just("bucket_batch"), st.just(()), st.one_of(KNOWN_BUCKETS, FOUND_BUCKETS)),
+)
+
+
+@st.composite
+def graphs(draw: Callable[..., Any]) -> Graph:
+    source = draw(st.sampled_from(["plain", "gz", "bad", "bad_gz", "raw", "features"]))
+    steps: list[Step] = []
+    if source != "features":
+        steps += draw(st.lists(OF_SAMPLES, max_size=1))
+        steps.append(("decode_audio", (), {}))
+        steps += draw(st.lists(OF_AUDIO, max_size=3))
+        with_features = draw(st.booleans())
+        steps += [FBANK] if with_features else []
+    else:
+        with_features = True
+    steps += draw(st.lists(OF_FEATURES if with_features else OF_AUDIO, max_size=3))
+    if draw(st.booleans()) or source == "features":
+        steps.append(draw(BATCHES))
+        steps += [("pad", (), {})] if draw(st.booleans()) else []
+    options = draw(st.fixed_dictionaries({"lanes": st.integers(1, 4), "snapshot_every": st.integers(1, 4)}))
+    return Graph(source, draw(st.booleans()), tuple(steps), tuple(options.items()))
+
+
+@pytest.fixture(scope="module")
+def corpora(
+    plain_corpus: Corpus,
+    gz_corpus: Corpus,
+    bad_corpus: Corpus,
+    bad_gz_corpus: Corpus,
+    raw_corpus: Corpus,
+    feature_corpus: Corpus,
+) -> dict[str, Corpus]:
+    return {
+        "plain": plain_corpus,
+        "gz": gz_corpus,
+        "bad": bad_corpus,
+        "bad_gz": bad_gz_corpus,
+        "raw": raw_corpus,
+        "features": feature_corpus,
+    }
+
+
+@SETTINGS
+@given(graph=graphs(), where=st.lists(st.floats(0, 1), min_size=1, max_size=3))
+def test_rest_and_counts_are_identical_wherever_it_stops(
+    graph: Graph, where: list[float], corpora: dict[str, Corpus]
+) -> None:
+    recorded = record(graph.build(corpora))
+    total = len(recorded.digests)
+    note(f"{total} batches, {counted(recorded.stats)}")
+    cuts = {round(w * total) for w in where}
+    check_cuts(recorded, cuts)
+    check_twice(recorded, min(cuts))
+
+
+@SETTINGS
+@given(graph=graphs(), world=st.integers(1, 3), share=st.floats(0, 1))
+def test_ranks_take_over_what_one_process_left(
+    graph: Graph, world: int, share: float, corpora: dict[str, Corpus]
+) -> None:
+    case = graph.build(corpora)
+    if case.options["lanes"] < world:
+        world = 1
+    recorded = record(case)
+    cut = round(share * len(recorded.digests))
+    delivered = []
+    for rank in range(world):
+        options = {**case.options, "rank": rank, "world_size": world}
+        loader = Case(case.pipeline, options).loader(recorded.states[cut])
+        delivered += [digest(batch) for batch in loader]
+    assert sorted(delivered) == sorted(recorded.digests[cut:])
+
+
+@pytest.mark.timeout(30)
+def test_found_buckets_give_their_oldest_too(plain_corpus: Corpus) -> None:
+    """More utterances wait for boundaries than ``max_wait`` allows."""
+    pipeline = uio.from_shard_list(plain_corpus.list).decode_audio().bucket_batch(max_frames=500, max_wait=12).pad()
+    recorded = record(Case(pipeline))
+    assert sorted(recorded.keys) == sorted(plain_corpus.keys)
+    check_cuts(recorded, range(len(recorded.digests) + 1))
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_damage_is_counted_once_and_the_intact_are_delivered(bad_corpus: Corpus, lanes: int) -> None:
+    case = Case(uio.from_shard_list(bad_corpus.list).decode_audio().batch(2).pad(), {"lanes": lanes})
+    recorded = record(case)
+    assert sorted(recorded.keys) == sorted(bad_corpus.keys)
+    assert recorded.stats.skipped == {DAMAGE[name]: 1 for name in bad_corpus.damage}
+    assert recorded.stats.failures == len(bad_corpus.damage)
+    check_cuts(recorded, range(len(recorded.digests) + 1))
