@@ -8,7 +8,7 @@ import json
 import tarfile
 import wave
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ class Corpus:
     """A list, the keys of its intact utterances in list order, and how many of each damage there are."""
 
     list: Path
-    keys: tuple[str, ...]
+    keys: tuple[str, ...] = field(repr=False)
     damage: tuple[str, ...] = ()
 
 

@@ -46,12 +46,15 @@ class PipelineDataset(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
-        if self._loader is None:
+        before, state = self._loader, self._state
+        if before is None or before.finished:
             self._loader = self._make(*((info.id, info.num_workers) if info is not None else (0, 1)))
-            if self._epoch is not None:
-                self._loader.set_epoch(self._epoch)
-            if self._state is not None:
-                self._loader.load_state_dict(self._state)
+            if self._epoch is not None or before is not None:
+                self._loader.set_epoch(self._epoch if self._epoch is not None else before.epoch if before else 0)
+            if state is not None:
+                self._loader.load_state_dict(state)
+                self._state = None
+        assert self._loader is not None
         return iter(self._loader)
 
     def state_dict(self) -> dict[str, Any]:

@@ -25,10 +25,9 @@ class Policy:
         if self.on_error not in ("skip", "raise"):
             raise PipelineError(f"on_error must be 'skip' or 'raise', not {self.on_error!r}")
         for name in ("max_failures", "max_consecutive_failures"):
-            if getattr(self, name) < 0:
-                raise PipelineError(
-                    f"{name} must be 0 or more, not {getattr(self, name)}; 0 stops at the first failure"
-                )
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise PipelineError(f"{name} must be a whole number, not {value!r}; 0 stops at the first failure")
 
 
 @dataclass

@@ -12,12 +12,13 @@ import torch
 import torch.distributed as dist
 
 from uio_pipes.batches import Batches, Progress
-from uio_pipes.errors import PipelineError, StateError
+from uio_pipes.errors import DataError, PipelineError, StateError
+from uio_pipes.io.opening import stamp
 from uio_pipes.lane import lanes_of
 from uio_pipes.ledger import Policy
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.runner import Position
-from uio_pipes.state import SCHEMA, lane_name, merge_states, read_lane, read_meta
+from uio_pipes.state import SCHEMA, lane_name, lanes_in, merge_states, read_lane, read_meta, shard_stamps
 from uio_pipes.stats import Stats
 from uio_pipes.uneven import choose, private_group, refuse_join
 
@@ -71,11 +72,15 @@ class Loader:
         max_consecutive_failures: int = 100,
         on_change: Literal["error", "restart"] = "error",
     ) -> None:
+        if not isinstance(pipeline, Pipeline):
+            raise PipelineError(f"pipeline must be a Pipeline, not {pipeline!r}; begin with uio.from_shard_list(…)")
         self.pipeline, self.seed = pipeline, seed
         self.rank, self.world_size = _topology(rank, world_size, partition)
         self.num_workers, self.prefetch = num_workers, prefetch
         self.pin_memory = pin_memory and torch.cuda.is_available()
         self.snapshot_every, self.on_change = snapshot_every, on_change
+        if not isinstance(seed, int):
+            raise PipelineError(f"seed must be a whole number, not {seed!r}")
         self.policy = Policy(on_error, max_failures, max_consecutive_failures)
         self.uneven = choose(uneven, self.world_size)
         self.lanes = self.world_size * max(1, num_workers) if lanes is None else lanes
@@ -110,6 +115,11 @@ class Loader:
     def epoch(self) -> int:
         """The epoch under way, or to come."""
         return self._progress.epoch
+
+    @property
+    def finished(self) -> bool:
+        """Whether the epoch is over, for this rank or for all."""
+        return self._progress.ended
 
     def set_epoch(self, epoch: int) -> None:
         """Go to ``epoch``: keeps the position if the state is of that epoch, otherwise starts it afresh."""
@@ -153,7 +163,7 @@ class Loader:
         meta = read_meta(state_dict)
         self._close()
         asked, self._asked = self._asked, None
-        changed = self._changes(meta)
+        changed = self._changes(meta) + _changed_shards(state_dict)
         if changed:
             if self.on_change == "error":
                 raise StateError(changed[0])
@@ -165,7 +175,7 @@ class Loader:
             self._progress = self._taken_from(meta, state_dict)
 
     def _taken_from(self, meta: dict[str, Any], state: Mapping[str, Any]) -> Progress:
-        present = {int(k.removeprefix("lane_")) for k in state if k.startswith("lane_")}
+        present = lanes_in(state)
         mine = lanes_of(meta["lanes"], self.rank, self.world_size)
         missing = [lane for lane in mine if lane not in present]
         if missing:
@@ -269,6 +279,22 @@ def _topology(rank: int | None, world_size: int | None, partition: bool) -> tupl
     if not 0 <= rank < world_size:
         raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
     return (rank, world_size) if partition else (0, 1)
+
+
+def _changed_shards(state: Mapping[str, Any]) -> list[str]:
+    """Shards under way in the state that are not as they were, each as a sentence."""
+    out = []
+    for url, old in shard_stamps(state).items():
+        try:
+            new = stamp(url)
+        except DataError as error:
+            new = error.message
+        if new != old:
+            out.append(
+                f"{url} changed since the state was saved: {old} then, {new} now. Restore the shard, or begin the "
+                'epoch again with Loader(on_change="restart")'
+            )
+    return out
 
 
 def _first_difference(old: list[str], new: list[str]) -> tuple[str, str]:

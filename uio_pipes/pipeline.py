@@ -104,9 +104,10 @@ class Pipeline:
     def then(self, stage: Stage) -> Pipeline:
         """This pipeline with ``stage`` at its end. Raises: PipelineError if it cannot stand there."""
         kind = self.kind
+        takes = " or ".join(map(_plural, stage.takes))
         if kind != "any" and kind not in stage.takes and "any" not in stage.takes:
             raise PipelineError(
-                f"{stage.name} works on {' or '.join(stage.takes)}s, but what comes out of {self.stages[-1].name} is "
+                f"{stage.name} works on {takes}, but what comes out of {self.stages[-1].name} is "
                 f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}; {_remedy(kind, stage)}"
             )
         if isinstance(stage, ShardingFilter) and any(isinstance(s, ShardingFilter) for s in self.stages):
@@ -183,11 +184,17 @@ class Pipeline:
         return "\n".join(lines)
 
 
+def _plural(kind: str) -> str:
+    return "batches" if kind == "batch" else f"{kind}s"
+
+
 def _remedy(kind: str, stage: Stage) -> str:
+    if stage.takes == ("batch",) and kind == "sample":
+        return f"put .batch(…), .dynamic_batch(…) or .bucket_batch(…) before {stage.name}"
     if kind == "batch":
         return f"move {stage.name} before the stage that makes batches"
     if kind == "item":
         return "put .open_files().load_from_tar() (shards) or .load_from_raw() (JSON lines) before it"
     if kind == "file":
         return "put .load_from_tar() before it"
-    return f"put it elsewhere: {stage.name} takes {' or '.join(stage.takes)}s"
+    return f"put it elsewhere: {stage.name} takes {' or '.join(map(_plural, stage.takes))}"

@@ -79,7 +79,13 @@ class LaneRunner:
         """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
         self.ledger.passing, self.ledger.skimming = True, self.spec.pipeline.skims
         with one_thread():
-            self.node.reset(state["nodes"])
+            try:
+                self.node.reset(state["nodes"])
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                raise StateError(
+                    f"the state of lane {self.lane} does not fit its nodes ({type(error).__name__}: {error}); "
+                    "it is damaged, or a node given to .through(…) changed: use an older checkpoint"
+                ) from error
             try:
                 for _ in range(state["k"] - state["at"]):
                     self.node.next()

@@ -21,6 +21,7 @@ from uio_pipes.length import Plan, measure
 __all__ = ["Chain", "Link", "Origin", "Sample", "realize"]
 
 ANY = frozenset(["*"])
+_MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
 MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
 
 
@@ -221,6 +222,8 @@ class Sample(MutableMapping[str, Any]):
         if isinstance(error, UioError):
             return error
         text = f"{type(error).__name__}: {error}"
+        if isinstance(error, KeyError) and error.args[0] in _MAKERS:
+            text += f" (is {_MAKERS[error.args[0]]} missing before {stage}?)"
         return DataError(f"{stage}_failed", text, url=self.url, member=self.key, offset=self.origin.offset)
 
     def bare(self) -> Sample:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.errors import PipelineError
@@ -36,6 +37,14 @@ class Stage:
     takes: ClassVar[tuple[str, ...]] = ("sample",)
     gives: ClassVar[str] = _SAME
     note: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        """Check the kinds of the arguments; subclasses call this first and then check their rules."""
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if str(f.type) in _KINDS:
+                what, fits = _KINDS[str(f.type)]
+                require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         """The node that runs this stage in ``lane``, fed by ``source``."""
@@ -99,6 +108,31 @@ class StageLink:
 
     def apply(self, sample: Sample) -> None:
         self.stage.apply(sample, sample.draws(self.salt))
+
+
+def is_whole(value: object) -> bool:
+    """Whether ``value`` is an int (and no bool)."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a finite int or float (and no bool)."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _all(fits: Callable[[object], bool], value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(fits, value))
+
+
+_KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "int": ("a whole number", is_whole),
+    "int | None": ("a whole number or None", lambda v: v is None or is_whole(v)),
+    "float": ("a number", is_number),
+    "str": ("a string", lambda v: isinstance(v, str)),
+    "bool": ("True or False", lambda v: isinstance(v, bool)),
+    "Sequence[float]": ("a list of numbers", lambda v: _all(is_number, v)),
+    "Sequence[int] | None": ("a list of whole numbers", lambda v: v is None or _all(is_whole, v)),
+}
 
 
 def require(condition: bool, stage: str, rule: str, value: object, remedy: str) -> None:

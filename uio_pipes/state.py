@@ -10,12 +10,22 @@ from __future__ import annotations
 import base64
 import json
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from uio_pipes.errors import StateError
 
-__all__ = ["SCHEMA", "lane_name", "merge_states", "pack", "read_lane", "read_meta", "unpack"]
+__all__ = [
+    "SCHEMA",
+    "lane_name",
+    "lanes_in",
+    "merge_states",
+    "pack",
+    "read_lane",
+    "read_meta",
+    "shard_stamps",
+    "unpack",
+]
 
 SCHEMA = 1
 _TYPES = {"H": 0x10000, "I": 0x100000000}
@@ -48,12 +58,63 @@ def read_meta(state: Mapping[str, Any]) -> dict[str, Any]:
             f"schema: the state has {meta.get('schema')!r}, this version reads {SCHEMA}; "
             "load it with the version of uio_pipes that saved it"
         )
+    _check("meta", meta, _META)
     return meta
 
 
 def read_lane(state: Mapping[str, Any], lane: int) -> dict[str, Any]:
     """A lane's part of a state. Raises: StateError if it is not there."""
-    return _read(state, lane_name(lane))
+    saved = _read(state, lane_name(lane))
+    _check(lane_name(lane), saved, _LANE)
+    if not 0 <= saved["at"] <= saved["k"]:
+        raise StateError(f"{lane_name(lane)} is damaged (at {saved['at']}, k {saved['k']}); use an older checkpoint")
+    return saved
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_META = {
+    "epoch": _count,
+    "seed": lambda v: isinstance(v, int),
+    "lanes": lambda v: _count(v) and v > 0,
+    "ended": lambda v: isinstance(v, bool),
+    "graph": lambda v: isinstance(v, list),
+    "list": lambda v: isinstance(v, list),
+}
+_LANE = {
+    "epoch": _count,
+    "pass": _count,
+    "k": _count,
+    "at": _count,
+    "done": lambda v: isinstance(v, bool),
+    "counts": lambda v: isinstance(v, dict) and all(_count(n) or isinstance(n, dict) for n in v.values()),
+    "nodes": lambda v: v is None or isinstance(v, dict),
+}
+
+
+def _check(key: str, value: dict[str, Any], rules: dict[str, Callable[[Any], bool]]) -> None:
+    for name, fits in rules.items():
+        if name not in value or not fits(value[name]):
+            raise StateError(f"{key} is damaged ({name} is {value.get(name)!r}); use an older checkpoint")
+
+
+def shard_stamps(state: Mapping[str, Any]) -> dict[str, str]:
+    """Shards under way when the state was saved: url → size or ETag then."""
+    found: dict[str, str] = {}
+    for key in state:
+        if key.startswith("lane_"):
+            _collect(_read(state, key).get("nodes"), found)
+    return found
+
+
+def _collect(nodes: object, found: dict[str, str]) -> None:
+    if isinstance(nodes, dict):
+        if isinstance(nodes.get("url"), str) and isinstance(nodes.get("stamp"), str):
+            found[nodes["url"]] = nodes["stamp"]
+        for value in nodes.values():
+            _collect(value, found)
 
 
 def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -69,6 +130,14 @@ def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StateError(f"{key} is damaged (not an object); use an older checkpoint")
     return value
+
+
+def lanes_in(state: Mapping[str, Any]) -> set[int]:
+    """Numbers of the lanes in a state. Raises: StateError if a key is none of a state's."""
+    try:
+        return {int(key.removeprefix("lane_")) for key in state if key != "meta"}
+    except (ValueError, AttributeError) as error:
+        raise StateError(f"this is no state of a uio_pipes loader: {error}") from error
 
 
 def lane_age(text: str) -> tuple[int, int, bool, int]:

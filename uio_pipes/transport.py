@@ -7,10 +7,12 @@ as arrays inside the message: a tensor's way through shared memory costs more th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import traceback
 from collections.abc import Iterator
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -49,7 +51,7 @@ class Worker:
     def __init__(
         self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]], pin: bool, prefetch: int
     ) -> None:
-        loader: DataLoader[Message] = DataLoader(
+        loader: Any = DataLoader(
             _Stream(spec, lanes, states),
             batch_size=None,
             num_workers=1,
@@ -60,13 +62,20 @@ class Worker:
         )
         self._batches: Any = iter(loader)
         self._pid = os.getpid()
+        self._pids = ", ".join(str(worker.pid) for worker in self._batches._workers)
 
     def take(self) -> Message:
         """The next message of these lanes, in their order."""
-        message: Message = next(self._batches)
+        message = self._receive()
         if message.error is not None:
             raise message.error from WorkerTraceback(message.reports[0])
-        return _unpack(message)
+        return message
+
+    def _receive(self) -> Message:
+        with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
+            data: Message | _Packed = next(self._batches)
+            return data.unpacked() if isinstance(data, _Packed) else data
+        raise RuntimeError(f"worker process {self._pids} was killed (out of memory?); load the last state to go on")
 
     def close(self) -> None:
         """End the process; what it had prepared is dropped."""
@@ -78,17 +87,16 @@ class Worker:
 Source = InProcess | Worker
 
 
-class _Stream(IterableDataset[Message]):
+class _Stream(IterableDataset[Any]):
     def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]]) -> None:
         self.arguments = (spec, lanes, states)
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Any]:
         try:
             for message in LaneStream(*self.arguments):
-                message.__class__ = _Pinnable
-                yield _pack(message)
+                yield _Packed(message)
         except Exception as error:
-            yield Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()])
+            yield _Packed(Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]))
 
 
 class _Small:
@@ -98,27 +106,28 @@ class _Small:
         self.array = tensor.numpy()
 
 
-def _pack(message: Message) -> Message:
-    message.batch = _walk(message.batch, torch.Tensor, lambda t: _Small(t) if _is_small(t) else t)
-    return message
-
-
 def _is_small(tensor: torch.Tensor) -> bool:
     usual = tensor.layout is torch.strided and tensor.dtype in PLAIN and not tensor.requires_grad
     return usual and tensor.is_cpu and tensor.nbytes <= SMALL
 
 
-def _unpack(message: Message) -> Message:
-    message.batch = _walk(message.batch, _Small, lambda s: torch.from_numpy(s.array))
-    return message
+class _Packed:
+    """A message on its way. Pickled at once: what cannot be would otherwise fail in a thread of the queue, unheard."""
 
+    def __init__(self, message: Message) -> None:
+        message.batch = _walk(message.batch, torch.Tensor, lambda t: _Small(t) if _is_small(t) else t)
+        self.data = bytes(ForkingPickler.dumps(message))
 
-class _Pinnable(Message):
-    """A message that the DataLoader's own thread unpacks and pins."""
+    def unpacked(self) -> Message:
+        message: Message = pickle.loads(self.data)  # from our own worker
+        message.batch = _walk(message.batch, _Small, lambda s: torch.from_numpy(s.array))
+        return message
 
     def pin_memory(self) -> Message:
-        _unpack(self).batch = _pinned(self.batch)
-        return self
+        """Called by the DataLoader's thread."""
+        message = self.unpacked()
+        message.batch = _pinned(message.batch)
+        return message
 
 
 class WorkerTraceback(Exception):

@@ -11,14 +11,16 @@ from typing import Any
 
 import fsspec
 import pytest
+from helpers_bad import audio, keys, members, raw_items, raw_list, run, shard, shard_list, tar
 
 import uio_pipes as uio
-from helpers_bad import audio, keys, members, raw_items, raw_list, run, shard, shard_list, tar
 from uio_pipes.lane import Lane
 from uio_pipes.ledger import Ledger
 
 
-def texts(paths: Any, *, shuffle: bool = False, lane: int = 0, lanes: int = 1, seed: int = 0, epoch: int = 0) -> list[str]:
+def texts(
+    paths: Any, *, shuffle: bool = False, lane: int = 0, lanes: int = 1, seed: int = 0, epoch: int = 0
+) -> list[str]:
     """The items that a lane gets."""
     pipeline = uio.list_files(paths, shuffle=shuffle).sharding_filter()
     node = pipeline.build(Lane(Ledger(), lane, lanes, seed, epoch))
@@ -153,7 +155,7 @@ def test_a_line_may_hold_any_character_but_a_newline(tmp_path: Path) -> None:
 
 def test_line_numbers_count_comments(tmp_path: Path) -> None:
     path = write(tmp_path, "x.list", "# 1\n\na.tar\n# 4\nb.tar\n")
-    table = uio.list_files([path, "c.tar"]).stages[0].table()  # type: ignore[attr-defined]
+    table = uio.list_files([path, "c.tar"]).stages[0].table()
     assert [table.place(i) for i in range(3)] == [f"{path}, line 3", f"{path}, line 5", "c.tar"]
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from helpers_bad import audio, keys, raw_items, raw_list, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from helpers_bad import audio, keys, raw_items, raw_list, run
 
 
 def waves(items: list[dict[str, Any]], **options: Any) -> tuple[dict[str, Any], uio.Stats]:
@@ -74,9 +74,7 @@ def test_neighbouring_segments_make_up_the_recording(tmp_path: Path) -> None:
     path = tmp_path / "long.wav"
     path.write_bytes(audio(8000))
     cuts = [0, 0.1234, 0.33333, 0.5, 0.50105, 1.0]
-    items = [
-        {"key": str(i), "wav": str(path), "txt": "t", "start": cuts[i], "end": cuts[i + 1]} for i in range(5)
-    ]
+    items = [{"key": str(i), "wav": str(path), "txt": "t", "start": cuts[i], "end": cuts[i + 1]} for i in range(5)]
     got, _ = waves(items, on_error="raise")
     assert torch.equal(torch.cat(list(got.values()), 1), as_soundfile_reads(str(path)))
 
@@ -161,7 +159,9 @@ def test_duration_saves_reading_the_header_until_the_batch_is_made(tmp_path: Pat
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(samples=st.integers(1000, 9000), rate=st.sampled_from([8000, 16000, 22050, 44100, 48000]), digits=st.integers(1, 17))
+@given(
+    samples=st.integers(1000, 9000), rate=st.sampled_from([8000, 16000, 22050, 44100, 48000]), digits=st.integers(1, 17)
+)
 def test_a_true_duration_with_any_number_of_digits_is_long_enough(
     tmp_path: Path, samples: int, rate: int, digits: int
 ) -> None:

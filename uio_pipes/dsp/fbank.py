@@ -59,7 +59,9 @@ class Fbank:
         if not 0 <= dither < math.inf:
             raise PipelineError(f"fbank: dither must be 0 or more, not {dither}; 0 adds no noise, 1 is Kaldi's default")
         if window_type not in _WINDOWS:
-            raise PipelineError(f"fbank: window_type must be one of {', '.join(_WINDOWS)}, not {window_type!r}")
+            raise PipelineError(
+                f"fbank: window_type must be one of {', '.join(_WINDOWS)}, not {window_type!r}; try povey"
+            )
         self.num_mel_bins, self.frame_length, self.frame_shift = num_mel_bins, frame_length, frame_shift
         self.dither, self.window_type = dither, window_type
         self._constants: dict[int, _Constants] = {}

@@ -41,6 +41,7 @@ class LoadFromTar(Stage):
     grouping: Literal["wenet", "webdataset"] = "wenet"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         known = ("wenet", "webdataset")
         require(self.grouping in known, self.name, f"grouping must be one of {known}", self.grouping, "choose one")
 
@@ -135,7 +136,7 @@ class _TarNode(Node):
             return {"source": self.source.get_state()}
         self.stamp = self.stamp or stamp(self.file.url)
         offset, damaged = self.reader.tell()
-        return {"source": self.before, "at": [offset, int(damaged)], "stamp": self.stamp}
+        return {"source": self.before, "at": [offset, int(damaged)], "stamp": self.stamp, "url": self.file.url}
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         if self.reader is not None:  # a node may be reset in the middle of a shard

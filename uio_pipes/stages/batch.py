@@ -26,6 +26,7 @@ class Batch(Stage):
     batch_size: int = 16
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ok = isinstance(self.batch_size, int) and self.batch_size >= 1
         require(ok, self.name, "batch_size must be a whole number above 0", self.batch_size, "WeNet's default is 16")
 

@@ -46,6 +46,7 @@ class BucketBatch(Stage):
     max_wait: int = 10_000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("bucket_boundaries", "bucket_batch_sizes"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else tuple(value))

@@ -40,6 +40,7 @@ class DecodeAudio(PerUtterance):
     channel: int | None = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ok = self.channel is None or (isinstance(self.channel, int) and self.channel >= 0)
         require(ok, self.name, "channel must be 0 or more, or None for all", self.channel, "WeNet keeps channel 0")
 

@@ -32,6 +32,7 @@ class DynamicBatch(Stage):
     max_frames: int = 12_000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ok = isinstance(self.max_frames, int) and self.max_frames >= 1
         require(ok, self.name, "max_frames must be a whole number above 0", self.max_frames, "WeNet's default is 12000")
 

@@ -41,6 +41,7 @@ class FbankFeatures(PerUtterance):
     window_type: str = "povey"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.kernel  # noqa: B018  wrong parameters fail now
 
     @cached_property

@@ -40,6 +40,7 @@ class Filter(Stage):
     max_output_input_ratio: float = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ok = self.function is None or callable(self.function)
         require(ok, self.name, "the first argument must be a function of the sample", self.function, "name the bounds")
         for low, high in _BOUNDS:

@@ -37,6 +37,7 @@ class FlatMap(Stage):
     function: Callable[..., Any]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(callable(self.function), self.name, "the argument must be a function", self.function, "pass one")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:

@@ -37,6 +37,7 @@ class Map(Stage):
     length: Length | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(callable(self.function), self.name, "the first argument must be a function", self.function, "pass one")
         ok = self.length is None or self.length == "same" or callable(self.length)
         require(ok, self.name, 'length must be "same" or a function of the length', self.length, "or leave it out")

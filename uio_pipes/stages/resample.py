@@ -28,6 +28,7 @@ class Resample(PerUtterance):
     resample_rate: int = 16_000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ok = isinstance(self.resample_rate, int) and self.resample_rate > 0
         require(ok, self.name, "resample_rate must be a whole number of Hz above 0", self.resample_rate, "try 16000")
 

@@ -30,6 +30,7 @@ class Shuffle(Stage):
     shuffle_size: int = 1500
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ok = isinstance(self.shuffle_size, int) and self.shuffle_size >= 1
         require(ok, self.name, "shuffle_size must be a whole number above 0", self.shuffle_size, "WeNet uses 1500")
 

@@ -29,6 +29,7 @@ class Sort(Stage):
     sort_size: int = 500
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ok = isinstance(self.sort_size, int) and self.sort_size >= 1
         require(ok, self.name, "sort_size must be a whole number above 0", self.sort_size, "WeNet uses 500")
 

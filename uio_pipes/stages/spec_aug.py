@@ -34,6 +34,7 @@ class SpecAug(PerUtterance):
     max_f: int = 10
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, least in (("num_t_mask", 0), ("num_f_mask", 0), ("max_t", 1), ("max_f", 1)):
             value = getattr(self, name)
             require(value >= least, self.name, f"{name} must be {least} or more", value, "0 masks turn a kind off")

@@ -29,6 +29,7 @@ class SpeedPerturb(PerUtterance):
     speeds: Sequence[float] = (0.9, 1.0, 1.1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "speeds", tuple(self.speeds))
         ok = bool(self.speeds) and all(0.1 <= s <= 10 for s in self.speeds)
         require(ok, self.name, "speeds must be factors from 0.1 to 10", self.speeds, "WeNet's are [0.9, 1.0, 1.1]")

@@ -34,6 +34,7 @@ class Tokenize(PerUtterance):
     tokenizer: Tokenizer | Callable[[str], Any]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ok = callable(self.tokenizer) or isinstance(self.tokenizer, Tokenizer)
         remedy = 'pass uio.CharTokenizer("lang_char.txt"), uio.SentencePieceTokenizer("bpe.model") or a function'
         require(ok, self.name, "tokenizer must be a tokenizer or a function of the text", self.tokenizer, remedy)

@@ -1,0 +1,88 @@
+"""The mini corpus: AISHELL-1's layout, the same bytes for a seed, no sentence in two parts."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import soundfile
+
+pytest.importorskip("espeakng_loader")
+
+from recipes.aishell.layout import SPLITS, read_transcript
+from recipes.aishell.mini import OtherCorpus, make_mini
+from recipes.aishell.plan import Settings, make_plan, settings_for
+from recipes.aishell.sentences import alphabet, split_of
+
+SETTINGS = Settings(seed=3, utterances=60)  # more than one block for each of two processes
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("mini")
+    assert make_mini(root, SETTINGS, jobs=2)
+    return root
+
+
+def digests(root: Path) -> dict[str, str]:
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): hashlib.sha1(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_layout_is_aishells(corpus: Path) -> None:
+    assert (corpus / "data_aishell/wav/train/S0002/BAC009S0002W0122.wav").is_file()
+    for split in SPLITS:
+        wavs = list((corpus / "data_aishell" / "wav" / split).glob("S*/BAC009S*W*.wav"))
+        assert len(wavs) == SETTINGS.sizes[split]
+        assert all(wav.stem[6:11] == wav.parent.name for wav in wavs)
+
+
+def test_recordings_are_16_khz_16_bit_mono_speech(corpus: Path) -> None:
+    info = soundfile.info(corpus / "data_aishell/wav/train/S0002/BAC009S0002W0122.wav")
+    assert (info.samplerate, info.subtype, info.channels) == (16_000, "PCM_16", 1)
+    assert 0.5 < info.duration < 10
+    samples, _ = soundfile.read(info.name)
+    assert 0.02 < samples.std() < 0.5
+
+
+def test_transcript_has_blanks_between_words(corpus: Path) -> None:
+    lines = (corpus / "data_aishell/transcript/aishell_transcript_v0.8.txt").read_text().splitlines()
+    assert len(lines) == sum(SETTINGS.sizes.values())
+    assert lines == sorted(lines)
+    assert all(len(line.split()) > 2 for line in lines)
+    assert set("".join(read_transcript(corpus).values())) <= alphabet()
+
+
+def test_same_seed_gives_same_bytes_on_any_number_of_processes(corpus: Path, tmp_path: Path) -> None:
+    make_mini(tmp_path, SETTINGS, jobs=1)
+    assert digests(tmp_path) == digests(corpus)
+
+
+def test_another_seed_says_something_else() -> None:
+    assert [u.text for u in make_plan(Settings(1, 20))] != [u.text for u in make_plan(Settings(2, 20))]
+
+
+def test_parts_share_neither_sentences_nor_speakers() -> None:
+    plan = make_plan(settings_for(hours=1, seed=1))
+    texts = {split: {u.text for u in plan if u.split == split} for split in SPLITS}
+    speakers = {split: {u.key[6:11] for u in plan if u.split == split} for split in SPLITS}
+    for parts in (texts, speakers):
+        assert all(parts.values())
+        assert len(set().union(*parts.values())) == sum(map(len, parts.values()))
+    assert all(split_of(u.text) == u.split for u in plan)
+    assert len({u.key for u in plan}) == len(plan)
+
+
+def test_what_is_there_stays(corpus: Path) -> None:
+    before = digests(corpus)
+    assert not make_mini(corpus, SETTINGS)
+    with pytest.raises(OtherCorpus, match="Choose another folder"):
+        make_mini(corpus, Settings(seed=4, utterances=60))
+    assert digests(corpus) == before
+
+
+def test_never_touches_a_real_corpus(tmp_path: Path) -> None:
+    (tmp_path / "data_aishell" / "wav").mkdir(parents=True)
+    with pytest.raises(OtherCorpus, match="real AISHELL-1"):
+        make_mini(tmp_path, SETTINGS)

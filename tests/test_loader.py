@@ -1,0 +1,572 @@
+"""The loader as its user meets it: epochs, states and what does not fit them, counts, several at once."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers_bad import keys, members, raw_items, raw_list, run, shard, shard_list
+
+import uio_pipes as uio
+
+
+def graph(root: Path, count: int = 12) -> uio.Pipeline:
+    items = raw_items(root, count)
+    return uio.from_raw_list(items, shuffle=True).decode_audio().speed_perturb([0.9, 1.1]).shuffle(5).batch(2).pad()
+
+
+def take(loader: uio.Loader, count: int) -> list[str]:
+    iterator = iter(loader)
+    return keys([next(iterator) for _ in range(count)])
+
+
+def loaded(pipeline: uio.Pipeline, state: Any, **options: Any) -> uio.Loader:
+    loader = uio.Loader(pipeline, **options)
+    loader.load_state_dict(state)
+    return loader
+
+
+@pytest.fixture(params=[0, 1], ids=["here", "worker"])
+def workers(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+# Epochs
+
+
+def test_each_epoch_has_another_order_and_all_utterances(tmp_path: Path, workers: int) -> None:
+    loader = uio.Loader(graph(tmp_path), num_workers=workers)
+    orders = []
+    for epoch in range(3):
+        orders.append(tuple(keys(loader)))
+        assert loader.epoch == epoch
+    assert {tuple(sorted(o)) for o in orders} == {tuple(f"R{i:03d}" for i in range(12))}
+    assert len(set(orders)) == 3
+    again = uio.Loader(graph(tmp_path))
+    again.set_epoch(2)
+    assert tuple(keys(again)) == orders[2]
+
+
+def test_set_epoch_keeps_the_position_in_the_same_epoch_and_starts_another_afresh(tmp_path: Path, workers: int) -> None:
+    pipeline = graph(tmp_path)
+    zero, one = keys(run(pipeline)[0]), (lambda x: (x.set_epoch(1), keys(x))[1])(uio.Loader(pipeline))
+    loader = uio.Loader(pipeline, num_workers=workers)
+    first = take(loader, 2)
+    loader.set_epoch(0)
+    assert first + keys(loader) == zero
+    loader.set_epoch(0)
+    assert keys(loader) == []  # it is over
+    loader.set_epoch(1)
+    assert keys(loader) == one
+    loader.set_epoch(0)
+    assert keys(loader) == zero
+    take(loader, 2)
+    loader.set_epoch(1)
+    loader.set_epoch(0)
+    assert keys(loader) == zero
+
+
+def test_the_loop_of_the_readme_resumes_anywhere(tmp_path: Path) -> None:
+    """`for epoch in range(start, n): loader.set_epoch(epoch)`, stopped at any batch, an epoch's last one too."""
+    pipeline, epochs = graph(tmp_path), 3
+    whole = uio.Loader(pipeline)
+    want = []
+    for epoch in range(epochs):
+        whole.set_epoch(epoch)
+        want += [keys([batch]) for batch in whole]
+    for stop in range(len(want)):
+        got: list[list[str]] = []
+        saved: tuple[int, dict[str, str]] = (0, uio.Loader(pipeline).state_dict())
+        loader = uio.Loader(pipeline)
+        for epoch in range(epochs):
+            loader.set_epoch(epoch)
+            for batch in loader:
+                got.append(keys([batch]))
+                saved = (epoch, loader.state_dict())
+                if len(got) == stop + 1:
+                    break
+            if len(got) == stop + 1:
+                break
+        start, state = saved
+        loader = loaded(pipeline, state)
+        for epoch in range(start, epochs):
+            loader.set_epoch(epoch)
+            got += [keys([batch]) for batch in loader]
+        assert got == want
+
+
+def test_set_epoch_before_and_after_loading(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline)
+    loader.set_epoch(3)
+    want = take(loader, 2)
+    rest = keys(loaded(pipeline, loader.state_dict()))
+    for epoch, expected in ((3, rest), (4, None)):
+        before, after = uio.Loader(pipeline), uio.Loader(pipeline)
+        before.set_epoch(epoch)
+        before.load_state_dict(loader.state_dict())
+        after.load_state_dict(loader.state_dict())
+        after.set_epoch(epoch)
+        a, b = keys(before), keys(after)
+        assert a == b
+        assert before.epoch == after.epoch == epoch
+        assert a == expected if expected is not None else len(a) == 12
+    assert len(want + rest) == 12
+
+
+# Iterating
+
+
+def test_after_a_break_it_goes_on(tmp_path: Path, workers: int) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline, num_workers=workers)
+    got: list[str] = []
+    for _ in range(3):
+        for batch in loader:
+            got += batch["keys"]
+            break
+    assert loader.stats().utterances == 6
+    got += keys(loader)
+    assert got == keys(run(pipeline)[0])
+    assert loader.stats().utterances == 12
+
+
+def test_an_iterator_that_a_newer_one_replaced_gives_nothing_more(tmp_path: Path) -> None:
+    loader = uio.Loader(graph(tmp_path))
+    old = iter(loader)
+    next(old)
+    new = iter(loader)
+    assert list(old) == []
+    assert len(list(new)) == 5
+    assert list(new) == []
+
+
+def test_two_loaders_at_once_do_not_disturb_each_other(tmp_path: Path, workers: int) -> None:
+    pipeline = graph(tmp_path)
+    a, b = (uio.Loader(pipeline, seed=s, num_workers=workers) for s in (1, 2))
+    pairs = list(zip(a, b, strict=True))
+    assert keys(x for x, _ in pairs) == keys(run(pipeline, seed=1)[0])
+    assert keys(x for _, x in pairs) == keys(run(pipeline, seed=2)[0])
+
+
+def test_the_trainer_s_own_random_numbers_are_left_alone(tmp_path: Path, workers: int) -> None:
+    pipeline = uio.from_raw_list(raw_items(tmp_path, 4)).decode_audio().fbank(20, dither=1.0).spec_aug().batch(2).pad()
+    torch.manual_seed(7)
+    np.random.seed(7)
+    want = torch.rand(3).tolist(), np.random.rand(3).tolist()
+    torch.manual_seed(7)
+    np.random.seed(7)
+    first = run(pipeline, num_workers=workers)[0]
+    assert (torch.rand(3).tolist(), np.random.rand(3).tolist()) == want
+    second = run(pipeline, num_workers=workers)[0]
+    assert all(torch.equal(x["feats"], y["feats"]) for x, y in zip(first, second, strict=True))
+
+
+def test_threads_are_as_before(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    loader = uio.Loader(graph(tmp_path))
+    for _ in loader:
+        assert torch.get_num_threads() == before
+
+
+def test_pinned_memory_without_a_gpu_is_harmless(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    pipeline = graph(tmp_path)
+    assert keys(run(pipeline, pin_memory=True, num_workers=workers)[0]) == keys(run(pipeline)[0])
+
+
+def test_printing_a_loader_shows_where_it_stands(tmp_path: Path) -> None:
+    text = repr(uio.Loader(graph(tmp_path), num_workers=2, lanes=4))
+    for part in ("rank 0 of 1", "2 workers", "4 lanes", "epoch 0", "speed_perturb"):
+        assert part in text
+
+
+# States
+
+
+def test_a_state_is_a_flat_dict_of_small_strings(tmp_path: Path) -> None:
+    loader = uio.Loader(graph(tmp_path), lanes=3)
+    take(loader, 2)
+    state = loader.state_dict()
+    assert sorted(state) == ["lane_000000", "lane_000001", "lane_000002", "meta"]
+    assert all(isinstance(json.loads(value), dict) for value in state.values())
+    assert json.loads(state["meta"])["schema"] == 1
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    again = torch.load(buffer, weights_only=True)
+    assert keys(loaded(graph(tmp_path), again, lanes=3)) == keys(loader)
+
+
+def test_a_state_does_not_change_afterwards(tmp_path: Path) -> None:
+    loader = uio.Loader(graph(tmp_path))
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    copy = dict(state)
+    list(iterator)
+    assert state == copy
+    state["meta"] = "spoilt"
+    assert loader.state_dict()["meta"] != "spoilt"
+
+
+def test_before_the_first_batch(tmp_path: Path, workers: int) -> None:
+    pipeline = graph(tmp_path)
+    fresh = uio.Loader(pipeline, num_workers=workers)
+    state = fresh.state_dict()
+    assert sorted(state) == ["lane_000000", "meta"]
+    iter(fresh)
+    assert fresh.state_dict() == state
+    want = keys(run(pipeline)[0])
+    assert keys(loaded(pipeline, state)) == want
+    assert keys(fresh) == want
+
+
+def test_loaded_and_saved_without_a_batch_it_is_what_was_loaded(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline)
+    take(loader, 2)
+    state = loader.state_dict()
+    second = loaded(pipeline, state)
+    assert second.state_dict() == state
+    iter(second)
+    assert second.state_dict() == state
+    third = loaded(pipeline, second.state_dict())
+    assert keys(third) == keys(loader)
+
+
+def test_at_the_end_of_an_epoch_the_next_one_begins(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline)
+    list(loader)
+    state = loader.state_dict()
+    second = loaded(pipeline, state)
+    assert keys(second) == keys(loader) != []
+    assert second.epoch == loader.epoch == 1
+
+
+def test_stopped_on_the_last_batch_the_epoch_ends_before_the_next_begins(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline)
+    take(loader, 6)
+    second = loaded(pipeline, loader.state_dict())
+    assert keys(second) == []
+    assert len(keys(second)) == 12
+    assert second.epoch == 1
+
+
+def test_loading_in_the_middle_of_iterating(tmp_path: Path, workers: int) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline, num_workers=workers)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    rest = keys(iterator)
+    loader.load_state_dict(state)
+    assert list(iterator) == []
+    assert keys(loader) == rest
+
+
+def test_what_could_not_be_loaded_leaves_the_loader_as_it_was(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline)
+    first = take(loader, 2)
+    for bad in ({}, uio.Loader(pipeline, seed=5).state_dict(), {**loader.state_dict(), "lane_000000": "{"}):
+        with pytest.raises(uio.StateError):
+            loader.load_state_dict(bad)
+    assert first + keys(loader) == keys(run(pipeline)[0])
+
+
+# States that do not fit
+
+
+def refused(pipeline: uio.Pipeline, state: Any, **options: Any) -> str:
+    with pytest.raises(uio.StateError) as error:
+        loaded(pipeline, state, **options)
+    return str(error.value)
+
+
+def test_another_seed_is_refused(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    message = refused(pipeline, uio.Loader(pipeline, seed=1).state_dict(), seed=2)
+    assert "seed changed" in message
+    assert "1 then, 2 now" in message
+    assert 'on_change="restart"' in message
+
+
+def test_another_graph_is_refused_naming_the_stage(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 3)
+    state = uio.Loader(uio.from_raw_list(items).shuffle(3)).state_dict()
+    for other, old, new in (
+        (uio.from_raw_list(items).shuffle(4), "shuffle_size=3", "shuffle_size=4"),
+        (uio.from_raw_list(items), "shuffle_size=3", "no stage"),
+        (uio.from_raw_list(items).shuffle(3).sort(3), "no stage", "sort_size=3"),
+    ):
+        message = refused(other, state)
+        assert "graph changed" in message
+        assert re_order(message, old, "then", new, "now", 'on_change="restart"')
+
+
+def re_order(text: str, *parts: str) -> bool:
+    """Whether the parts stand in ``text`` in this order."""
+    at = 0
+    for part in parts:
+        at = text.find(part, at)
+        if at < 0:
+            return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: x[:-1], lambda x: x[::-1], lambda x: [*x, x[0]]], ids=["less", "order", "more"]
+)
+def test_another_list_is_refused(tmp_path: Path, change: Callable[[list[Any]], list[Any]]) -> None:
+    items = raw_items(tmp_path, 5)
+    path = raw_list(tmp_path / "x.list", items)
+    state = uio.Loader(uio.from_raw_list(path)).state_dict()
+    raw_list(tmp_path / "x.list", ["# only a comment more", *items])
+    loaded(uio.from_raw_list(path), state)
+    raw_list(tmp_path / "x.list", change(items))
+    message = refused(uio.from_raw_list(path), state)
+    assert re_order(message, "list changed", "[5, ", "then", f"[{len(change(items))}, ", "now", 'on_change="restart"')
+
+
+def test_a_moved_list_of_equal_content_is_accepted(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 5)
+    state = uio.Loader(uio.from_raw_list(raw_list(tmp_path / "x.list", items))).state_dict()
+    loaded(uio.from_raw_list(raw_list(tmp_path / "y.list", items)), state)
+
+
+def test_restart_begins_the_state_s_epoch_again_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    items = raw_items(tmp_path, 6)
+    old = uio.Loader(uio.from_raw_list(items, shuffle=True))
+    old.set_epoch(4)
+    take(old, 3)
+    more = uio.from_raw_list([*items, {**items[0], "key": "new"}], shuffle=True)
+    with caplog.at_level(logging.WARNING, "uio_pipes"):
+        loader = loaded(more, old.state_dict(), on_change="restart")
+    assert "epoch 4 begins again: list changed" in caplog.text
+    assert loader.epoch == 4
+    assert sorted(keys(loader)) == ["R000", "R001", "R002", "R003", "R004", "R005", "new"]
+    assert loader.stats().utterances == 7
+
+
+def test_restart_goes_on_where_nothing_changed(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline)
+    take(loader, 3)
+    assert keys(loaded(pipeline, loader.state_dict(), on_change="restart")) == keys(loader)
+
+
+def spoilt(state: dict[str, str]) -> list[Any]:
+    meta, lane = json.loads(state["meta"]), json.loads(state["lane_000000"])
+    without = [{k: v for k, v in meta.items() if k != name} for name in meta]
+    lanes_without = [{k: v for k, v in lane.items() if k != name} for name in lane]
+    return [
+        {},
+        None,
+        [],
+        "state",
+        {"model": torch.zeros(3)},
+        {"meta": meta, "lane_000000": lane},
+        {"meta": state["meta"]},
+        {"lane_000000": state["lane_000000"]},
+        {**state, "meta": state["meta"][:-5]},
+        {**state, "meta": "[]"},
+        {**state, "meta": "null"},
+        {**state, "meta": json.dumps({**meta, "schema": 99})},
+        {**state, "meta": json.dumps({**meta, "lanes": 2})},
+        {**state, "meta": json.dumps({**meta, "lanes": "1"})},
+        {**state, "meta": json.dumps({**meta, "epoch": None})},
+        {**state, "lane_000000": state["lane_000000"][:-5]},
+        {**state, "lane_000000": ""},
+        {**state, "lane_000000": "{}"},
+        {**state, "lane_000000": "[]"},
+        {**state, "lane_000000": None},
+        {**state, "lane_x": "{}"},
+        {**state, "lane_000000": json.dumps({**lane, "epoch": 7})},
+        *({**state, "meta": json.dumps(x)} for x in without),
+        *({**state, "lane_000000": json.dumps(x)} for x in lanes_without),
+    ]
+
+
+def test_truncated_damaged_and_foreign_states_are_refused(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline)
+    take(loader, 2)
+    wrong = []
+    for number, state in enumerate(spoilt(loader.state_dict())):
+        try:
+            loaded(pipeline, state)
+        except uio.StateError:
+            continue
+        except Exception as error:
+            wrong.append(f"state {number} raised {error!r}: {state!r:.250}")
+        else:
+            wrong.append(f"state {number} was taken: {state!r:.250}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_damaged_state_of_nodes_is_refused_when_it_is_used(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline)
+    take(loader, 2)
+    state = loader.state_dict()
+    for nodes in ({}, [], {"source": {}}, "x", 5):
+        lane = {**json.loads(state["lane_000000"]), "nodes": nodes}
+        with pytest.raises(uio.StateError):
+            list(loaded(pipeline, {**state, "lane_000000": json.dumps(lane)}))
+
+
+def test_lanes_of_other_ranks_missing_says_how_to_join(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    states = [uio.Loader(pipeline, rank=r, world_size=2).state_dict() for r in range(2)]
+    message = refused(pipeline, states[1])
+    assert "merge_states" in message
+    assert "Loader(lanes=2)" in message
+    assert len(keys(loaded(pipeline, uio.merge_states(states)))) == 12
+
+
+# Shards that changed meanwhile
+
+
+def shards(root: Path) -> tuple[uio.Pipeline, uio.Loader, list[str]]:
+    names = [shard(root / f"{i}.tar", members(4, 4 * i)) for i in range(3)]
+    pipeline = uio.from_shard_list(shard_list(root / "x.list", names)).decode_audio().batch(1).pad()
+    loader = uio.Loader(pipeline)
+    return pipeline, loader, take(loader, 6)  # in the middle of 1.tar
+
+
+def test_a_shard_of_another_size_is_refused_with_old_and_new(tmp_path: Path, workers: int) -> None:
+    pipeline, loader, _ = shards(tmp_path)
+    old = (tmp_path / "1.tar").stat().st_size
+    shard(tmp_path / "1.tar", members(3, 4))
+    new = (tmp_path / "1.tar").stat().st_size
+    with pytest.raises(uio.StateError) as error:
+        list(loaded(pipeline, loader.state_dict(), num_workers=workers))
+    assert re_order(str(error.value), "1.tar changed", f"size:{old} then", f"size:{new} now", 'on_change="restart"')
+
+
+def test_a_shard_that_is_gone_is_refused(tmp_path: Path) -> None:
+    pipeline, loader, _ = shards(tmp_path)
+    (tmp_path / "1.tar").unlink()
+    with pytest.raises(uio.StateError, match=r"1\.tar.*no such file") as error:
+        list(loaded(pipeline, loader.state_dict()))
+    assert "Restore" in str(error.value)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_remedy_that_the_message_names_helps(tmp_path: Path, gone: bool) -> None:
+    """`Loader(on_change="restart")` begins the epoch again."""
+    pipeline, loader, _ = shards(tmp_path)
+    if gone:
+        (tmp_path / "1.tar").unlink()
+    else:
+        shard(tmp_path / "1.tar", members(3, 4))
+    again = loaded(pipeline, loader.state_dict(), on_change="restart")
+    want = [f"K{i:03d}" for i in range(12) if not (4 <= i < 8 if gone else i == 7)]
+    assert sorted(keys(again)) == want
+    assert again.stats().utterances == len(want)
+
+
+def test_shards_before_and_after_may_change(tmp_path: Path) -> None:
+    pipeline, loader, first = shards(tmp_path)
+    shard(tmp_path / "0.tar", members(1, 90))
+    shard(tmp_path / "2.tar", members(2, 80))
+    assert first + keys(loaded(pipeline, loader.state_dict())) == [f"K{i:03d}" for i in range(8)] + ["K080", "K081"]
+
+
+def test_a_shard_exchanged_within_a_buffer_s_window_is_noticed(tmp_path: Path) -> None:
+    """Other utterances of the same size in the same place."""
+    names = [shard(tmp_path / f"{i}.tar", members(4, 4 * i)) for i in range(3)]
+    pipeline = uio.from_shard_list(shard_list(tmp_path / "x.list", names)).decode_audio().shuffle(6).batch(1).pad()
+    loader = uio.Loader(pipeline)
+    take(loader, 3)
+    state = loader.state_dict()
+    for i in range(3):
+        shard(tmp_path / f"{i}.tar", [(name.replace("K", "X"), data) for name, data in members(4, 4 * i)])
+    with pytest.raises(uio.StateError, match="shuffle changed since"):
+        list(loaded(pipeline, state))
+
+
+# Counts
+
+
+def test_stats_count_what_the_trainer_received(tmp_path: Path, workers: int) -> None:
+    pipeline = uio.from_raw_list(raw_items(tmp_path, 10)).decode_audio().filter(min_frames=21).fbank(20).batch(3).pad()
+    loader = uio.Loader(pipeline, num_workers=workers)
+    assert loader.stats() == uio.Stats()
+    seen = padded = frames = 0
+    for number, batch in enumerate(loader, 1):
+        seen += len(batch["keys"])
+        frames += int(batch["feats_lengths"].sum())
+        padded += batch["feats"].shape[0] * batch["feats"].shape[1]
+        stats = loader.stats()
+        assert (stats.batches, stats.utterances, stats.frames, stats.padded) == (number, seen, frames, padded)
+    stats = loader.stats()
+    assert (stats.utterances, stats.skipped, stats.failures) == (9, {"too_short": 1}, 0)
+    assert stats.padding_ratio == pytest.approx(1 - frames / padded)
+    assert stats.waited >= 0
+
+
+def test_stats_begin_anew_with_each_epoch_and_survive_a_resume(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    loader = uio.Loader(pipeline)
+    list(loader)
+    assert loader.stats().utterances == 12
+    take(loader, 2)
+    assert loader.stats().utterances == 4
+    second = loaded(pipeline, loader.state_dict())
+    assert second.stats() == loader.stats()
+    list(second)
+    assert second.stats().utterances == 12
+    assert second.stats().waited >= loader.stats().waited
+
+
+def test_stats_are_a_copy(tmp_path: Path) -> None:
+    loader = uio.Loader(graph(tmp_path))
+    take(loader, 1)
+    stats = loader.stats()
+    stats.utterances, stats.skipped["x"] = 99, 1
+    assert loader.stats().utterances == 2
+    assert "x" not in loader.stats().skipped
+
+
+def test_stats_are_the_sum_of_the_lanes(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    for options in ({"lanes": 4}, {"num_workers": 2}, {"num_workers": 2, "lanes": 5}):
+        stats = run(pipeline, **options)[1].stats()
+        assert stats.utterances == 12
+        assert stats.batches == sum(1 for _ in uio.Loader(pipeline, **options))
+
+
+def test_a_numpy_seed_is_as_good_as_an_int_or_refused(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    try:
+        loader = uio.Loader(pipeline, seed=np.int64(5))
+    except uio.PipelineError:
+        return
+    assert loader.state_dict() == uio.Loader(pipeline, seed=5).state_dict()
+    assert keys(loader) == keys(run(pipeline, seed=5)[0])
+
+
+def test_ranks_are_a_partition_and_partition_false_is_everything(tmp_path: Path) -> None:
+    pipeline = graph(tmp_path)
+    parts = [keys(run(pipeline, rank=r, world_size=3)[0]) for r in range(3)]
+    assert sorted(key for part in parts for key in part) == [f"R{i:03d}" for i in range(12)]
+    whole = keys(run(pipeline)[0])
+    assert keys(run(pipeline, rank=2, world_size=3, partition=False)[0]) == whole
+
+
+def test_more_lanes_than_utterances(tmp_path: Path, workers: int) -> None:
+    pipeline = graph(tmp_path, 3)
+    batches, loader = run(pipeline, lanes=8, num_workers=2 * workers)
+    assert sorted(keys(batches)) == ["R000", "R001", "R002"]
+    assert len(keys(loader)) == 3

@@ -1,0 +1,125 @@
+"""``as_dataset()`` in other people's loaders: torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from contract import digest, keys_of
+from corpus import Corpus
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import uio_pipes as uio
+
+
+def pipeline(corpus: Corpus) -> uio.Pipeline:
+    return (
+        uio.from_shard_list(corpus.list, shuffle=True)
+        .decode_audio()
+        .fbank(num_mel_bins=6, dither=0.1)
+        .shuffle(5)
+        .dynamic_batch(150)
+        .pad()
+    )
+
+
+def stateful(corpus: Corpus, workers: int, every: int = 1) -> StatefulDataLoader:
+    dataset = pipeline(corpus).as_dataset(seed=3)
+    return StatefulDataLoader(dataset, batch_size=None, num_workers=workers, snapshot_every_n_steps=every)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_stateful_dataloader_resumes_mid_epoch(many_shards: Corpus, workers: int, every: int) -> None:
+    undisturbed = [digest(b) for b in stateful(many_shards, workers, every)]
+    for cut in (1, 4, len(undisturbed) - 1):
+        loader = stateful(many_shards, workers, every)
+        batches = iter(loader)
+        assert [digest(next(batches)) for _ in range(cut)] == undisturbed[:cut]
+        state = json.loads(json.dumps(loader.state_dict()))
+        del batches
+        resumed = stateful(many_shards, workers, every)
+        resumed.load_state_dict(state)
+        assert [digest(b) for b in resumed] == undisturbed[cut:], f"after batch {cut}"
+
+
+@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_other_loaders_deliver_every_utterance_once(many_shards: Corpus, workers: int, kind: Any) -> None:
+    loader = kind(pipeline(many_shards).as_dataset(seed=3), batch_size=None, num_workers=workers)
+    assert Counter(k for b in loader for k in keys_of(b)) == Counter(many_shards.keys)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_fixed_lanes_give_the_same_batches_as_our_loader(many_shards: Corpus, workers: int) -> None:
+    ours = [digest(b) for b in uio.Loader(pipeline(many_shards), seed=3, lanes=4)]
+    dataset = pipeline(many_shards).as_dataset(seed=3, lanes=4)
+    theirs = [digest(b) for b in DataLoader(dataset, batch_size=None, num_workers=workers)]
+    assert sorted(theirs) == sorted(ours)
+    assert (theirs == ours) or workers > 0, "one process: in the order of (k, lane)"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_share_the_work(many_shards: Corpus, workers: int) -> None:
+    keys: list[str] = []
+    for rank in range(2):
+        dataset = pipeline(many_shards).as_dataset(seed=3, rank=rank, world_size=2)
+        keys += [k for b in DataLoader(dataset, batch_size=None, num_workers=workers) for k in keys_of(b)]
+    assert Counter(keys) == Counter(many_shards.keys)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_set_epoch_changes_the_order(many_shards: Corpus, workers: int) -> None:
+    dataset = pipeline(many_shards).as_dataset(seed=3)
+    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
+    epochs = []
+    for epoch in (0, 1, 0):
+        dataset.set_epoch(epoch)
+        epochs.append([digest(b) for b in loader])
+    assert epochs[0] == epochs[2] != epochs[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_epochs_follow_each_other_alike_with_and_without_workers(many_shards: Corpus, workers: int) -> None:
+    """Without set_epoch the second pass is the same epoch, with any number of workers; set_epoch gives another."""
+    dataset = pipeline(many_shards).as_dataset(seed=3, lanes=2)
+    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
+    first, second = (sorted(digest(b) for b in loader) for _ in range(2))
+    assert first == second
+    dataset.set_epoch(1)
+    assert sorted(digest(b) for b in loader) != first
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_state_after_the_last_batch_begins_the_next_epoch(many_shards: Corpus, workers: int) -> None:
+    loader = stateful(many_shards, workers)
+    count = len(list(stateful(many_shards, workers)))
+    batches = iter(loader)
+    for _ in range(count):
+        next(batches)
+    state = loader.state_dict()
+    del batches
+    resumed = stateful(many_shards, workers)
+    resumed.load_state_dict(state)
+    assert list(resumed) == []
+    assert Counter(k for b in resumed for k in keys_of(b)) == Counter(many_shards.keys)
+
+
+def test_wrong_options_fail_when_the_dataset_is_made(many_shards: Corpus) -> None:
+    with pytest.raises(uio.PipelineError, match="lanes"):
+        pipeline(many_shards).as_dataset(lanes=0)
+
+
+def test_another_number_of_workers_is_refused(many_shards: Corpus) -> None:
+    loader = stateful(many_shards, 2)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    del batches
+    other = stateful(many_shards, 1)
+    other.load_state_dict(state)
+    with pytest.raises((AssertionError, uio.StateError)):
+        list(other)
