@@ -1,0 +1,1 @@
+"""Benchmarks: one script per claim. See README.md in this folder."""

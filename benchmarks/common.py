@@ -1,0 +1,165 @@
+"""What the benchmarks share: one thread per process, a child for each measurement, tables, facts of the machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+__all__ = ["Report", "child", "in_child", "load", "median", "one_thread", "parser", "rounds", "spread"]
+
+RESULTS = Path(__file__).parent / "results"
+ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+PACKAGES = ("torch", "torchaudio", "torchdata", "numpy", "soundfile", "webdataset", "lhotse", "torchcodec", "isal")
+
+
+def one_thread() -> None:
+    """Call before torch is used."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
+    """Arguments that all benchmarks have."""
+    from benchmarks.corpus import default_folder
+
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument(
+        "--data", type=Path, default=default_folder(), help="folder of the corpus; made if it is not there"
+    )
+    made.add_argument("--repeats", type=int, default=repeats, help="measurements of each; medians are shown")
+    made.add_argument("--child", help=argparse.SUPPRESS)
+    return made
+
+
+def in_child(arguments: argparse.Namespace, measure: Callable[..., dict[str, Any]]) -> bool:
+    """In a child process: measure, print the result as JSON, and return True."""
+    if arguments.child is None:
+        return False
+    one_thread()
+    print("\n" + json.dumps(measure(**json.loads(arguments.child))))
+    return True
+
+
+def child(module: str, **what: object) -> dict[str, Any]:
+    """One measurement in a fresh process with one thread. ``{"error": …}`` if it failed."""
+    command = [sys.executable, "-m", module, "--child", json.dumps(what, default=str)]
+    environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]}
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def rounds(module: str, jobs: Mapping[str, Mapping[str, object]], repeats: int) -> dict[str, list[dict[str, Any]]]:
+    """``repeats`` measurements of each job, taking turns so that a busy moment of the machine hits all alike."""
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in jobs}
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task(module.rsplit(".", 1)[-1], total=repeats * len(jobs))
+        for turn in range(repeats):
+            order = list(jobs) if turn % 2 == 0 else list(jobs)[::-1]
+            for name in order:
+                progress.update(task, description=name)
+                if not any("error" in result for result in results[name]):
+                    results[name].append(child(module, **jobs[name]))
+                progress.advance(task)
+    return results
+
+
+def median(results: Sequence[Mapping[str, Any]], field: str) -> float:
+    """Of what the measurements found for ``field``; NaN if they failed."""
+    values = [float(result[field]) for result in results if field in result]
+    return statistics.median(values) if values else float("nan")
+
+
+def spread(results: Sequence[Mapping[str, Any]], field: str, form: str = ".2f") -> str:
+    """Median, and the lowest and highest in brackets."""
+    values = [float(result[field]) for result in results if field in result]
+    if not values:
+        return "–"
+    return f"{statistics.median(values):{form}} ({min(values):{form}}…{max(values):{form}})"
+
+
+def load() -> str:
+    """How busy the machine is: the mean length of the run queue over the last minute."""
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+class Report:
+    """Tables and lines, printed as they come and written to ``results/NAME.md`` at the end."""
+
+    def __init__(self, name: str, title: str) -> None:
+        self.name, self.console = name, Console(width=None if sys.stdout.isatty() else 140)
+        self.began = load()
+        self.lines = [f"# {title}", ""]
+
+    def text(self, line: str) -> None:
+        """A paragraph."""
+        self.console.print(line, markup=False)
+        self.lines += [line, ""]
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table; the first column is text, the others are numbers."""
+        shown = Table(title=title, title_justify="left")
+        for i, column in enumerate(columns):
+            shown.add_column(column, justify="left" if i == 0 else "right")
+        for row in rows:
+            shown.add_row(*row)
+        self.console.print(shown)
+        cells = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+        self.lines += [f"**{title}**", "", *("| " + " | ".join(row) + " |" for row in cells), ""]
+
+    def target(self, claim: str, holds: bool, found: str) -> None:
+        """One line: whether a target is met. Nothing fails if it is not."""
+        self.text(f"- {'PASS' if holds else 'FAIL'}: {claim}; measured: {found}")
+
+    def write(self) -> None:
+        """Write the markdown, with facts of the machine and the command."""
+        command = " ".join(["python -m", f"benchmarks.{self.name}", *sys.argv[1:]])
+        versions = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
+        facts = [
+            "## Where and how",
+            "",
+            f"- command: `{command}`, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
+            f"- machine: {os.cpu_count()} cores, {_cpu()}, {_memory():.0f} GiB",
+            f"- other jobs: a load of {self.began} before the start, of {load()} at the end (1 may be this job)",
+            f"- Python {platform.python_version()}, {versions}",
+            "- one thread per process; medians over repeats, lowest…highest in brackets",
+        ]
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{self.name}.md"
+        path.write_text("\n".join([*self.lines, *facts, ""]), encoding="utf-8")
+        self.console.print(f"written: {path}")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def _memory() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

@@ -1,0 +1,195 @@
+"""Make the corpus of the benchmarks, once: ``python -m benchmarks.corpus [--data FOLDER]``.
+
+3,000 utterances, about 4.2 h, 16 kHz, 16 bits, in 6 shards of 500, WeNet's names, txt before wav: as tar, tar.gz, and
+as Lhotse Shar where Lhotse is installed. The speech is that of ``recipes.aishell.mini``, sentences joined to a mean of
+5 s (up to 9 s); without espeak-ng it is noise in bursts of such lengths.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+__all__ = ["Corpus", "default_folder", "prepare"]
+
+RATE = 16_000
+UTTERANCES, SHARD = 3_000, 500
+SENTENCES = 5_600  # spoken ones, of 2.9 s
+SEED = 1
+MEAN, DEVIATION, SHORTEST, LONGEST = 4.9, 1.7, 1.5, 9.0  # seconds
+
+Samples = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What was made."""
+
+    folder: Path
+    utterances: int
+    seconds: float
+    speech: str
+
+    def shards(self, kind: str) -> list[str]:
+        """Paths of the shards; ``kind`` is "tar" or "tar.gz"."""
+        return sorted(str(path) for path in (self.folder / kind).glob(f"*.{kind}"))
+
+    def list(self, kind: str) -> str:
+        """The shard list."""
+        return str(self.folder / f"{kind}.list")
+
+    @property
+    def shar(self) -> Path:
+        """Lhotse's form of it."""
+        return self.folder / "shar"
+
+
+def default_folder() -> Path:
+    """Kept between runs, until the system empties its folder of temporary files."""
+    return Path(tempfile.gettempdir()) / "uio_pipes_benchmarks"
+
+
+def prepare(folder: Path) -> Corpus:
+    """The corpus in ``folder``; made if it is not there."""
+    facts = folder / "corpus.json"
+    if not facts.exists():
+        partial = folder.with_name(f"{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        made = _make(partial, folder.resolve())
+        (partial / "corpus.json").write_text(json.dumps(made))
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    return Corpus(folder, **json.loads(facts.read_text()))
+
+
+def _make(folder: Path, final: Path) -> dict[str, Any]:
+    print(f"making the benchmarks' corpus in {final}: about two minutes", file=sys.stderr)
+    spoken = _speak(folder / "spoken")
+    utterances = _joined(spoken) if spoken else _noise()
+    jobs, block, seconds = [], [], 0.0
+    with ProcessPoolExecutor(2) as pool:
+        for number, (key, txt, samples) in enumerate(utterances):
+            seconds += len(samples) / RATE
+            block.append((key, txt, _wav(samples)))
+            if len(block) == SHARD:
+                jobs.append(pool.submit(_pack, folder, number // SHARD, block))
+                block = []
+        for job in jobs:
+            job.result()
+    for kind in ("tar", "tar.gz"):
+        lines = [f"{final}/{kind}/shards_{number:09d}.{kind}\n" for number in range(len(jobs))]
+        (folder / f"{kind}.list").write_text("".join(lines))
+    shutil.rmtree(folder / "spoken", ignore_errors=True)
+    _make_shar(folder)
+    speech = "Mandarin by espeak-ng" if spoken else "noise in bursts"
+    return {"utterances": UTTERANCES, "seconds": seconds, "speech": speech}
+
+
+def _speak(folder: Path) -> list[tuple[str, str, Path]]:
+    """Key, text and file of each sentence of the mini AISHELL; none if it cannot be spoken here."""
+    command = [sys.executable, "-m", "recipes.aishell.mini", str(folder), "--utterances", str(SENTENCES), "--seed", "1"]
+    if subprocess.run(command, check=False, cwd=Path(__file__).parent.parent).returncode:
+        return []
+    lines = next(folder.glob("data_aishell/transcript/*.txt")).read_text(encoding="utf-8").splitlines()
+    texts = dict(line.split(maxsplit=1) for line in lines if line.strip())
+    waves = sorted(folder.glob("data_aishell/wav/train/*/*.wav"))
+    return [(wav.stem, texts[wav.stem].replace(" ", ""), wav) for wav in waves]
+
+
+def _durations() -> npt.NDArray[np.float64]:
+    drawn = np.random.default_rng(SEED).normal(MEAN, DEVIATION, UTTERANCES)
+    return np.clip(drawn, SHORTEST, LONGEST)
+
+
+def _joined(sentences: list[tuple[str, str, Path]]) -> Iterator[tuple[str, str, Samples]]:
+    """Sentences joined until they are as long as was drawn, give or take half a sentence."""
+    spare = iter(sentences)
+    for duration in _durations():
+        key, txt, path = next(spare)
+        samples, _ = soundfile.read(path, dtype="int16")
+        while len(samples) / RATE < duration - 1.5:
+            _, more, path = next(spare)
+            added, _ = soundfile.read(path, dtype="int16")
+            samples, txt = np.concatenate([samples, added]), txt + more
+        yield key, txt, samples[: int(LONGEST * RATE)]
+
+
+def _noise() -> Iterator[tuple[str, str, Samples]]:
+    """Four bursts a second, each of its own loudness."""
+    rng = np.random.default_rng(SEED + 1)
+    for number, duration in enumerate(_durations()):
+        size = int(duration * RATE)
+        loudness = np.repeat(rng.uniform(20, 4000, -(-size // 4000)), 4000)[:size]
+        yield f"BN{number:06d}", "杂音" * int(duration), (rng.standard_normal(size) * loudness).astype(np.int16)
+
+
+def _wav(samples: Samples) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+def _pack(folder: Path, number: int, block: list[tuple[str, str, bytes]]) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for key, txt, wav in block:
+            for name, data in ((f"{key}.txt", txt.encode()), (f"{key}.wav", wav)):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    for kind, data in (("tar", packed.getvalue()), ("tar.gz", gzip.compress(packed.getvalue(), 6, mtime=0))):
+        path = folder / kind / f"shards_{number:09d}.{kind}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+
+
+def _make_shar(folder: Path) -> None:
+    try:
+        from lhotse import MonoCut, Recording, SupervisionSegment
+        from lhotse.shar import SharWriter
+    except ImportError:
+        return
+    (folder / "shar").mkdir()
+    with SharWriter(str(folder / "shar"), fields={"recording": "wav"}, shard_size=SHARD) as writer:
+        for path in sorted((folder / "tar").glob("*.tar")):
+            with tarfile.open(path) as tar:
+                for member in tar:
+                    data = tar.extractfile(member)
+                    assert data is not None
+                    key, _, suffix = member.name.rpartition(".")
+                    if suffix == "txt":
+                        txt = data.read().decode()
+                        continue
+                    recording = Recording.from_bytes(data.read(), key)
+                    cut = MonoCut(key, 0.0, recording.duration, 0, recording=recording)
+                    cut.supervisions = [SupervisionSegment(key, key, 0.0, recording.duration, 0, text=txt)]
+                    writer.write(cut)
+
+
+def main() -> None:
+    """Make it and say what it is."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--data", type=Path, default=default_folder(), help="folder of the corpus")
+    corpus = prepare(arguments.parse_args().data)
+    print(f"{corpus.folder}: {corpus.utterances} utterances, {corpus.seconds / 3600:.2f} h, {corpus.speech}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Claim: the first batch is there within 0.5 s of the workers' start.
+
+From ``iter(loader)``, which starts the workers, to the first batch; shuffle 1,500 and sort 500 are filled on the way.
+Each measurement is a fresh process that has imported the package and described the graph:
+``python -m benchmarks.first_batch``.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import Report, in_child, median, parser, rounds, spread
+from benchmarks.corpus import prepare
+
+MODULE = "benchmarks.first_batch"
+LIMIT = 0.5
+
+
+def measure(data: str, kind: str, workers: int) -> dict[str, Any]:
+    """Time to the first and to the second batch."""
+    import uio_pipes as uio
+    from benchmarks.peers.uio import pipeline
+
+    corpus = prepare(Path(data))
+    for shard in corpus.shards(kind):
+        Path(shard).read_bytes()
+    loader = uio.Loader(pipeline(corpus.list(kind)), seed=777, num_workers=workers)
+    began, cpu = time.perf_counter(), time.process_time()
+    batches = iter(loader)
+    started = time.perf_counter() - began
+    next(batches)
+    first, cpu = time.perf_counter() - began, time.process_time() - cpu
+    next(batches)
+    second = time.perf_counter() - began - first
+    return {"started": started, "first": first, "cpu": cpu, "second": second}
+
+
+def main() -> None:
+    """Measure all and write results/first_batch.md."""
+    arguments = parser(__doc__, repeats=7).parse_args()
+    if in_child(arguments, measure):
+        return
+    prepare(arguments.data)
+    report = Report("first_batch", "From the workers' start to the first batch")
+    jobs = {
+        f"{kind}, num_workers={workers}": {"data": arguments.data, "kind": kind, "workers": workers}
+        for kind in ("tar", "tar.gz")
+        for workers in (0, 1, 2)
+    }
+    results = rounds(MODULE, jobs, arguments.repeats)
+    rows = []
+    for name, runs in results.items():
+        if "error" in runs[-1]:
+            report.text(f"- {name} did not run: {runs[-1]['error']}")
+            continue
+        rows.append([name, *(spread(runs, field) for field in ("first", "started", "cpu", "second"))])
+    columns = ["shards", "iter(loader) to first batch", "of which iter(loader)", "main process's CPU", "second after"]
+    report.table("Seconds", columns, rows)
+    plain = max(median(runs, "first") for name, runs in results.items() if name.startswith("tar,"))
+    report.target(
+        "first batch within 0.5 s of the workers' start (plain tar)", plain <= LIMIT, f"{plain:.2f} s at most"
+    )
+    packed = max(median(runs, "first") for name, runs in results.items() if name.startswith("tar.gz,"))
+    report.text(f"On tar.gz the first 2,000 utterances have to be inflated: {packed:.2f} s at most.")
+    report.write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Where AISHELL-1 keeps things: the one place that knows its folders, its keys and its transcript.
+
+::
+
+    ROOT/data_aishell/wav/{train,dev,test}/S0002/BAC009S0002W0122.wav
+    ROOT/data_aishell/transcript/aishell_transcript_v0.8.txt          KEY word word …
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SPLITS = ("train", "dev", "test")
+
+MISSING = """\
+No AISHELL-1 under {root}: {path} is not there. Either speak a small one (seconds):
+    python -m recipes.aishell.mini {root} --hours 0.5
+or get the real one (15 GB, Apache-2.0, https://www.openslr.org/33): unpack data_aishell.tgz in {root}, then each
+archive in {root}/data_aishell/wav."""
+
+
+class CorpusMissing(Exception):
+    """There is no corpus where one was expected; the message says how to make or get one."""
+
+
+def corpus_dir(root: Path) -> Path:
+    """The corpus's own folder."""
+    return root / "data_aishell"
+
+
+def transcript_path(corpus: Path) -> Path:
+    """The transcript of all three parts."""
+    return corpus / "transcript" / "aishell_transcript_v0.8.txt"
+
+
+def utterance_key(speaker: str, number: int) -> str:
+    """``S0002`` and 122 give ``BAC009S0002W0122``."""
+    return f"BAC009{speaker}W{number:04d}"
+
+
+def wav_path(corpus: Path, split: str, key: str) -> Path:
+    """Where the recording of ``key`` lies."""
+    return corpus / "wav" / split / key[6:].split("W")[0] / f"{key}.wav"
+
+
+def find_wavs(root: Path, split: str) -> list[Path]:
+    """The recordings of one part, in the order of their keys."""
+    folder = corpus_dir(root) / "wav" / split
+    wavs = sorted(folder.glob("*/*.wav"))
+    if not wavs:
+        raise CorpusMissing(MISSING.format(root=root, path=folder / "*/*.wav"))
+    return wavs
+
+
+def read_transcript(root: Path) -> dict[str, str]:
+    """Key to text, the blanks between words removed."""
+    path = transcript_path(corpus_dir(root))
+    if not path.is_file():
+        raise CorpusMissing(MISSING.format(root=root, path=path))
+    with path.open(encoding="utf-8") as file:
+        fields = (line.split(maxsplit=1) for line in file)
+        return {pair[0]: "".join(pair[1].split()) for pair in fields if len(pair) == 2}

@@ -1,0 +1,43 @@
+"""The recipes' graphs: from a shard list to batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import uio_pipes as uio
+
+
+def dictionary(data: Path) -> uio.CharTokenizer:
+    """Characters, as ``prepare`` found them."""
+    return uio.CharTokenizer(data / "dict" / "lang_char.txt")
+
+
+def train_pipeline(data: Path, max_frames: int) -> uio.Pipeline:
+    """Shuffled, augmented, batched by frames."""
+    return (
+        uio.from_shard_list(str(data / "train" / "shards.list"), shuffle=True)
+        .decode_audio()
+        .resample(16_000)
+        .speed_perturb([0.9, 1.0, 1.1])
+        .tokenize(dictionary(data))
+        .filter(min_frames=10, max_frames=max_frames)
+        .fbank(num_mel_bins=80, dither=0.1)
+        .shuffle(1500)
+        .sort(100)
+        .dynamic_batch(max_frames=max_frames)
+        .pad()
+    )
+
+
+def decode_pipeline(data: Path, split: str, max_frames: int) -> uio.Pipeline:
+    """Every utterance as it is."""
+    return (
+        uio.from_shard_list(str(data / split / "shards.list"))
+        .decode_audio()
+        .resample(16_000)
+        .tokenize(dictionary(data))
+        .fbank(num_mel_bins=80)
+        .sort(500)
+        .dynamic_batch(max_frames=max_frames)
+        .pad()
+    )

@@ -1,0 +1,31 @@
+"""One look for every progress bar: what, how much of it, how fast, how long still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+
+
+def progress_bar() -> Progress:
+    """A bar that stays on the screen when it is full."""
+    return Progress(
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+
+
+def follow(groups: Iterable[tuple[T, int]], what: str, total: int) -> Iterator[T]:
+    """Pass items on while a bar counts what each of them is worth."""
+    with progress_bar() as bar:
+        task = bar.add_task(what, total=total)
+        for item, worth in groups:
+            bar.advance(task, worth)
+            yield item
