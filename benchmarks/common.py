@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-__all__ = ["Report", "child", "in_child", "load", "median", "one_thread", "parser", "rounds", "spread"]
+__all__ = ["Report", "child", "in_child", "load", "median", "one_thread", "ratio", "parser", "rounds", "spread"]
 
 RESULTS = Path(__file__).parent / "results"
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -82,9 +82,14 @@ def rounds(module: str, jobs: Mapping[str, Mapping[str, object]], repeats: int) 
 
 
 def median(results: Sequence[Mapping[str, Any]], field: str) -> float:
-    """Of what the measurements found for ``field``; NaN if they failed."""
+    """What the measurements found for ``field``; NaN if they failed."""
     values = [float(result[field]) for result in results if field in result]
     return statistics.median(values) if values else float("nan")
+
+
+def ratio(mine: float, theirs: float) -> str:
+    """How many times ``theirs`` is in ``mine``."""
+    return f"{mine / theirs:.2f}×" if theirs == theirs else "–"
 
 
 def spread(results: Sequence[Mapping[str, Any]], field: str, form: str = ".2f") -> str:

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import os
+
 import corpus
 import pytest
 from corpus import Corpus
+
+
+def _tool_missing(report: pytest.CollectReport | pytest.TestReport) -> bool:
+    return report.skipped and "could not import" in str(report.longrepr)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector):  # type: ignore[no-untyped-def]
+    """A user may lack a tool, and its tests are skipped; .ci/run installs all of them, so there that is a failure."""
+    outcome = yield
+    report = outcome.get_result()
+    if os.environ.get("UIO_REQUIRE_ALL") and _tool_missing(report):
+        report.outcome = "failed"
+        report.longrepr = f"UIO_REQUIRE_ALL: {report.longrepr}"
 
 
 @pytest.fixture(scope="session")

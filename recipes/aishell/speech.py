@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RATE = 16_000
-NOISE = 5.0  # standard deviation, of 32768: some 50 dB below the speech
+NOISE = 1.0  # standard deviation, of 32768
 _ESPEAK_RATE = 22_050
 # From espeak-ng's speak_lib.h.
 _SYNCHRONOUS, _NO_EXIT, _UTF8 = 2, 0x8000, 1

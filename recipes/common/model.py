@@ -46,7 +46,7 @@ class CtcConformer(nn.Module):
             size.layers,
             size.kernel,
             dropout=size.dropout,
-            use_group_norm=False,
+            use_group_norm=True,
         )
         self.head = nn.Linear(size.dim, vocabulary)
 

@@ -12,21 +12,16 @@ def dictionary(data: Path) -> uio.CharTokenizer:
     return uio.CharTokenizer(data / "dict" / "lang_char.txt")
 
 
-def train_pipeline(data: Path, max_frames: int) -> uio.Pipeline:
-    """Shuffled, augmented, batched by frames."""
-    return (
-        uio.from_shard_list(str(data / "train" / "shards.list"), shuffle=True)
-        .decode_audio()
-        .resample(16_000)
-        .speed_perturb([0.9, 1.0, 1.1])
-        .tokenize(dictionary(data))
-        .filter(min_frames=10, max_frames=max_frames)
-        .fbank(num_mel_bins=80, dither=0.1)
-        .shuffle(1500)
-        .sort(100)
-        .dynamic_batch(max_frames=max_frames)
-        .pad()
-    )
+def train_pipeline(data: Path, max_frames: int, augment: bool) -> uio.Pipeline:
+    """Shuffled and batched by frames; ``augment``: speeds and masks, which real speech needs and a mini corpus does not."""
+    pipeline = uio.from_shard_list(str(data / "train" / "shards.list"), shuffle=True).decode_audio().resample(16_000)
+    if augment:
+        pipeline = pipeline.speed_perturb([0.9, 1.0, 1.1])
+    pipeline = pipeline.tokenize(dictionary(data)).filter(min_frames=10, max_frames=max_frames)
+    pipeline = pipeline.fbank(num_mel_bins=80, dither=0.1)
+    if augment:
+        pipeline = pipeline.spec_aug()
+    return pipeline.shuffle(1500).sort(100).dynamic_batch(max_frames=max_frames).pad()
 
 
 def decode_pipeline(data: Path, split: str, max_frames: int) -> uio.Pipeline:

@@ -47,6 +47,7 @@ class Options:
     save_every: int
     seed: int
     uneven: Uneven
+    augment: bool
 
     def rate(self, step: int, epoch: int) -> float:
         """The learning rate, from position alone: a linear warm-up, then a cosine over the epochs."""
@@ -60,7 +61,7 @@ class Trainer:
         self.options, self.device = options, device
         torch.manual_seed(options.seed)  # the same first weights on every rank
         self.loader = uio.Loader(
-            train_pipeline(options.data, options.max_frames),
+            train_pipeline(options.data, options.max_frames, options.augment),
             seed=options.seed,
             num_workers=options.num_workers,
             uneven=options.uneven,
@@ -163,6 +164,7 @@ def main(
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 10,
     seed: int = 777,
     uneven: Annotated[str, typer.Option(help="join, stop or repeat: what ranks do at uneven ends.")] = "join",
+    augment: Annotated[bool, typer.Option(help="Perturb speeds, mask features: for real speech.")] = False,
 ) -> None:
     """Train a small CTC Conformer; goes on from the newest checkpoint in EXP."""
     gpus = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
@@ -174,9 +176,10 @@ def main(
     exp.mkdir(parents=True, exist_ok=True)
     dist.init_process_group("nccl" if gpus else "gloo")
     policy = cast("Uneven", uneven)  # the loader checks it
-    Trainer(
-        Options(data, exp, epochs, num_workers, max_frames, learning_rate, warm_up, save_every, seed, policy), device
-    ).train()
+    options = Options(
+        data, exp, epochs, num_workers, max_frames, learning_rate, warm_up, save_every, seed, policy, augment
+    )
+    Trainer(options, device).train()
     dist.destroy_process_group()
 
 
