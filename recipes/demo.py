@@ -138,7 +138,7 @@ def _phase(title: str) -> Iterator[None]:
 def main(
     folder: Annotated[Path, typer.Option(help="Where everything lands.")] = Path("demo"),
     hours: Annotated[float, typer.Option(help="Training speech.")] = 0.5,
-    epochs: int = 8,
+    epochs: int = 6,
     seed: int = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the folder first.")] = False,
 ) -> None:

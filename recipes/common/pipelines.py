@@ -13,7 +13,7 @@ def dictionary(data: Path) -> uio.CharTokenizer:
 
 
 def train_pipeline(data: Path, max_frames: int, augment: bool) -> uio.Pipeline:
-    """Shuffled and batched by frames; ``augment``: speeds and masks, which real speech needs and a mini corpus does not."""
+    """Shuffled and batched by frames; ``augment``: speeds and masks, for real speech."""
     pipeline = uio.from_shard_list(str(data / "train" / "shards.list"), shuffle=True).decode_audio().resample(16_000)
     if augment:
         pipeline = pipeline.speed_perturb([0.9, 1.0, 1.1])
@@ -21,7 +21,8 @@ def train_pipeline(data: Path, max_frames: int, augment: bool) -> uio.Pipeline:
     pipeline = pipeline.fbank(num_mel_bins=80, dither=0.1)
     if augment:
         pipeline = pipeline.spec_aug()
-    return pipeline.shuffle(1500).sort(100).dynamic_batch(max_frames=max_frames).pad()
+    # buckets, not sort: on so few utterances, batches from short to long would make steps depend on each other
+    return pipeline.shuffle(1500).bucket_batch(max_frames=max_frames, num_buckets=4).pad()
 
 
 def decode_pipeline(data: Path, split: str, max_frames: int) -> uio.Pipeline:

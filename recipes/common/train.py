@@ -156,7 +156,7 @@ class Trainer:
 def main(
     data: Annotated[Path, typer.Argument(help="Folder that `prepare` wrote.")],
     exp: Annotated[Path, typer.Argument(help="Folder for checkpoints and logs.")],
-    epochs: int = 8,
+    epochs: int = 6,
     num_workers: Annotated[int, typer.Option(help="Worker processes for each rank.")] = 1,
     max_frames: Annotated[int, typer.Option(help="Padded frames in a batch of one rank.")] = 750,
     learning_rate: float = 1e-3,
