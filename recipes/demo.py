@@ -55,8 +55,8 @@ class Demo:
             prepare(self.corpus, self.data, shard_size=40)
         with _phase("3. Train on 2 ranks × 1 worker, and kill everything in the middle of an epoch"):
             self._train_and_kill()
-        with _phase("4. Resume with 2 workers for each rank, and train on"):
-            if self._start(num_workers=2).wait():
+        with _phase("4. Resume with 2 workers for each rank, and train on"), self._start(num_workers=2) as torchrun:
+            if torchrun.wait():
                 raise typer.Exit(1)
         with _phase("5. Was every utterance of the killed epoch delivered exactly once?"):
             exact = self._check()
@@ -65,42 +65,52 @@ class Demo:
         console.print(WHERE_NEXT)
         return exact and learned
 
-    def _start(self, num_workers: int) -> subprocess.Popen[bytes]:
+    @contextlib.contextmanager
+    def _start(self, num_workers: int) -> Iterator[subprocess.Popen[bytes]]:
+        """Run torchrun; whatever ends the block, Ctrl-C too, ends all of its processes."""
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
         options = ["--epochs", str(self.epochs), "--num-workers", str(num_workers)]
         command = [*torchrun, "-m", "recipes.common.train", str(self.data), str(self.exp), *options]
         # One thread each: two ranks and their workers share the cores.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
         console.print(f"torchrun: 2 ranks, {num_workers} worker(s) each; a line every 3 s once torch is imported")
-        return subprocess.Popen(command, env=environment, start_new_session=True)
+        torchrun = subprocess.Popen(command, env=environment, start_new_session=True)
+        try:
+            yield torchrun
+        finally:
+            if torchrun.poll() is None:
+                self._kill(torchrun)
 
     def _train_and_kill(self) -> None:
         if keylog.last_run(self.exp):
             console.print("killed already, in an earlier demo (--fresh begins again)")
             return
-        torchrun = self._start(num_workers=1)
-        wait = random.randint(*KILLED_AFTER)
-        first = None
+        with self._start(num_workers=1) as torchrun:
+            epoch, step = self._wait_for_the_middle(torchrun)
+            self._kill(torchrun)
+        console.print(f"[red]SIGKILL[/] to torchrun, 2 ranks and 2 workers, in epoch {epoch} after step {step}")
+
+    def _wait_for_the_middle(self, torchrun: subprocess.Popen[bytes]) -> tuple[int, int]:
+        """Until some steps into the epoch; returns epoch and step."""
+        wait, first = random.randint(*KILLED_AFTER), None
         while torchrun.poll() is None:
             epoch, step = keylog.progress(self.exp)
             if epoch == KILLED_EPOCH:
                 first = step if first is None else first
                 if step - first >= wait:
-                    break
+                    return epoch, step
             time.sleep(0.05)
-        else:
-            console.print(f"the training ended by itself, with status {torchrun.returncode}, before it could be killed")
-            raise typer.Exit(1)
-        self._kill(torchrun)
-        console.print(f"[red]SIGKILL[/] to torchrun, 2 ranks and 2 workers, in epoch {epoch} after step {step}")
+        console.print(f"the training ended by itself, with status {torchrun.returncode}, before it could be killed")
+        raise typer.Exit(1)
 
     def _kill(self, torchrun: subprocess.Popen[bytes]) -> None:
         """Kill torchrun first, so that it neither cleans up nor restarts; then each rank with its workers."""
         os.killpg(torchrun.pid, signal.SIGKILL)
         torchrun.wait()
-        for rank in keylog.runs(self.exp):  # there is only this one run
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(rank.pid, signal.SIGKILL)  # torchrun makes each rank the leader of a group
+        for rank in keylog.runs(self.exp):
+            if rank.run == keylog.last_run(self.exp):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(rank.pid, signal.SIGKILL)  # torchrun makes each rank the leader of a group
 
     def _check(self) -> bool:
         keys = (line.split()[0] for line in read_lines(self.data / "train" / "text"))
