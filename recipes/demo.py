@@ -68,9 +68,9 @@ class Demo:
     @contextlib.contextmanager
     def _start(self, num_workers: int) -> Iterator[subprocess.Popen[bytes]]:
         """Run torchrun; whatever ends the block, Ctrl-C too, ends all of its processes."""
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+        runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
         options = ["--epochs", str(self.epochs), "--num-workers", str(num_workers)]
-        command = [*torchrun, "-m", "recipes.common.train", str(self.data), str(self.exp), *options]
+        command = [*runner, "-m", "recipes.common.train", str(self.data), str(self.exp), *options]
         # One thread each: two ranks and their workers share the cores.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
         console.print(f"torchrun: 2 ranks, {num_workers} worker(s) each; a line every 3 s once torch is imported")
