@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from uio_pipes.feed import Feed
+from uio_pipes.feed import Feed, shares
 from uio_pipes.lane import worker_of
 from uio_pipes.ledger import check_budget
 from uio_pipes.runner import Message, Position, RunSpec
 from uio_pipes.transport import InProcess, Source, Worker
-from uio_pipes.uneven import Horizon
+from uio_pipes.uneven import Horizon, no_batch
 
 if TYPE_CHECKING:
     from uio_pipes.loader import Loader
@@ -31,6 +31,8 @@ class Progress:
     Attributes:
         lanes: how many there are in this epoch; positions: this rank's.
         ended: the epoch is over: for this rank, as the trainer saw, or for all, as a state says.
+        stream: the epoch whose data this is: with ``steps_per_epoch`` that in which the stream began.
+        step: batches delivered in this epoch, where ``steps_per_epoch`` counts them.
         left_out: utterances (at least) and list items that no rank delivered.
         loaded: the state that this was taken from, until the first batch.
     """
@@ -38,6 +40,8 @@ class Progress:
     epoch: int
     lanes: int
     positions: dict[int, Position]
+    stream: int
+    step: int = 0
     ended: bool = False
     left_out: tuple[int, int] = (0, 0)
     loaded: dict[str, str] | None = None
@@ -50,28 +54,37 @@ class Batches(Iterator[Any]):
         self.loader, self.progress = loader, progress
         self.closed = False
         self.sources: list[Source] = []
-        self.delivered = 0
         self.told = False
-        source_of = {} if progress.ended else self._start()
-        self.feed = Feed(progress.positions, source_of, loader.uneven == "repeat")
-        self.horizon = Horizon(self.feed, "join" if progress.ended else loader.uneven, loader.world_size)
+        self.repeat = loader.uneven == "repeat" or loader.steps_per_epoch is not None
+        self._begin()
 
-    def _start(self) -> dict[int, Source]:
+    def _begin(self, pass_over: int = 0) -> None:
+        """Run the lanes from where they stand, but for the next ``pass_over`` batches."""
         loader, progress = self.loader, self.progress
-        repeat = loader.uneven == "repeat"
+        alone = progress.ended or loader.steps_per_epoch is not None  # no end to agree on
+        source_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, self.repeat))
+        self.delivered = 0
+        self.feed = Feed(progress.positions, source_of, self.repeat)
+        for message in self.feed.pass_over(pass_over):
+            self._report(message)
+        self.horizon = Horizon(self.feed, "join" if alone else loader.uneven, loader.world_size)
+
+    def _start(self, pass_over: dict[int, int]) -> dict[int, Source]:
+        loader, progress = self.loader, self.progress
         spec = RunSpec(
             loader.pipeline,
             progress.lanes,
             loader.seed,
-            progress.epoch,
+            progress.stream,
             loader.policy,
             loader.snapshot_every,
-            repeat,
+            self.repeat,
+            pass_over,
         )
         states = {i: json.loads(p.text) for i, p in progress.positions.items()}
         groups: dict[int, list[int]] = {}
         for lane, state in states.items():
-            if repeat or not state["done"]:
+            if self.repeat or not state["done"]:
                 groups.setdefault(worker_of(lane, loader.world_size, loader.num_workers), []).append(lane)
         source_of: dict[int, Source] = {}
         for lanes in groups.values():
@@ -88,13 +101,21 @@ class Batches(Iterator[Any]):
     def __next__(self) -> Any:
         if self.closed:
             raise StopIteration
+        if self.progress.step == self.loader.steps_per_epoch:
+            self.progress.ended = True
+        if self.progress.ended and self.loader.steps_per_epoch is not None:
+            raise StopIteration  # but stay open: the stream goes on in the next epoch
         try:
+            if n := self.loader.take_skip():
+                self._stop_sources()
+                self._begin(n)
             if not self.horizon.allows(self.delivered):
                 self._finish()
                 raise StopIteration
             self.progress.loaded = None
             message = self._deliver()
             self.delivered += 1
+            self.progress.step += 1
             return message.batch
         except BaseException:
             self.close()
@@ -122,6 +143,8 @@ class Batches(Iterator[Any]):
         """The epoch is over for this rank."""
         if self.progress.ended:
             return
+        if self.loader.steps_per_epoch is not None:
+            raise no_batch()
         self.progress.loaded = None
         if self.loader.uneven == "join":
             while (rest := self.feed.deliver()) is not None:
@@ -158,6 +181,9 @@ class Batches(Iterator[Any]):
     def close(self) -> None:
         """End the workers; there will be no more batches."""
         self.closed = True
+        self._stop_sources()
+
+    def _stop_sources(self) -> None:
         sources, self.sources = self.sources, []
         for source in sources:
             source.close()

@@ -1,61 +1,83 @@
-"""A pipeline as an ``IterableDataset``, for trainers that bring their own loader."""
+"""A pipeline as an ``IterableDataset`` or an ``IterDataPipe``, for trainers that bring their own loader."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import IterableDataset, get_worker_info
+import torch
+import torch.distributed as dist
+from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 
 from uio_pipes.loader import Loader
 from uio_pipes.pipeline import Pipeline
 
-__all__ = ["PipelineDataset"]
+__all__ = ["PipelineDataPipe", "PipelineDataset"]
+
+logger = logging.getLogger("uio_pipes")
+UNSET = -1
 
 
 class PipelineDataset(IterableDataset[Any]):
     """Runs, in each worker of the loader that it is given to, that worker's lanes, in the order (k, lane).
 
     Works with torch's ``DataLoader`` and, with its state, with torchdata's ``StatefulDataLoader``
-    (``batch_size=None``: batches come ready). The number of workers must be the same when a state is loaded. Takes
-    the options of :class:`Loader` but for ``num_workers``, ``prefetch``, ``pin_memory`` and ``uneven``: those are the
-    other loader's.
+    (``batch_size=None``: batches come ready). The number of workers must be the same when a state is loaded. Call
+    ``set_epoch`` before each epoch, as for a ``DistributedSampler``. Takes the options of :class:`Loader` but for
+    ``num_workers``, ``prefetch``, ``pin_memory`` and ``uneven``: those are the other loader's. ``rank`` and
+    ``world_size`` are those of ``torch.distributed`` where the dataset is made.
     """
 
     def __init__(self, pipeline: Pipeline, **options: Any) -> None:
-        self.pipeline, self.options = pipeline, options
-        self._epoch: int | None = None
+        self.pipeline, self.options = pipeline, _with_topology(options)
+        # In shared memory: workers that outlive an epoch (persistent_workers) see it, too.
+        self._epoch = _shared_number()
+        self._begun = _shared_number()  # the last epoch that worker 0 began
         self._state: dict[str, Any] | None = None
         self._loader: Loader | None = None
         self._make(0, 1)  # wrong options fail now
 
     def _make(self, worker: int, workers: int) -> Loader:
         """A loader of this worker's lanes: lane by lane as a world in which each worker is a rank."""
-        probe = Loader(self.pipeline, **self.options, uneven="join")
         options = dict(self.options)
-        options.pop("partition", None)
-        options.update(rank=probe.rank + probe.world_size * worker, world_size=probe.world_size * workers)
-        options.setdefault("lanes", probe.world_size * workers)
-        return Loader(self.pipeline, **options, uneven="join")
+        rank, world_size = options.pop("rank"), options.pop("world_size")
+        options.setdefault("lanes", world_size * workers)
+        place = {"rank": rank + world_size * worker, "world_size": world_size * workers}
+        return Loader(self.pipeline, **options, **place, uneven="join")
 
     def set_epoch(self, epoch: int) -> None:
-        """As :meth:`Loader.set_epoch`; before the loader is iterated over."""
-        self._epoch = epoch
+        """As :meth:`Loader.set_epoch`; before the loader is iterated over. Workers that live on see it, too."""
+        self._epoch[0] = epoch
         if self._loader is not None:
             self._loader.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
         before, state = self._loader, self._state
         if before is None or before.finished:
-            self._loader = self._make(*((info.id, info.num_workers) if info is not None else (0, 1)))
-            if self._epoch is not None or before is not None:
-                self._loader.set_epoch(self._epoch if self._epoch is not None else before.epoch if before else 0)
-            if state is not None:
-                self._loader.load_state_dict(state)
-                self._state = None
-        assert self._loader is not None
-        return iter(self._loader)
+            self._loader = self._make(worker, workers)
+            if before is not None:
+                self._loader.set_epoch(before.epoch)
+        loader, epoch = self._loader, int(self._epoch)
+        assert loader is not None
+        if epoch not in (UNSET, loader.epoch):
+            loader.set_epoch(epoch)
+        if state is not None:
+            loader.load_state_dict(state)
+            self._state = None
+        elif worker == 0:
+            self._remember(loader.epoch)
+        return iter(loader)
+
+    def _remember(self, epoch: int) -> None:
+        if int(self._begun) == epoch:
+            logger.warning(
+                "epoch %d is begun again: call dataset.set_epoch(epoch) before each epoch, or every one is the same",
+                epoch,
+            )
+        self._begun[0] = epoch
 
     def state_dict(self) -> dict[str, Any]:
         """State of this worker's lanes."""
@@ -68,3 +90,39 @@ class PipelineDataset(IterableDataset[Any]):
         self._state = dict(state_dict) or None
         if self._loader is not None and self._state is not None:
             self._loader.load_state_dict(self._state)
+
+
+class PipelineDataPipe(IterDataPipe[Any]):
+    """A pipeline's batches (or utterances) for graphs of torch's own datapipes: ``.map(…)``, ``.zip(…)`` and so on.
+
+    Ranks and workers get their lanes, as in a :class:`PipelineDataset`: no ``.sharding_filter()`` of torch's behind it.
+    """
+
+    def __init__(self, dataset: PipelineDataset) -> None:
+        super().__init__()
+        self.dataset = dataset
+
+    def set_epoch(self, epoch: int) -> None:
+        """As :meth:`PipelineDataset.set_epoch`."""
+        self.dataset.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.dataset)
+
+
+def _shared_number() -> torch.Tensor:
+    number: Any = torch.full((1,), UNSET)
+    number.share_memory_()
+    shared: torch.Tensor = number
+    return shared
+
+
+def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
+    """``options`` with rank and world size, as this process has them now: workers may not know them."""
+    known = dict(options)
+    partition = known.pop("partition", True)
+    if "rank" not in known and dist.is_available() and dist.is_initialized():
+        known.update(rank=dist.get_rank(), world_size=dist.get_world_size())
+    known.setdefault("rank", 0)
+    known.setdefault("world_size", 1)
+    return known if partition else {**known, "rank": 0, "world_size": 1}

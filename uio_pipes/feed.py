@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
 
 from uio_pipes.errors import UioError
 from uio_pipes.runner import Message, Position
 from uio_pipes.transport import Source
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "shares"]
 
 
 class Feed:
@@ -30,14 +31,7 @@ class Feed:
         self.remaining: dict[int, tuple[int, int]] = {}
         self._source_of = source_of
         self._fetched: deque[tuple[Message, int]] = deque()
-        self._due: list[tuple[int, int, int]] = []
-        for lane in source_of:
-            state = positions[lane].state
-            if not state["done"]:
-                self._due.append((state["pass"], state["k"], lane))
-            elif repeat:
-                self._due.append((state["pass"] + 1, 0, lane))
-        heapq.heapify(self._due)
+        self._due = due(positions, source_of, repeat)
 
     @property
     def had_batches(self) -> bool:
@@ -79,6 +73,15 @@ class Feed:
                 return message
         return None
 
+    def pass_over(self, n: int) -> Iterator[Message]:
+        """Let go of the next ``n`` batches, made or not."""
+        while n and self._due:
+            message = self._take()
+            self._fetched.clear()
+            self.positions[message.lane].advance(message)
+            n -= not message.done
+            yield message
+
     def undelivered(self) -> int:
         """Utterances in batches that were fetched, but not delivered."""
         return sum(
@@ -90,3 +93,26 @@ class Feed:
             for m, _ in self._fetched
             if m.batch is not None
         )
+
+
+def due(positions: Mapping[int, Position], lanes: Iterable[int], repeat: bool) -> list[tuple[int, int, int]]:
+    """What each lane gives next, as a heap: (pass, k, lane)."""
+    heap = []
+    for lane in lanes:
+        state = positions[lane].state
+        if not state["done"]:
+            heap.append((state["pass"], state["k"], lane))
+        elif repeat:
+            heap.append((state["pass"] + 1, 0, lane))
+    heapq.heapify(heap)
+    return heap
+
+
+def shares(positions: Mapping[int, Position], n: int, repeat: bool) -> dict[int, int]:
+    """How many of the next ``n`` batches are of each lane, at least: as many as if no lane ended."""
+    heap, share = due(positions, positions, repeat), Counter[int]()
+    for _ in range(n if heap else 0):
+        pass_, k, lane = heap[0]
+        share[lane] += 1
+        heapq.heapreplace(heap, (pass_, k + 1, lane))
+    return share

@@ -24,6 +24,7 @@ __all__ = ["Draws", "Lane", "Site", "lanes_of", "mix64", "permutation", "pick", 
 
 MASK = 0xFFFFFFFFFFFFFFFF
 GOLDEN = 0x9E3779B97F4A7C15
+PASSES = 32  # bits for the rounds of a repetition within a pass
 T = TypeVar("T")
 
 
@@ -79,6 +80,10 @@ class Draws:
         self.count += 1
         return (mix64(self.seed ^ (self.count * GOLDEN & MASK)) * n) >> 64
 
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
+        """A number in [low, high), of 32 random bits."""
+        return low + (high - low) * (self.below(1 << 32) / (1 << 32))
+
     def generator(self) -> np.random.Generator:
         """A NumPy generator of its own, for user functions with a ``rng`` parameter."""
         return np.random.Generator(np.random.Philox(key=self.seed))
@@ -99,7 +104,8 @@ class Site(NamedTuple):
 class Lane:
     """One lane of one epoch, as nodes see it.
 
-    ``ledger`` counts and applies the failure policy; ``tables`` holds what all lanes of a process share (lists).
+    ``ledger`` counts and applies the failure policy; ``tables`` holds what all lanes of a process share (lists);
+    ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through ``mix``.
     """
 
     ledger: Ledger
@@ -108,6 +114,7 @@ class Lane:
     seed: int = 0
     epoch: int = 0
     pass_: int = 0
+    source: str = ""
     tables: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def common(self) -> Lane:
@@ -115,13 +122,24 @@ class Lane:
         ledger = self.ledger if self.index == 0 else self.ledger.silent()
         return replace(self, index=0, ledger=ledger)
 
+    def again(self, round_: int) -> Lane:
+        """As what is repeated within the lane sees its ``round_``-th time: a pass of its own."""
+        return replace(self, pass_=(self.pass_ << PASSES) + round_)
+
+    def within(self, name: str) -> Lane:
+        """As the source called ``name`` of a mix sees it."""
+        return replace(self, source=f"{self.source}/{name}" if self.source else name)
+
     def key(self, site: Site) -> int:
-        """Seed of a buffer's choices: seed, epoch, pass, stage, lane. (Its position is added draw by draw.)"""
-        return stable_hash("lane", self.seed, self.epoch, self.pass_, site.name, site.ordinal, self.index)
+        """Seed of a buffer's choices: seed, epoch, pass, source, stage, lane. (Its position is added draw by draw.)"""
+        return stable_hash("lane", *self._where(), site.name, site.ordinal, self.index)
 
     def order_key(self, site: Site) -> int:
         """Seed of the epoch's order: as :meth:`key`, the same in every lane."""
-        return stable_hash("order", self.seed, self.epoch, self.pass_, site.name, site.ordinal)
+        return stable_hash("order", *self._where(), site.name, site.ordinal)
+
+    def _where(self) -> tuple[int, int, int, str]:
+        return self.seed, self.epoch, self.pass_, self.source
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make()`` returned when the first lane of this process asked for ``key``."""

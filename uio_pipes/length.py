@@ -15,7 +15,7 @@ from uio_pipes.errors import DataError
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["SLACK", "TICKS", "Plan", "measure", "segment_samples"]
+__all__ = ["SLACK", "TICKS", "Plan", "check_no_features", "measure", "segment_samples"]
 
 HEAD = 4096
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate
@@ -57,10 +57,20 @@ def measure(fields: dict[str, Any]) -> Plan | None:
     start, end = fields.get("start"), fields.get("end")
     if "duration" in fields and start is None and end is None:
         return Plan(_ticks(fields["duration"]), TICKS)
-    info = _probe(wav, fields)
+    info = audio_info(wav, fields)
     if info is None:
         return None
     return Plan(segment_samples(info, start, end), info.sample_rate)
+
+
+def check_no_features(fields: dict[str, Any], stage: str) -> None:
+    """Raises: DataError if the utterance of ``stage``, which makes features from audio, has some already."""
+    if "feat" in fields:
+        raise DataError(
+            "has_features",
+            f"the utterance has features already, and {stage} would make them from audio: leave .{stage}() out for "
+            "precomputed features, or leave `feat` out of the data to have them made",
+        )
 
 
 def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> int:
@@ -70,7 +80,8 @@ def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> 
     return max(0, last - first)
 
 
-def _probe(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
+def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
+    """What the header tells; None where only decoding does. A remote file is read whole into ``fields["wav"]``."""
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:

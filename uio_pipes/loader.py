@@ -41,6 +41,9 @@ class Loader:
         partition: False gives every rank everything (validation).
         uneven: "stop" (all ranks end when the first does), "join" (each with its own), "repeat" (all with the last).
             The default is "stop" where a process group exists, else "join".
+        steps_per_epoch: batches of each rank in an epoch; the stream goes on in the next one, and begins again by itself
+            when it ends. For streams without an end (``repeat()``) or epochs of weeks. Statistics and budgets of
+            failures then count from the stream's beginning.
         prefetch: batches that each worker prepares ahead.
         pin_memory: batches in pinned memory, for copies to a GPU.
         snapshot_every: batches of a lane between two snapshots; a resume passes over at most that many, by plan.
@@ -64,6 +67,7 @@ class Loader:
         world_size: int | None = None,
         partition: bool = True,
         uneven: Uneven | None = None,
+        steps_per_epoch: int | None = None,
         prefetch: int = 2,
         pin_memory: bool = False,
         snapshot_every: int = 1,
@@ -83,9 +87,13 @@ class Loader:
             raise PipelineError(f"seed must be a whole number, not {seed!r}")
         self.policy = Policy(on_error, max_failures, max_consecutive_failures)
         self.uneven = choose(uneven, self.world_size)
+        self.steps_per_epoch = steps_per_epoch
         self.lanes = self.world_size * max(1, num_workers) if lanes is None else lanes
         self._check()
         self._asked: int | None = None  # by set_epoch, since the last iteration began
+        self._skip = 0
+        self._lengths: list[int] | None = None  # batches of each lane; []: unknown
+        self._kept: Batches | None = None  # goes on in the next epoch, where steps make epochs
         self._active: weakref.ref[Batches] | None = None
         self._fingerprints: dict[str, Any] | None = None
         self._progress = self._fresh(0)
@@ -95,6 +103,9 @@ class Loader:
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise PipelineError(f"{name} must be a whole number, {least} or more, not {value!r}")
+        steps = self.steps_per_epoch
+        if steps is not None and (not isinstance(steps, int) or steps < 1):
+            raise PipelineError(f"steps_per_epoch must be a whole number, 1 or more, or None, not {steps!r}")
         if self.on_change not in ("error", "restart"):
             raise PipelineError(f"on_change must be 'error' or 'restart', not {self.on_change!r}")
         if self.pipeline.kind in ("item", "file"):
@@ -126,13 +137,53 @@ class Loader:
         if not isinstance(epoch, int) or epoch < 0:
             raise PipelineError(f"epoch must be a whole number, 0 or more, not {epoch!r}")
         self._asked = epoch
-        if epoch != self.epoch:
+        self._go_to(epoch)
+
+    def _go_to(self, epoch: int) -> None:
+        if self.steps_per_epoch is not None and epoch == self.epoch + 1:
+            progress = self._progress  # the stream goes on
+            progress.epoch, progress.step, progress.ended, progress.loaded = epoch, 0, False, None
+        elif epoch != self.epoch:
             self._close()
             self._progress = self._fresh(epoch)
 
+    def skip(self, count: int) -> None:
+        """Pass over the next ``count`` batches of this rank, after a loss spike: by plan, nothing is decoded for it.
+
+        Takes effect with the next batch; in the middle of an epoch workers begin anew there. Where ranks step together
+        each one calls it, at the same step.
+        """
+        if not isinstance(count, int) or count < 0:
+            raise PipelineError(f"skip: count must be a whole number, 0 or more, not {count!r}")
+        self._skip += count
+
+    def take_skip(self) -> int:
+        """How many batches :meth:`skip` asked to pass over; they are forgotten then."""
+        count, self._skip = self._skip, 0
+        return count
+
+    def __len__(self) -> int:
+        """Batches of this rank in an epoch, where the graph tells it: with ``steps_per_epoch``, or where raw lists or
+        indexed objects go into ``batch`` with nothing in between that leaves utterances out (and none fails).
+
+        Raises: TypeError where only running tells: tar shards, filters, batches by frames.
+        """
+        if self.steps_per_epoch is not None:
+            return self.steps_per_epoch
+        if self._lengths is None:
+            self._lengths = self.pipeline.count(self._progress.lanes) or []
+        lanes = self._lengths
+        if not lanes:
+            raise TypeError("the number of batches is not known beforehand: set steps_per_epoch, or count them once")
+        ranks = [sum(lanes[i] for i in lanes_of(len(lanes), r, self.world_size)) for r in range(self.world_size)]
+        return {"stop": min(ranks), "repeat": max(ranks)}.get(self.uneven, ranks[self.rank])
+
+    def __bool__(self) -> bool:
+        return True  # whatever its length
+
     def _fresh(self, epoch: int) -> Progress:
         mine = lanes_of(self.lanes, self.rank, self.world_size)
-        return Progress(epoch, self.lanes, {lane: Position(epoch) for lane in mine})
+        return Progress(epoch, self.lanes, {lane: Position(epoch) for lane in mine}, stream=epoch)
 
     def state_dict(self) -> dict[str, str]:
         """Where each of this rank's lanes stands after the last batch that was received: a flat dict of strings.
@@ -147,12 +198,19 @@ class Loader:
             "epoch": progress.epoch,
             "seed": self.seed,
             "lanes": progress.lanes,
-            "ended": progress.ended and self.uneven != "join",  # agreed on by all ranks
+            "ended": progress.ended and self._together,
             **self.fingerprints(),
         }
+        if self.steps_per_epoch is not None:
+            meta.update(stream=progress.stream, step=progress.step)
         state = {"meta": json.dumps(meta, ensure_ascii=False)}
         state.update((lane_name(lane), position.text) for lane, position in progress.positions.items())
         return state
+
+    @property
+    def _together(self) -> bool:
+        """Whether the epoch ends for all ranks at once."""
+        return self.uneven != "join" or self.steps_per_epoch is not None
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to where a state was saved, on any number of ranks and workers.
@@ -162,17 +220,19 @@ class Loader:
         """
         meta = read_meta(state_dict)
         self._close()
-        asked, self._asked = self._asked, None
+        asked, self._asked, self._lengths = self._asked, None, None
         changed = self._changes(meta) + _changed_shards(state_dict)
         if changed:
             if self.on_change == "error":
                 raise StateError(changed[0])
             logger.warning("epoch %s begins again: %s", meta["epoch"], "; ".join(changed))
         self._asked = asked
-        if changed or asked not in (None, meta["epoch"]):
+        if changed:
             self._progress = self._fresh(meta["epoch"] if asked is None else asked)
-        else:
-            self._progress = self._taken_from(meta, state_dict)
+            return
+        self._progress = self._taken_from(meta, state_dict)
+        if asked is not None:
+            self._go_to(asked)
 
     def _taken_from(self, meta: dict[str, Any], state: Mapping[str, Any]) -> Progress:
         present = lanes_in(state)
@@ -187,18 +247,22 @@ class Loader:
                 f"torch.distributed.checkpoint needs the same lane count: Loader(lanes={meta['lanes']})"
             )
         lanes = {lane: read_lane(state, lane) for lane in present}
+        stream = meta.get("stream", meta["epoch"])
         for lane, saved in lanes.items():
-            if saved["epoch"] != meta["epoch"] and not saved["done"]:
+            if saved["epoch"] != stream and not saved["done"]:
                 raise StateError(
                     f"lane {lane} is of epoch {saved['epoch']}, the state of epoch {meta['epoch']}: join only "
                     f"states that the "
                     "ranks saved in the same epoch"
                 )
-        fresh = {lane for lane, saved in lanes.items() if saved["epoch"] != meta["epoch"]}
-        positions = {i: Position(meta["epoch"], None if i in fresh else lanes[i]) for i in mine}
+        fresh = {lane for lane, saved in lanes.items() if saved["epoch"] != stream}
+        positions = {i: Position(stream, None if i in fresh else lanes[i]) for i in mine}
         over = len(present) == meta["lanes"] and not fresh and all(saved["done"] for saved in lanes.values())
+        ended = bool(meta["ended"]) or (over and "stream" not in meta)
         loaded = {str(k): str(v) for k, v in state.items()}
-        return Progress(meta["epoch"], meta["lanes"], positions, bool(meta["ended"]) or over, loaded=loaded)
+        return Progress(
+            meta["epoch"], meta["lanes"], positions, stream, meta.get("step", 0), ended=ended, loaded=loaded
+        )
 
     def fingerprints(self) -> dict[str, Any]:
         """What a state is stamped with: the graph's lines, and the lists' count and hash. Reads the lists once."""
@@ -211,6 +275,9 @@ class Loader:
         remedy = 'Use what it was, or begin its epoch again with Loader(on_change="restart")'
         now = {"seed": self.seed, **self.fingerprints()}
         out = []
+        if ("stream" in meta) != (self.steps_per_epoch is not None):
+            was = "with" if "stream" in meta else "without"
+            out.append(f"the state was saved {was} steps_per_epoch, this loader has {self.steps_per_epoch}. {remedy}")
         for name, new in now.items():
             old = meta.get(name)
             if old == new:
@@ -224,16 +291,19 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """The batches from the current position to the end of the epoch; at the end of one, the next epoch's."""
-        self._close()
         if self._progress.ended and self._asked is None:
-            self._progress = self._fresh(self.epoch + 1)
+            self._go_to(self.epoch + 1)
         if self._progress.ended:
             logger.warning(
                 "epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", self.epoch, self.epoch + 1
             )
         self._asked = None
         self.fingerprints()
+        if self._kept is not None and not self._kept.closed:
+            return self._kept
+        self._close()
         batches = Batches(self, self._progress)
+        self._kept = batches if self.steps_per_epoch is not None else None
         self._active = weakref.ref(batches)  # no cycle: forgotten batches end their workers at once
         return batches
 
@@ -241,7 +311,7 @@ class Loader:
         active = self._active() if self._active is not None else None
         if active is not None:
             active.close()
-        self._active = None
+        self._active = self._kept = None
 
     def stats(self) -> Stats:
         """Counts of this rank's lanes in the epoch under way, up to the last batch that was received."""

@@ -8,15 +8,16 @@ does no I/O; :meth:`Pipeline.build` makes the nodes that run it in one lane. Eac
 from __future__ import annotations
 
 import inspect
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from uio_pipes.errors import PipelineError
-from uio_pipes.lane import Lane, Site
+from uio_pipes.lane import Lane, Site, stable_hash
 from uio_pipes.node import Node
-from uio_pipes.sources.list_files import ListFiles
 from uio_pipes.sources.load_from_raw import LoadFromRaw
 from uio_pipes.sources.load_from_tar import LoadFromTar
 from uio_pipes.sources.open_files import OpenFiles
@@ -24,23 +25,37 @@ from uio_pipes.sources.sharding_filter import ShardingFilter
 from uio_pipes.stage import Stage
 from uio_pipes.stages.batch import Batch
 from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.ctc_filter import CtcFilter
 from uio_pipes.stages.decode_audio import DecodeAudio
+from uio_pipes.stages.deltas import Deltas
 from uio_pipes.stages.dynamic_batch import DynamicBatch
 from uio_pipes.stages.fbank import FbankFeatures
 from uio_pipes.stages.filter import Filter
 from uio_pipes.stages.flat_map import FlatMap
+from uio_pipes.stages.global_cmvn import GlobalCmvn
+from uio_pipes.stages.log_mel_spectrogram import LogMelSpectrogram
+from uio_pipes.stages.language import Language
 from uio_pipes.stages.map import Map
+from uio_pipes.stages.normalize_text import NormalizeText
+from uio_pipes.stages.mfcc import MfccFeatures
 from uio_pipes.stages.pad import Pad
+from uio_pipes.stages.repeat import Repeat
 from uio_pipes.stages.resample import Resample
 from uio_pipes.stages.shuffle import Shuffle
+from uio_pipes.stages.skip import Skip
 from uio_pipes.stages.sort import Sort
 from uio_pipes.stages.spec_aug import SpecAug
+from uio_pipes.stages.spec_sub import SpecSub
+from uio_pipes.stages.spec_trim import SpecTrim
+from uio_pipes.stages.speaker import Speaker
 from uio_pipes.stages.speed_perturb import SpeedPerturb
+from uio_pipes.stages.take import Take
 from uio_pipes.stages.through import Through
 from uio_pipes.stages.tokenize import Tokenize
 
 if TYPE_CHECKING:
-    from uio_pipes.dataset import PipelineDataset
+    from uio_pipes.dataset import PipelineDataPipe, PipelineDataset
+    from uio_pipes.seeing.peek import Peek
 
 __all__ = ["Pipeline"]
 
@@ -82,14 +97,28 @@ class Pipeline:
     open_files = functional(OpenFiles)
     load_from_tar = functional(LoadFromTar)
     load_from_raw = functional(LoadFromRaw)
+    # how much of what comes
+    repeat = functional(Repeat)
+    take = functional(Take)
+    skip = functional(Skip)
     # one utterance at a time
     decode_audio = functional(DecodeAudio)
     resample = functional(Resample)
     speed_perturb = functional(SpeedPerturb)
+    normalize_text = functional(NormalizeText)
     tokenize = functional(Tokenize)
+    language = functional(Language)
+    speaker = functional(Speaker)
     filter = functional(Filter)
+    ctc_filter = functional(CtcFilter)
     fbank = functional(FbankFeatures)
+    mfcc = functional(MfccFeatures)
+    log_mel_spectrogram = functional(LogMelSpectrogram)
+    deltas = functional(Deltas)
+    global_cmvn = functional(GlobalCmvn)
     spec_aug = functional(SpecAug)
+    spec_sub = functional(SpecSub)
+    spec_trim = functional(SpecTrim)
     map = functional(Map)
     flat_map = functional(FlatMap)
     through = functional(Through)
@@ -110,7 +139,7 @@ class Pipeline:
                 f"{stage.name} works on {takes}, but what comes out of {self.stages[-1].name} is "
                 f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}; {_remedy(kind, stage)}"
             )
-        if isinstance(stage, ShardingFilter) and any(isinstance(s, ShardingFilter) for s in self.stages):
+        if stage.deals and self.deals:
             raise PipelineError(
                 "a second sharding_filter would keep a share of a share and lose the rest; leave one out"
             )
@@ -137,17 +166,20 @@ class Pipeline:
         Raises: PipelineError if there is more than one lane and no ``sharding_filter``.
         """
         self.check_lanes(lane.count)
-        dealt = any(isinstance(stage, ShardingFilter) for stage in self.stages)
-        node: Any = None
+        upstream: Any = lambda lane: None  # noqa: E731
         for stage, site in self.sites():
-            dealt = dealt and not isinstance(stage, ShardingFilter)
-            node = stage.build(node, lane.common() if dealt else lane, site)
-        built: Node = node
+            upstream = partial(stage.connect, upstream, site=site)
+        built: Node = upstream(lane)
         return built
+
+    @property
+    def deals(self) -> bool:
+        """Whether each lane gets its share of the data, not all of it."""
+        return any(stage.deals for stage in self.stages)
 
     def check_lanes(self, lanes: int) -> None:
         """Raises: PipelineError if there is more than one lane and no ``sharding_filter``."""
-        if lanes > 1 and not any(isinstance(s, ShardingFilter) for s in self.stages):
+        if lanes > 1 and not self.deals:
             raise PipelineError(
                 f"a graph for {lanes} lanes needs a sharding_filter, or every lane would deliver everything; "
                 "put .sharding_filter() after list_files(…)"
@@ -155,14 +187,26 @@ class Pipeline:
 
     def list_fingerprint(self) -> list[int | str]:
         """Number of list items and a hash of them. Reads the lists. Raises: ListError."""
-        tables = [stage.table() for stage in self.stages if isinstance(stage, ListFiles)]
-        return [sum(map(len, tables)), " ".join(table.digest for table in tables)]
+        content = self.content()
+        return [sum(count for count, _ in content), stable_hash(*content) if len(content) > 1 else content[0][1]]
+
+    def content(self) -> list[tuple[int, str]]:
+        """Of each list in the graph: number of items, and a hash of them. Reads the lists. Raises: ListError."""
+        return [one for stage in self.stages for one in stage.content()]
 
     @property
     def skims(self) -> bool:
         """Whether batches can be passed over without making them: not where a node of the user's looks at them."""
         batched = [i for i, stage in enumerate(self.stages) if "batch" in stage.gives]
-        return not batched or not any(isinstance(stage, Through) for stage in self.stages[batched[0] :])
+        own = not batched or not any(isinstance(stage, Through) for stage in self.stages[batched[0] :])
+        return own and all(p.skims for stage in self.stages for p in stage.branches.values())
+
+    def count(self, lanes: int) -> list[int] | None:
+        """How many items (batches) each lane gives if none fails; None: only running tells. Reads the lists."""
+        counts: list[int] | None = [0] * lanes
+        for stage in self.stages:
+            counts = None if counts is None else stage.count(counts)
+        return counts
 
     def fingerprint(self) -> list[str]:
         """One line a stage: what must be unchanged for a state to fit."""
@@ -174,14 +218,45 @@ class Pipeline:
 
         return PipelineDataset(self, **options)
 
+    def as_datapipe(self, **options: Any) -> PipelineDataPipe:
+        """An ``IterDataPipe`` of what the pipeline gives, for graphs of torch's own; options as :meth:`as_dataset`."""
+        from uio_pipes.dataset import PipelineDataPipe
+
+        return PipelineDataPipe(self.as_dataset(**options))
+
+    def peek(self) -> Peek:
+        """One utterance after every stage: fields with types and shapes, planned length, time. Print it."""
+        from uio_pipes.seeing.peek import peek
+
+        return peek(self)
+
+    def plot(self, path: str | os.PathLike[str], count: int = 3) -> None:
+        """Draw waveform, features and masks of ``count`` utterances to a PNG. Needs ``uio_pipes[plot]``."""
+        from uio_pipes.seeing.plot import plot
+
+        plot(self, path, count)
+
     def __str__(self) -> str:
-        texts = [stage.describe() for stage in self.stages]
-        width = min(72, max(map(len, texts)))
-        lines = []
-        for i, (stage, text) in enumerate(zip(self.stages, texts, strict=True)):
-            branch = "" if i == 0 else "└─ " if i == len(texts) - 1 else "├─ "
-            lines.append(f"{branch + text:{width + 3}}  {'· ' + stage.note if stage.note else ''}".rstrip())
-        return "\n".join(lines)
+        lines = self._lines()
+        width = min(75, max(len(text) for text, _ in lines))
+        return "\n".join(f"{text:{width}}  {note}".rstrip() for text, note in lines)
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """The graph: each stage's text, drawn, and its note."""
+        lines: list[tuple[str, str]] = []
+        for i, stage in enumerate(self.stages):
+            branch = "" if i == 0 else "└─ " if i == len(self.stages) - 1 else "├─ "
+            lines.append((branch + stage.describe(), f"· {stage.note}" if stage.note else ""))
+            for name, pipeline in list(stage.branches.items())[:MOST]:
+                first, *rest = pipeline._lines()
+                lines.append((f"│  ╭─ {name}: {first[0]}", first[1]))
+                lines += [(f"│  │  {text}", note) for text, note in rest]
+            if len(stage.branches) > MOST:
+                lines.append((f"│  ╭─ … {len(stage.branches)} sources in all", ""))
+        return lines
+
+
+MOST = 8  # sources of a mix that are drawn
 
 
 def _plural(kind: str) -> str:

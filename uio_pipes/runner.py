@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import json
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,7 @@ class RunSpec:
     policy: Policy
     snapshot_every: int = 1
     repeat: bool = False
+    pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches that are not even made
 
 
 @dataclass
@@ -62,6 +63,7 @@ class LaneRunner:
         self.k: int = state["k"]
         self.pass_: int = state["pass"]
         self.done: bool = state["done"]
+        self.to_pass = spec.pass_over.get(lane, 0)
         self.ledger = Ledger(spec.policy)
         if state["counts"]:
             self.ledger.load(state["counts"])
@@ -71,7 +73,7 @@ class LaneRunner:
 
     def _build(self) -> None:
         spec = self.spec
-        lane = Lane(self.ledger, self.lane, spec.lanes, spec.seed, spec.epoch, self.pass_, self.tables)
+        lane = Lane(self.ledger, self.lane, spec.lanes, spec.seed, spec.epoch, self.pass_, tables=self.tables)
         self.context = lane
         self.node = spec.pipeline.build(lane)
 
@@ -105,13 +107,17 @@ class LaneRunner:
     def next(self) -> Message:
         """The next batch of the lane, or its end."""
         k = self.k
+        passing = self.to_pass > 0
+        self.ledger.skimming = passing and self.spec.pipeline.skims
         with one_thread():
             try:
-                batch = self._deliver(self.node.next())
+                item = self.node.next()
+                batch = None if passing else self._deliver(item)
             except StopIteration:
                 self.done = True
                 return self._message(k, None, None)
         self.k += 1
+        self.to_pass -= passing
         snapshot = _dump(self.node.get_state(), self.lane) if self.k % self.spec.snapshot_every == 0 else None
         return self._message(k, batch, snapshot)
 

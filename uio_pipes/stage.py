@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from math import isfinite
@@ -18,9 +18,10 @@ from uio_pipes.sample import Sample
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["PerUtterance", "Stage", "require", "show"]
+__all__ = ["PerUtterance", "Stage", "Upstream", "require", "show"]
 
 _SAME = "same"
+Upstream = Callable[[Lane], Node]
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,14 @@ class Stage:
     Class attributes:
         name: the functional name, as in ``pipeline.shuffle(…)``.
         takes: kinds of what flows in ("item" of a list, "file", "sample", "batch"); gives: the kind that flows out,
-        or "same". note: printed beside the stage.
+        or "same". note: printed beside the stage. deals: whether it gives each lane its share.
     """
 
     name: ClassVar[str]
     takes: ClassVar[tuple[str, ...]] = ("sample",)
     gives: ClassVar[str] = _SAME
     note: ClassVar[str] = ""
+    deals: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the kinds of the arguments; subclasses call this first and then check their rules."""
@@ -49,6 +51,23 @@ class Stage:
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         """The node that runs this stage in ``lane``, fed by ``source``."""
         raise NotImplementedError
+
+    def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
+        """As :meth:`build`, from what makes the source for a lane: for stages that choose its lane, or make it anew."""
+        return self.build(upstream(lane), lane, site)
+
+    @property
+    def branches(self) -> Mapping[str, Pipeline]:
+        """Pipelines within this stage, by name."""
+        return {}
+
+    def count(self, counts: list[int]) -> list[int] | None:
+        """How many come out of each lane of the ``counts`` that go in, if none fails; None: only running tells."""
+        return None
+
+    def content(self) -> list[tuple[int, str]]:
+        """Of each list that this stage reads: number of items, and a hash of them."""
+        return []
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
@@ -91,6 +110,9 @@ class PerUtterance(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, StageLink(self, site))
 
+    def count(self, counts: list[int]) -> list[int] | None:
+        return counts
+
 
 class StageLink:
     """A :class:`PerUtterance` stage at its place in a graph."""
@@ -130,6 +152,7 @@ _KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "float": ("a number", is_number),
     "str": ("a string", lambda v: isinstance(v, str)),
     "bool": ("True or False", lambda v: isinstance(v, bool)),
+    "bool | None": ("True, False or None", lambda v: v is None or isinstance(v, bool)),
     "Sequence[float]": ("a list of numbers", lambda v: _all(is_number, v)),
     "Sequence[int] | None": ("a list of whole numbers", lambda v: v is None or _all(is_whole, v)),
 }

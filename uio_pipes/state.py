@@ -58,7 +58,7 @@ def read_meta(state: Mapping[str, Any]) -> dict[str, Any]:
             f"schema: the state has {meta.get('schema')!r}, this version reads {SCHEMA}; "
             "load it with the version of uio_pipes that saved it"
         )
-    _check("meta", meta, _META)
+    _check("meta", meta, _META if "stream" not in meta else _META | _STREAM)
     return meta
 
 
@@ -92,6 +92,9 @@ _LANE = {
     "counts": lambda v: isinstance(v, dict) and all(_count(n) or isinstance(n, dict) for n in v.values()),
     "nodes": lambda v: v is None or isinstance(v, dict),
 }
+
+
+_STREAM = {"stream": _count, "step": _count}
 
 
 def _check(key: str, value: dict[str, Any], rules: dict[str, Callable[[Any], bool]]) -> None:
@@ -155,7 +158,7 @@ def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
     if not known:
         raise StateError("merge_states got no state: pass the state_dict() of each rank")
     metas = [read_meta(s) for s in known]
-    newest = max(range(len(known)), key=lambda i: (metas[i]["epoch"], metas[i]["ended"]))
+    newest = max(range(len(known)), key=lambda i: (metas[i]["epoch"], metas[i]["ended"], metas[i].get("step", 0)))
     for meta in metas:
         for field in ("seed", "lanes", "graph", "list"):
             if meta[field] != metas[newest][field]:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["Stats"]
+__all__ = ["ScalarWriter", "Stats"]
+
+
+class ScalarWriter(Protocol):
+    """What TensorBoard's ``SummaryWriter`` and its likes have."""
+
+    def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> Any: ...
 
 
 @dataclass
@@ -33,6 +39,12 @@ class Stats:
     left_out: tuple[int, int] = (0, 0)
 
     @property
+    def hours(self) -> float:
+        """Hours of audio delivered, where a frame is 10 ms. For features of another frame shift (Whisper's and
+        Kaldi's are 10 ms), or precomputed ones that were subsampled, multiply by shift / 10 ms."""
+        return self.frames / 360_000
+
+    @property
     def padding_ratio(self) -> float:
         """Share of the padded frames that is padding."""
         return 1 - self.frames / self.padded if self.padded else 0.0
@@ -44,3 +56,17 @@ class Stats:
         for reason, n in counts.get("skipped", {}).items():
             self.skipped[reason] = self.skipped.get(reason, 0) + n
         self.waited += counts.get("waited_us", 0) / 1e6
+
+    def log_to(self, writer: ScalarWriter, step: int, prefix: str = "data") -> None:
+        """Write the counts as scalars: to a ``torch.utils.tensorboard.SummaryWriter``, or what has ``add_scalar``.
+
+        ``data/batches``, ``data/utterances``, ``data/hours``, ``data/padding_ratio``, ``data/failures``,
+        ``data/waited_seconds`` and one ``data/skipped/REASON`` for each reason; all of this rank.
+        """
+        scalars: dict[str, float] = {
+            name: getattr(self, name) for name in ("batches", "utterances", "hours", "padding_ratio", "failures")
+        }
+        scalars["waited_seconds"] = self.waited
+        scalars.update((f"skipped/{reason}", n) for reason, n in sorted(self.skipped.items()))
+        for name, value in scalars.items():
+            writer.add_scalar(f"{prefix}/{name}", value, step)

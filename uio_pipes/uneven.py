@@ -20,7 +20,7 @@ import torch.distributed as dist
 from uio_pipes.errors import ListError, PipelineError, StateError
 from uio_pipes.feed import Feed
 
-__all__ = ["UNEVEN", "Horizon", "choose", "private_group"]
+__all__ = ["UNEVEN", "Horizon", "choose", "no_batch", "private_group"]
 
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: batches that come this fast were ready, so more of them are counted before the ranks talk
@@ -89,11 +89,7 @@ class Horizon:
         dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
         horizon = int(word[0])
         if not word[1]:
-            raise ListError(
-                "a rank has no batch at all in this epoch, so ranks cannot step together: give the list at least "
-                "as many "
-                'intact shards (or lines) as there are lanes, use fewer ranks, or choose uneven="join"'
-            )
+            raise no_batch()
         return -horizon if self.repeat else horizon
 
     def _look_ahead(self, delivered: int) -> None:
@@ -110,6 +106,14 @@ class Horizon:
         if self.group is not None:
             dist.all_reduce(word, group=self.group)
         return int(word[0]), int(word[1])
+
+
+def no_batch() -> ListError:
+    """The error of a rank that has nothing to step with."""
+    return ListError(
+        "a rank has no batch at all in this epoch, so ranks cannot step together: give the list at least as many "
+        'intact shards (or lines) as there are lanes, use fewer ranks, or choose uneven="join"'
+    )
 
 
 def refuse_join(uneven: str, world_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Audio files to waveforms: 16-bit PCM wav by its own header walk, every other encoding by libsndfile.
+"""Audio files to waveforms: 16-bit PCM wav by its own header walk, m4a, aac and wma by FFmpeg, all others by libsndfile.
 
 Every function raises DataError for bad audio, with ``url`` and ``member`` left for the caller to fill.
 Formats: Microsoft's RIFF/WAVE (mmreg.h) and RFC 9639 (FLAC).
@@ -16,6 +16,7 @@ import numpy as np
 import soundfile
 import torch
 
+from uio_pipes.dsp.codecs import coded, decode_coded
 from uio_pipes.errors import DataError
 
 __all__ = ["AudioInfo", "decode", "decode_file", "probe", "probe_file"]
@@ -56,8 +57,11 @@ def probe(head: bytes, size: int) -> AudioInfo | None:
 def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
     """Length by libsndfile, of a file's bytes or of a path: for Ogg, Opus and all that ``probe`` leaves open.
 
-    None for MP3 and wherever only decoding tells the length. Raises DataError ``bad_audio`` if it is not audio.
+    None for MP3, M4A, AAC, WMA and wherever only decoding tells the length. Raises DataError ``bad_audio`` if it is no
+    audio.
     """
+    if coded(data):
+        return None
     try:
         with soundfile.SoundFile(io.BytesIO(data) if isinstance(data, bytes) else os.fspath(data)) as audio:
             known = audio.format not in ("MP3", "MPEG") and audio.frames < _UNKNOWN
@@ -74,13 +78,15 @@ def decode(
     The waveform is (1, S) for one ``channel`` and (C, S) for None. ``start`` and ``end`` are seconds; the samples
     round(start · rate) … round(end · rate) are cut out, and an end up to 10 ms after the audio counts as its end.
     A segment has the very samples of the whole, but for MP3 (1e-6) and Opus (which converges within 1e-2 after a seek).
-    Raises DataError: ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``no_such_channel`` or ``bad_segment``.
+    Raises DataError: ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``no_such_channel``, ``bad_segment`` or
+    ``missing_codec``.
     """
     if not data:
         raise DataError("empty_audio", "the file has 0 bytes; make it again")
     wav = _walk(data, len(data))
     if wav is None or not wav.is_pcm16:
-        return _by_library(io.BytesIO(data), channel, start, end)
+        form = coded(data)
+        return _by_ffmpeg(data, form, channel, start, end) if form else _by_library(io.BytesIO(data), channel, start, end)
     view = memoryview(data)
     return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
 
@@ -96,6 +102,8 @@ def decode_file(
             raise DataError("empty_audio", "the file has 0 bytes; make it again")
         wav = _walk(head, size)
         if wav is None or not wav.is_pcm16:
+            if form := coded(path):
+                return _by_ffmpeg(os.fspath(path), form, channel, start, end)
             file.seek(0)
             return _by_library(file.fileno(), channel, start, end)
 
@@ -200,6 +208,16 @@ def _by_library(
         raise _bad(error) from error
     picked = samples.T if channel is None else samples.T[channel : channel + 1]
     return torch.from_numpy(np.ascontiguousarray(picked)), sample_rate
+
+
+def _by_ffmpeg(
+    source: bytes | str, form: str, channel: int | None, start: float | None, end: float | None
+) -> tuple[torch.Tensor, int]:
+    audio = decode_coded(source, form, start, end)
+    first, last = (at - audio.first for at in _range(audio.total, audio.sample_rate, start, end))
+    _check_channel(channel, len(audio.samples))
+    picked = audio.samples if channel is None else audio.samples[channel : channel + 1]
+    return torch.from_numpy(np.ascontiguousarray(picked[:, first:last])), audio.sample_rate
 
 
 def _range(total: int, sample_rate: int, start: float | None, end: float | None) -> tuple[int, int]:

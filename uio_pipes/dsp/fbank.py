@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from uio_pipes.errors import PipelineError
 
 __all__ = ["Fbank", "num_frames"]
 
-_LOW_FREQ = 20.0  # Hz; the bank ends at half the sample rate
 _PREEMPHASIS = 0.97
 _SCALE = 32768.0  # Kaldi's features are defined on 16-bit sample values
 _FLOOR = np.float32(np.finfo(np.float32).eps)  # of a band's energy, before the logarithm
@@ -32,13 +31,16 @@ def num_frames(samples: int, sample_rate: int, frame_length: float = 25.0, frame
 
 
 class Fbank:
-    """Log mel energies of a waveform, with ``low_freq`` 20, ``high_freq`` 0 and ``energy_floor`` 0.
+    """Log mel energies of a waveform, with ``energy_floor`` 0.
 
-    ``num_mel_bins`` is F; ``frame_length`` and ``frame_shift`` are in ms; ``window_type`` is one of Kaldi's. ``dither``
+    ``num_mel_bins`` is F; ``frame_length`` and ``frame_shift`` are in ms; ``window_type`` is one of Kaldi's; the bank
+    reaches from ``low_freq`` to ``high_freq`` Hz, or to that much below half the rate if it is not above 0. ``dither``
     is the standard deviation, on the 16-bit scale, of Gaussian noise that is added once to the waveform. Kaldi draws
     noise anew for every frame; here overlapping frames share it, and within each frame its distribution is the same.
     Source of every formula: Kaldi's feature-window.cc and mel-computations.cc, in torchaudio's order of rounding.
     """
+
+    name: ClassVar[str] = "fbank"  # in messages
 
     def __init__(
         self,
@@ -47,29 +49,43 @@ class Fbank:
         frame_shift: float = 10.0,
         dither: float = 0.0,
         window_type: str = "povey",
+        low_freq: float = 20.0,
+        high_freq: float = 0.0,
     ) -> None:
         """Raise PipelineError where a value cannot be used."""
         if num_mel_bins <= 3:
-            raise PipelineError(f"fbank: num_mel_bins must be more than 3, not {num_mel_bins}; 80 is usual")
+            raise PipelineError(f"{self.name}: num_mel_bins must be more than 3, not {num_mel_bins}; 80 is usual")
         if not 0 < frame_length < math.inf or not 0 < frame_shift < math.inf:
             raise PipelineError(
-                f"fbank: frame_length and frame_shift must be above 0 ms, not {frame_length} and {frame_shift}; "
+                f"{self.name}: frame_length and frame_shift must be above 0 ms, not {frame_length} and {frame_shift}; "
                 "25 and 10 are usual"
             )
         if not 0 <= dither < math.inf:
-            raise PipelineError(f"fbank: dither must be 0 or more, not {dither}; 0 adds no noise, 1 is Kaldi's default")
+            raise PipelineError(
+                f"{self.name}: dither must be 0 or more, not {dither}; 0 adds no noise, 1 is Kaldi's default"
+            )
         if window_type not in _WINDOWS:
             raise PipelineError(
-                f"fbank: window_type must be one of {', '.join(_WINDOWS)}, not {window_type!r}; try povey"
+                f"{self.name}: window_type must be one of {', '.join(_WINDOWS)}, not {window_type!r}; try povey"
+            )
+        if not 0 <= low_freq < math.inf or 0 < high_freq <= low_freq:
+            raise PipelineError(
+                f"{self.name}: low_freq must be 0 Hz or more and below high_freq, not {low_freq} and {high_freq}; "
+                "20 and 0 (half the sample rate) are usual"
             )
         self.num_mel_bins, self.frame_length, self.frame_shift = num_mel_bins, frame_length, frame_shift
         self.dither, self.window_type = dither, window_type
+        self.low_freq, self.high_freq = low_freq, high_freq
         self._constants: dict[int, _Constants] = {}
         self._scratch: dict[int, list[_Scratch]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Only the parameters travel to a worker; constants and buffers are made again there."""
-        return Fbank, (self.num_mel_bins, self.frame_length, self.frame_shift, self.dither, self.window_type)
+        return type(self), self._parameters()
+
+    def _parameters(self) -> tuple[object, ...]:
+        frames = self.num_mel_bins, self.frame_length, self.frame_shift, self.dither, self.window_type
+        return *frames, self.low_freq, self.high_freq
 
     def __call__(
         self, waveform: torch.Tensor, sample_rate: int, generator: torch.Generator | None = None
@@ -97,23 +113,35 @@ class Fbank:
     def _scaled(self, waveform: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         """A copy (S,) on the 16-bit scale, with the dither added: the input is never written to."""
         if waveform.numel() != waveform.shape[-1]:
-            raise PipelineError(f"fbank: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before")
+            raise PipelineError(
+                f"{self.name}: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before"
+            )
         samples = waveform.reshape(-1) * _SCALE
         if self.dither:
             if generator is None:
-                raise PipelineError(f"fbank: dither {self.dither} needs a generator; pass one, or set dither to 0")
+                raise PipelineError(
+                    f"{self.name}: dither {self.dither} needs a generator; pass one, or set dither to 0"
+                )
             samples.add_(torch.randn(samples.shape, generator=generator), alpha=self.dither)
         return samples
 
     def _make_constants(self, sample_rate: int) -> _Constants:
         window, shift = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
-        if window < 2 or shift < 1 or sample_rate <= 2 * _LOW_FREQ:
+        if window < 2 or shift < 1:
             raise PipelineError(
-                f"fbank: at {sample_rate} Hz a frame of {self.frame_length} ms every {self.frame_shift} ms is {window} "
-                f"samples every {shift}; needed are 2 every 1 and more than {2 * _LOW_FREQ:g} Hz: use longer frames"
+                f"{self.name}: at {sample_rate} Hz a frame of {self.frame_length} ms every {self.frame_shift} ms is "
+                f"{window} samples every {shift}; needed are 2 every 1: use longer frames"
+            )
+        nyquist = 0.5 * sample_rate
+        high_freq = self.high_freq if self.high_freq > 0 else nyquist + self.high_freq
+        if not self.low_freq < high_freq <= nyquist:
+            raise PipelineError(
+                f"{self.name}: at {sample_rate} Hz the mel bins would lie from {self.low_freq:g} to {high_freq:g} Hz; "
+                f"the upper end must be above the lower one and at most {nyquist:g} Hz: choose another low_freq or "
+                "high_freq, or resample before"
             )
         padded = 1 << (window - 1).bit_length()
-        groups = _band_groups(_mel_bank(self.num_mel_bins, padded, sample_rate))
+        groups = _band_groups(_mel_bank(self.num_mel_bins, padded, sample_rate, self.low_freq, high_freq))
         constants = _Constants(_WINDOWS[self.window_type](window), shift, padded, groups)
         self._scratch.setdefault(sample_rate, [])
         self._constants[sample_rate] = constants
@@ -182,9 +210,9 @@ def _window_and_shift(sample_rate: int, frame_length: float, frame_shift: float)
     return int(sample_rate * frame_length * 0.001), int(sample_rate * frame_shift * 0.001)
 
 
-def _mel_bank(bands: int, padded: int, sample_rate: int) -> torch.Tensor:
+def _mel_bank(bands: int, padded: int, sample_rate: int, low_freq: float, high_freq: float) -> torch.Tensor:
     """Triangles evenly spaced on the mel scale 1127 ln(1 + f / 700): (bands, padded // 2) float32 weights."""
-    low, high = (1127.0 * math.log(1.0 + f / 700.0) for f in (_LOW_FREQ, 0.5 * sample_rate))
+    low, high = (1127.0 * math.log(1.0 + f / 700.0) for f in (low_freq, high_freq))
     delta = (high - low) / (bands + 1)
     band = torch.arange(bands).unsqueeze(1)
     left, centre, right = low + band * delta, low + (band + 1.0) * delta, low + (band + 2.0) * delta

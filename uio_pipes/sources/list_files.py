@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
 
 from uio_pipes.lane import Lane, Site, permutation
 from uio_pipes.node import Node
@@ -53,8 +57,15 @@ class ListFiles(Stage):
         """Read the lists. Raises: ListError naming list and line."""
         return Table(self.paths)
 
+    def content(self) -> list[tuple[int, str]]:
+        table = self.table()
+        return [(len(table), table.digest)]
+
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         return _ListNode(self, lane, site)
+
+    def count(self, counts: list[int]) -> list[int] | None:
+        return [len(self.table())] * len(counts)
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
@@ -70,20 +81,24 @@ class _ListNode(Node):
 
     def start(self) -> None:
         self.table = self.lane.shared(("table", self.stage.paths), self.stage.table)
-        key = ("order", self.stage.paths, self.site, self.lane.pass_)
-        self.order = (
-            self.lane.shared(key, lambda: permutation(len(self.table), self.lane.order_key(self.site)))
-            if self.stage.shuffle
-            else range(len(self.table))
-        )
+        self.order = self._shuffled() if self.stage.shuffle else range(len(self.table))
         self.position = 0
+
+    def _shuffled(self) -> npt.NDArray[np.int64]:
+        """One for all lanes of the process, as long as one of them is in this pass."""
+        orders = self.lane.shared("orders", WeakValueDictionary[Hashable, npt.NDArray[np.int64]])
+        key = (self.stage.paths, self.lane.order_key(self.site))
+        order = orders.get(key)
+        if order is None:
+            order = orders[key] = permutation(len(self.table), key[1])
+        return order
 
     def next(self) -> Item:
         if self.position >= len(self.order):
             raise StopIteration
         number = int(self.order[self.position])
         self.position += 1
-        origin = Origin(number, pass_=self.lane.pass_)
+        origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
         return Item(self.table[number], self.table.place(number), origin)
 
     def skip(self, n: int) -> None:

@@ -37,6 +37,9 @@ class LoadFromRaw(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _RawNode(source, lane)
 
+    def count(self, counts: list[int]) -> list[int] | None:
+        return counts
+
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return corpus

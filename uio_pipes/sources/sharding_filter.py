@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
-from uio_pipes.stage import Stage
+from uio_pipes.stage import Stage, Upstream
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -25,8 +25,14 @@ class ShardingFilter(Stage):
     name: ClassVar[str] = "sharding_filter"
     takes: ClassVar[tuple[str, ...]] = ("any",)
 
-    def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _ShardingNode(source, lane)
+    deals: ClassVar[bool] = True
+
+    def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
+        """What stands before is one for all lanes."""
+        return _ShardingNode(upstream(lane.common()), lane)
+
+    def count(self, counts: list[int]) -> list[int] | None:
+        return [len(range(lane, n, len(counts))) for lane, n in enumerate(counts)]
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:

@@ -8,6 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from hashlib import blake2b
+from typing import ClassVar
 
 import fsspec
 from braceexpand import braceexpand
@@ -22,6 +23,8 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 
 class Table:
     """Items of one or several lists, in their order. ``len(table)``, ``table[i]``, ``table.place(i)``."""
+
+    direct: ClassVar[tuple[str, ...]] = ARCHIVES  # what is named so is an item itself, not a list of items
 
     def __init__(self, entries: tuple[str, ...]) -> None:
         self._items: list[str] = []
@@ -49,7 +52,7 @@ class Table:
     def _add(self, entry: str) -> None:
         for name in _expand(entry):
             self._begin(name)
-            if name.endswith(ARCHIVES) or name.startswith("{"):
+            if name.endswith(self.direct) or name.startswith("{"):
                 self._append(name, 0)
             else:
                 self._read(name)

@@ -18,12 +18,16 @@ __all__ = ["Batch"]
 
 @dataclass(frozen=True)
 class Batch(Stage):
-    """Batches of ``batch_size`` utterances; the last one of a lane may be smaller."""
+    """Batches of ``batch_size`` utterances; the last one of a lane may be smaller.
+
+    ``drop_last``: then it is left out, and its utterances are counted under ``drop_last``.
+    """
 
     name: ClassVar[str] = "batch"
     gives: ClassVar[str] = "batch"
 
     batch_size: int = 16
+    drop_last: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -31,7 +35,10 @@ class Batch(Stage):
         require(ok, self.name, "batch_size must be a whole number above 0", self.batch_size, "WeNet's default is 16")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _BatchNode(source, self)
+        return _BatchNode(source, lane, self)
+
+    def count(self, counts: list[int]) -> list[int] | None:
+        return [n // self.batch_size if self.drop_last else -(-n // self.batch_size) for n in counts]
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
@@ -39,9 +46,9 @@ class Batch(Stage):
 
 
 class _BatchNode(Node):
-    def __init__(self, source: Node, stage: Batch) -> None:
+    def __init__(self, source: Node, lane: Lane, stage: Batch) -> None:
         super().__init__(source)
-        self.size = stage.batch_size
+        self.lane, self.size, self.drop_last = lane, stage.batch_size, stage.drop_last
 
     def next(self) -> list[Sample]:
         batch: list[Sample] = []
@@ -50,5 +57,9 @@ class _BatchNode(Node):
                 batch.append(self.source.next())
         except StopIteration:
             if not batch:
+                raise
+            if self.drop_last:
+                for _ in batch:
+                    self.lane.ledger.count("drop_last")
                 raise
         return batch

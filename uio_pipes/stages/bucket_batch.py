@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Buffer, Node
+from uio_pipes.node import Node
 from uio_pipes.sample import Sample
 from uio_pipes.stage import Stage, require
-from uio_pipes.stages.dynamic_batch import over_budget
+from uio_pipes.stages.buckets import Buckets, even_boundaries
+from uio_pipes.stages.budget import Budget, BudgetBuffer
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -33,6 +35,13 @@ class BucketBatch(Stage):
         max_frames: instead of sizes, a budget for longest × count that no batch exceeds.
         num_buckets: how many to make where boundaries are found.
         max_wait: a bucket whose oldest utterance has waited for this many others is given as it is.
+        max_samples: instead, a budget of padded audio samples, at the rate of the utterances; for waveforms only.
+        quadratic: count an utterance of length n as n + n² / quadratic (Lhotse's ``quadratic_duration``, here in the
+            unit of the budget): long utterances, whose attention costs the square, then come in smaller batches.
+        drop_last: leave out what buckets that are not full hold at a lane's end; counted under ``drop_last``.
+        min_batch_size: only batches of that many. A bucket that is given with fewer takes from its neighbours; fewer
+            that are left at a lane's end join the last batch if its budget allows, or are counted under
+            ``min_batch_size``. An utterance of which that many exceed the budget is the failure ``over_budget``.
     """
 
     name: ClassVar[str] = "bucket_batch"
@@ -44,26 +53,34 @@ class BucketBatch(Stage):
     max_frames: int | None = None
     num_buckets: int = 10
     max_wait: int = 10_000
+    max_samples: int | None = None
+    quadratic: int | None = None
+    drop_last: bool = False
+    min_batch_size: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("bucket_boundaries", "bucket_batch_sizes"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else tuple(value))
+        for name in ("num_buckets", "max_wait"):
+            value = getattr(self, name)
+            require(value >= 1, self.name, f"{name} must be 1 or more", value, "see the docstring")
         bounds, sizes = self.bucket_boundaries, self.bucket_batch_sizes
         rising = bounds is None or (all(b > 0 for b in bounds) and all(a < b for a, b in pairwise(bounds)))
         require(rising, self.name, "bucket_boundaries must rise and be above 0", bounds, "give frames, shortest first")
-        one = (sizes is None) != (self.max_frames is None)
-        require(one, self.name, "give either bucket_batch_sizes or max_frames", (sizes, self.max_frames), "choose one")
+        one = (sizes is None) != (self.budget is None)
+        given = (sizes, self.max_frames, self.max_samples)
+        require(one, self.name, "give either bucket_batch_sizes or max_frames or max_samples", given, "choose one")
         if sizes is not None:
-            count = self.num_buckets if bounds is None else len(bounds) + 1
-            ok = len(sizes) == count and all(s >= 1 for s in sizes)
-            require(
-                ok, self.name, f"bucket_batch_sizes must be {count} numbers above 0", sizes, "one more than boundaries"
-            )
-        for name in ("max_frames", "num_buckets", "max_wait"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, self.name, f"{name} must be 1 or more", value, "see the docstring")
+            count, least = self.num_buckets if bounds is None else len(bounds) + 1, self.min_batch_size
+            rule = f"bucket_batch_sizes must be {count} numbers above {least - 1}"
+            remedy = "one more than boundaries, none below min_batch_size"
+            require(len(sizes) == count and min(sizes) >= least, self.name, rule, sizes, remedy)
+
+    @cached_property
+    def budget(self) -> Budget | None:
+        return Budget.of(self.name, self.max_frames, self.max_samples, self.quadratic, self.min_batch_size)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _BucketNode(source, lane, self, site)
@@ -73,11 +90,11 @@ class BucketBatch(Stage):
         return corpus.decode_audio().bucket_batch([100, 200], max_frames=500, max_wait=12).pad()
 
 
-class _BucketNode(Buffer):
+class _BucketNode(BudgetBuffer):
     state_fields = ("boundaries", "waiting")
 
     def __init__(self, source: Node, lane: Lane, stage: BucketBatch, site: Site) -> None:
-        super().__init__(source, lane, site.name)
+        super().__init__(source, lane, site.name, stage.budget)
         self.stage = stage
 
     def start(self) -> None:
@@ -86,64 +103,41 @@ class _BucketNode(Buffer):
         self.waiting = 0  # arrived, not in a bucket yet: the last ones of the order
 
     def order(self) -> list[int]:
-        return [n for bucket in self.buckets for n in bucket] + self.unsorted
+        return [n for bucket in self.buckets.all for n in bucket.numbers] + list(self.unsorted)
 
     def rebuild(self, order: list[int]) -> None:
-        self.buckets: list[list[int]] = [[] for _ in range(len(self.boundaries or ()) + 1)]
+        self.buckets = Buckets(self.boundaries or ())
         sorted_ones = len(order) - self.waiting
-        self.unsorted = order[sorted_ones:]
+        self.unsorted = deque(order[sorted_ones:])
         for number in order[:sorted_ones]:
-            self.buckets[self._bucket(number)].append(number)
+            self.buckets.add(self._bucket(number), number, self.cost(number))
 
     def next(self) -> list[Sample]:
         if self.boundaries is None:
             self._find_boundaries()
         while True:
-            if self.held and self.age() > self.stage.max_wait and self.oldest not in self.unsorted:
+            if self._overdue():
                 return self._give(self._bucket(self.oldest))
-            number = self._arrival()
-            if number is None:
-                filled = [i for i, bucket in enumerate(self.buckets) if bucket]
-                if not filled:
-                    raise StopIteration
-                return self._give(filled[0])
-            at = self._bucket(number)
-            batch = self._give(at) if self._overflows(at, number) else []
-            self.buckets[at].append(number)
-            if not batch and self._full(at):
-                batch = self._give(at)
-            if batch:
+            arrived = self._arrival()
+            if arrived is None:
+                return self._last()
+            if batch := self._add(*arrived):
                 return batch
 
-    def _arrival(self) -> int | None:
-        """The next utterance for the buckets; None at the end."""
+    def _arrival(self) -> tuple[int, int] | None:
+        """Number and cost of the next utterance for the buckets; None at the end."""
         if self.unsorted:
             self.waiting -= 1
-            return self.unsorted.pop(0)
-        while True:
-            try:
-                number, item = self.pull()
-            except StopIteration:
-                return None
-            length = self.length(item)
-            budget = self.stage.max_frames
-            if length is not None and (budget is None or not over_budget(self, item, length, budget)):
-                self.hold(number, item)
-                return number
+            number = self.unsorted.popleft()
+            return number, self.cost(number)
+        return self.arrival()
 
     def _find_boundaries(self) -> None:
-        """Boundaries between buckets of equal frames, from the first utterances (held in the meantime)."""
+        """Boundaries from the first utterances (held in the meantime)."""
         arrived: list[int] = []
-        while len(arrived) < LOOK and (number := self._arrival()) is not None:
-            arrived.append(number)
-        lengths = sorted(self._length(n) for n in arrived)
-        total, seen = sum(lengths), 0
-        found: list[int] = []
-        for length in lengths:
-            seen += length
-            if seen * self.stage.num_buckets >= total * (len(found) + 1) and len(found) < self.stage.num_buckets - 1:
-                found.append(length + 1)
-        self.boundaries = found + [found[-1] + 1 if found else 1] * (self.stage.num_buckets - 1 - len(found))
+        while len(arrived) < LOOK and (found := self.arrival()) is not None:
+            arrived.append(found[0])
+        self.boundaries = even_boundaries([self._length(n) for n in arrived], self.stage.num_buckets)
         self.waiting = len(arrived)
         self.rebuild(arrived)
 
@@ -151,19 +145,62 @@ class _BucketNode(Buffer):
         return int(self.held[number].plan.length)
 
     def _bucket(self, number: int) -> int:
-        assert self.boundaries is not None
-        return bisect_right(self.boundaries, self._length(number))
+        return self.buckets.index(self._length(number))
 
-    def _overflows(self, at: int, number: int) -> bool:
-        bucket, budget = self.buckets[at], self.stage.max_frames
-        if budget is None or not bucket:
-            return False
-        return max(self._length(n) for n in (*bucket, number)) * (len(bucket) + 1) > budget
+    def _room(self, at: int, worst: int) -> int:
+        """How many utterances a batch of bucket ``at`` may have, if the costliest costs ``worst``."""
+        sizes = self.stage.bucket_batch_sizes
+        if sizes is not None:
+            return sizes[at]
+        assert self.budget is not None
+        return self.budget.room(worst)
+
+    def _add(self, number: int, cost: int) -> list[Sample]:
+        """Put an utterance into its bucket. Returns the batch that is full then, or []."""
+        at = self._bucket(number)
+        bucket, batch = self.buckets.all[at], []
+        if bucket.numbers and self._room(at, max(bucket.worst, cost)) <= len(bucket.numbers):
+            batch = self._give(at)
+        self.buckets.add(at, number, cost)
+        if not batch and self._full(at):
+            batch = self._give(at)
+        return batch
 
     def _full(self, at: int) -> bool:
-        sizes = self.stage.bucket_batch_sizes
-        return sizes is not None and len(self.buckets[at]) >= sizes[at]
+        bucket = self.buckets.all[at]
+        return len(bucket.numbers) >= self._room(at, bucket.worst)
 
     def _give(self, at: int) -> list[Sample]:
-        numbers, self.buckets[at] = self.buckets[at], []
-        return [self.release(n) for n in numbers]
+        count = max(self.stage.min_batch_size, len(self.buckets.all[at].numbers))
+        return self.give(self.buckets.take(at, count))
+
+    def _overdue(self) -> bool:
+        """Whether the oldest utterance in a bucket has waited long enough, and has enough others to go with."""
+        if self.age() <= self.stage.max_wait or self.buckets.held < self.stage.min_batch_size:
+            return False
+        return not self.unsorted or self.oldest < self.unsorted[0]
+
+    def _last(self) -> list[Sample]:
+        """A batch of what the buckets hold at the lane's end, shortest first. Raises: StopIteration after the last."""
+        buckets, least = self.buckets, self.stage.min_batch_size
+        for at in buckets.filled():
+            if self.stage.drop_last and not self._full(at):
+                self.leave_out(buckets.take(at, len(buckets.all[at].numbers)), "drop_last")
+        filled = buckets.filled()
+        if not filled:
+            raise StopIteration
+        if buckets.held < least:
+            self.leave_out(buckets.take(filled[0], buckets.held), "min_batch_size")
+            raise StopIteration
+        return self.give(buckets.take(filled[0], self._share(filled)))
+
+    def _share(self, filled: list[int]) -> int:
+        """How many of all that is left make the next batch, so that as few as can be are left over."""
+        held, least = self.buckets.held, self.stage.min_batch_size
+        count = max(least, len(self.buckets.all[filled[0]].numbers))
+        if not 0 < held - count < least:
+            return count
+        worst = max(self.buckets.all[at].worst for at in filled)
+        if self._room(filled[-1], worst) >= held:
+            return held
+        return max(least, held - least)

@@ -25,15 +25,16 @@ __all__ = ["DecodeAudio"]
 
 @dataclass(frozen=True)
 class DecodeAudio(PerUtterance):
-    """Decode ``wav`` (wav, flac, ogg, opus, mp3) to float32 (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
+    """Decode ``wav`` to float32 (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
 
+    Formats: wav, flac, ogg, opus, mp3, and with ``pip install 'uio_pipes[codecs]'`` m4a, aac, wma.
     ``channel``: the one that is kept; None keeps all, (C, S). A segment (``start``, ``end`` in seconds) is cut out.
-    The planned length comes from the header; where only decoding tells it (mp3), the utterance is decoded when its
-    length is first needed.
+    The planned length comes from the header; where only decoding tells it (mp3, m4a, aac, wma), the utterance is
+    decoded when its length is first needed.
     """
 
     name: ClassVar[str] = "decode_audio"
-    note: ClassVar[str] = "when the batch is made (mp3: when its length is needed)"
+    note: ClassVar[str] = "when the batch is made (mp3, m4a, aac, wma: when its length is needed)"
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "start", "end"])
     writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
 
@@ -56,7 +57,8 @@ class DecodeAudio(PerUtterance):
         fields = sample.fields
         wav = fields.get("wav")
         if wav is None:
-            raise DataError("missing_audio", "the utterance has no audio to decode")
+            instead = ", but features: leave out what makes them from audio" if "feat" in fields else ""
+            raise DataError("missing_audio", f"the utterance has no audio to decode{instead}")
         if isinstance(wav, (torch.Tensor, np.ndarray)):  # from the user: decoded already
             return
         start, end = fields.get("start"), fields.get("end")

@@ -1,40 +1,64 @@
-"""``dynamic_batch``: as many utterances as fit a budget of padded frames."""
+"""``dynamic_batch``: as many utterances as fit a budget of padded frames or samples."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from uio_pipes.errors import DataError
 from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Buffer, Node
+from uio_pipes.node import Node
 from uio_pipes.sample import Sample
-from uio_pipes.stage import Stage, require
+from uio_pipes.stage import Stage
+from uio_pipes.stages.budget import Budget, BudgetBuffer, Filling
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["DynamicBatch", "over_budget"]
+__all__ = ["DynamicBatch"]
 
 
 @dataclass(frozen=True)
 class DynamicBatch(Stage):
-    """Batches whose padded frames, longest × count, are never above ``max_frames`` (WeNet's ``max_frames_in_batch``).
+    """Batches in the order that utterances come in, each as large as its budget allows.
 
-    Lengths are planned ones: feature frames, or 10 ms of audio without a feature stage. An utterance that is longer
-    than the budget by itself is the failure ``over_budget``.
+    Lengths are planned ones: feature frames, or 10 ms of audio without a feature stage.
+
+    Args:
+        max_frames: padded frames, longest × count, that no batch exceeds (WeNet's ``max_frames_in_batch``); 12,000 if
+            no budget is given.
+        max_samples: instead, a budget of padded audio samples, at the rate of the utterances; for waveforms only.
+        quadratic: count an utterance of length n as n + n² / quadratic (Lhotse's ``quadratic_duration``, here in the
+            unit of the budget): long utterances, whose attention costs the square, then come in smaller batches.
+        drop_last: leave out the last batch of a lane if another utterance would have fitted; counted under
+            ``drop_last``.
+        min_batch_size: only batches of that many: fewer that are left at a lane's end are counted under
+            ``min_batch_size``.
+
+    An utterance of which ``min_batch_size`` exceed the budget (one, if that is not given) is the failure
+    ``over_budget``; so no batch before the last is smaller.
     """
 
     name: ClassVar[str] = "dynamic_batch"
     gives: ClassVar[str] = "batch"
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
-    max_frames: int = 12_000
+    max_frames: int | None = None
+    max_samples: int | None = None
+    quadratic: int | None = None
+    drop_last: bool = False
+    min_batch_size: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = isinstance(self.max_frames, int) and self.max_frames >= 1
-        require(ok, self.name, "max_frames must be a whole number above 0", self.max_frames, "WeNet's default is 12000")
+        self.budget  # noqa: B018  wrong arguments fail now
+
+    @cached_property
+    def budget(self) -> Budget:
+        frames = 12_000 if self.max_frames is None and self.max_samples is None else self.max_frames
+        budget = Budget.of(self.name, frames, self.max_samples, self.quadratic, self.min_batch_size)
+        assert budget is not None
+        return budget
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _DynamicNode(source, lane, self, site)
@@ -44,10 +68,12 @@ class DynamicBatch(Stage):
         return corpus.decode_audio().fbank(num_mel_bins=8).dynamic_batch(600).pad()
 
 
-class _DynamicNode(Buffer):
+class _DynamicNode(BudgetBuffer):
+    budget: Budget
+
     def __init__(self, source: Node, lane: Lane, stage: DynamicBatch, site: Site) -> None:
-        super().__init__(source, lane, site.name)
-        self.budget = stage.max_frames
+        super().__init__(source, lane, site.name, stage.budget)
+        self.drop_last = stage.drop_last
 
     def order(self) -> list[int]:
         return self.first
@@ -56,30 +82,27 @@ class _DynamicNode(Buffer):
         self.first = order  # the utterance that did not fit into the batch before
 
     def next(self) -> list[Sample]:
-        numbers, self.first = self.first, []
-        longest = max((self.held[n].plan.length for n in numbers), default=0)
-        try:
-            while not self.first:
-                number, item = self.pull()
-                length = self.length(item)
-                if length is None or over_budget(self, item, length, self.budget):
-                    continue
-                self.hold(number, item)
-                longest = max(longest, length)
-                if longest * (len(numbers) + 1) <= self.budget:
-                    numbers.append(number)
-                else:
-                    self.first = [number]
-        except StopIteration:
-            if not numbers:
-                raise
-        return [self.release(n) for n in numbers]
+        batch = Filling()
+        for number in self.first:
+            batch.add(number, self.cost(number))
+        self.first = []
+        while (arrived := self.arrival()) is not None:
+            number, cost = arrived
+            if self.budget.room(max(batch.worst, cost)) <= len(batch.numbers):
+                self.first = [number]
+                return self.give(batch.numbers)
+            batch.add(number, cost)
+        return self._last(batch)
 
-
-def over_budget(node: Buffer, item: Sample, length: int, budget: int) -> bool:
-    """Whether one utterance is above the budget of a batch by itself; then it is handled as a failure."""
-    if length <= budget:
-        return False
-    message = f"{length} frames are more than a whole batch may have ({budget}); raise max_frames, or filter before"
-    node.lane.ledger.handle(item.failure(DataError("over_budget", message), node.name), node.name)
-    return True
+    def _last(self, batch: Filling) -> list[Sample]:
+        """The batch that the lane's end cut short. Raises: StopIteration if there is none."""
+        count = len(batch.numbers)
+        if not count:
+            raise StopIteration
+        if count < self.budget.least:
+            self.leave_out(batch.numbers, "min_batch_size")
+            raise StopIteration
+        if self.drop_last and count < self.budget.room(batch.worst):
+            self.leave_out(batch.numbers, "drop_last")
+            raise StopIteration
+        return self.give(batch.numbers)

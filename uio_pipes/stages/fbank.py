@@ -11,7 +11,7 @@ import torch
 from uio_pipes.dsp.fbank import Fbank, num_frames
 from uio_pipes.errors import DataError
 from uio_pipes.lane import Draws
-from uio_pipes.length import SLACK, TICKS, Plan
+from uio_pipes.length import SLACK, TICKS, Plan, check_no_features
 from uio_pipes.sample import Sample
 from uio_pipes.stage import PerUtterance
 
@@ -27,7 +27,7 @@ class FbankFeatures(PerUtterance):
 
     ``frame_length`` and ``frame_shift`` in ms; ``dither``: standard deviation of the noise, on the scale of 16-bit
     samples. Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An
-    utterance shorter than a window is the failure ``too_short``.
+    utterance shorter than a window is the failure ``too_short``, one with precomputed features ``has_features``.
     """
 
     name: ClassVar[str] = "fbank"
@@ -51,6 +51,7 @@ class FbankFeatures(PerUtterance):
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None:
             return None
+        check_no_features(sample.fields, self.name)
         if plan.sample_rate == TICKS:  # the true rate is unknown; windows and shifts may round down by a sample
             window, shift = self.frame_length * 1000 - SLACK, self.frame_shift * 1000 - SLACK
             return plan._replace(frames=1 + max(0, int((plan.samples - window) // shift)))
@@ -58,6 +59,7 @@ class FbankFeatures(PerUtterance):
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
+        check_no_features(fields, self.name)
         generator = _GENERATOR.manual_seed(draws.seed >> 1) if self.dither else None
         feat = self.kernel(fields["wav"], fields["sample_rate"], generator)
         if not len(feat):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
@@ -14,7 +14,7 @@ from uio_pipes.stage import Stage, require
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["Filter"]
+__all__ = ["Filter", "FilterNode"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Filter(Stage):
             require(a <= b, self.name, f"{low} must not be above {high}", (a, b), "nothing would be left")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _FilterNode(source, lane, self)
+        return FilterNode(source, lane, self)
 
     def reason(self, sample: Sample) -> str | None:
         """Why the sample is left out; None if it stays."""
@@ -79,8 +79,18 @@ _BOUNDS = [
 ]
 
 
-class _FilterNode(Node):
-    def __init__(self, source: Node, lane: Lane, stage: Filter) -> None:
+class Reasons(Protocol):
+    """A stage that leaves utterances out."""
+
+    @property
+    def name(self) -> str: ...
+    def reason(self, sample: Sample) -> str | None: ...
+
+
+class FilterNode(Node):
+    """Lets pass what ``stage`` has no reason to leave out; the rest is counted under its reason."""
+
+    def __init__(self, source: Node, lane: Lane, stage: Reasons) -> None:
         super().__init__(source)
         self.lane, self.stage = lane, stage
 

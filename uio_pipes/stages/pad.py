@@ -27,9 +27,9 @@ class Pad(Stage):
     """A batch with WeNet's keys, longest utterance first.
 
     ``keys`` list of str; ``feats`` (B, T, F) float32 padded with 0, ``feats_lengths`` (B,) int32; without features
-    ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; with labels ``target`` (B, U) int64 padded with -1
-    and ``target_lengths`` (B,) int32; ``speaker`` (B,) int32, ``langs`` and ``tasks`` lists where the utterances have
-    them.
+    ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead, or with ``pcm=True`` beside them; with labels
+    ``target`` (B, U) int64 padded with -1 and ``target_lengths`` (B,) int32; ``speaker`` (B,) int32, ``langs`` and
+    ``tasks`` lists where the utterances have them.
     """
 
     name: ClassVar[str] = "pad"
@@ -37,8 +37,13 @@ class Pad(Stage):
     gives: ClassVar[str] = "padded batch"
     note: ClassVar[str] = "makes the batch: decoding and features happen here"
 
+    pcm: bool = False
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _PadNode(source, lane)
+        return _PadNode(source, lane, self)
+
+    def count(self, counts: list[int]) -> list[int] | None:
+        return counts
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
@@ -46,19 +51,19 @@ class Pad(Stage):
 
 
 class _PadNode(Node):
-    def __init__(self, source: Node, lane: Lane) -> None:
+    def __init__(self, source: Node, lane: Lane, stage: Pad) -> None:
         super().__init__(source)
-        self.lane = lane
+        self.lane, self.pcm = lane, stage.pcm
 
     def next(self) -> dict[str, Any]:
         batch: list[Sample] = self.source.next()
         if self.lane.ledger.skimming:
             return {}
         samples = realize(batch, self.lane)
-        return collate(samples) if samples else {}
+        return collate(samples, self.pcm) if samples else {}
 
 
-def collate(samples: list[Sample]) -> dict[str, Any]:
+def collate(samples: list[Sample], pcm: bool = False) -> dict[str, Any]:
     """Realized samples as a batch: see :class:`Pad`."""
     for sample in samples:
         _check_fields(sample.fields, samples[0].fields)
@@ -66,7 +71,7 @@ def collate(samples: list[Sample]) -> dict[str, Any]:
     batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
     if "feat" in fields[0]:
         batch["feats"], batch["feats_lengths"] = _stack([f["feat"] for f in fields], 0.0)
-    elif "wav" in fields[0]:
+    if "wav" in fields[0] and (pcm or "feat" not in fields[0]):
         batch["pcm"], batch["pcm_length"] = _stack([_mono(f) for f in fields], 0.0)
     if "label" in fields[0]:
         labels = [torch.tensor(f["label"], dtype=torch.int64) for f in fields]

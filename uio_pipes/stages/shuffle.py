@@ -37,6 +37,9 @@ class Shuffle(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _ShuffleNode(source, lane, self, site)
 
+    def count(self, counts: list[int]) -> list[int] | None:
+        return counts
+
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return corpus.decode_audio().shuffle(9)

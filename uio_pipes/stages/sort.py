@@ -36,6 +36,9 @@ class Sort(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SortNode(source, lane, self, site)
 
+    def count(self, counts: list[int]) -> list[int] | None:
+        return counts
+
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return corpus.decode_audio().sort(7)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
+
 from uio_pipes.dsp.spec_aug import apply_masks, spec_aug_masks
 from uio_pipes.lane import Draws
 from uio_pipes.sample import Sample
@@ -40,7 +42,7 @@ class SpecAug(PerUtterance):
             require(value >= least, self.name, f"{name} must be {least} or more", value, "0 masks turn a kind off")
 
     def apply(self, sample: Sample, draws: Draws) -> None:
-        feat = sample.fields["feat"]
+        feat = torch.as_tensor(sample.fields["feat"])
         masks = spec_aug_masks(
             draws.below, feat.shape[0], feat.shape[1], self.num_t_mask, self.num_f_mask, self.max_t, self.max_f
         )

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.errors import DataError
-from uio_pipes.lane import Draws
+from uio_pipes.lane import Draws, Lane, Site
+from uio_pipes.ledger import Ledger
+from uio_pipes.node import Deferred, Node
 from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, require
+from uio_pipes.stage import PerUtterance, StageLink, require
+from uio_pipes.stages.normalize_text import remove_blanks, text_of
 from uio_pipes.tokenizers import Tokenizer
+from uio_pipes.tokenizers.base import has_blank, unk_id
+from uio_pipes.tokenizers.unknown import UnknownShare
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -20,10 +25,17 @@ __all__ = ["Tokenize"]
 
 @dataclass(frozen=True)
 class Tokenize(PerUtterance):
-    """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int).
+    """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int). ``txt`` stays as it is.
 
-    ``tokenizer``: a :class:`Tokenizer` (characters, SentencePiece), or any callable of the text that returns the
-    labels, or (tokens, labels). Runs only when labels are touched: a filter on their number does not decode audio.
+    Runs only when labels are touched: a filter on their number does not decode audio.
+
+    Args:
+        tokenizer: a :class:`Tokenizer` (characters, SentencePiece, Hugging Face, tiktoken, one of WeNet's own), or any
+            callable of the text that returns the labels, or (tokens, labels).
+        remove_blanks: leave out the blanks beside Chinese characters. None: where the tokenizer has no symbol for a
+            blank, which would become ``<unk>``. (Of a callable it is not known; its text is left as it is.)
+        max_unk_share: warn, once in each process and epoch, with examples, when more than this share of the labels
+            (after the first 1,000) is ``<unk>``; 1 never warns.
     """
 
     name: ClassVar[str] = "tokenize"
@@ -32,25 +44,58 @@ class Tokenize(PerUtterance):
     writes: ClassVar[frozenset[str]] = frozenset(["tokens", "label"])
 
     tokenizer: Tokenizer | Callable[[str], Any]
+    remove_blanks: bool | None = None
+    max_unk_share: float = 0.01
 
     def __post_init__(self) -> None:
         super().__post_init__()
         ok = callable(self.tokenizer) or isinstance(self.tokenizer, Tokenizer)
         remedy = 'pass uio.CharTokenizer("lang_char.txt"), uio.SentencePieceTokenizer("bpe.model") or a function'
         require(ok, self.name, "tokenizer must be a tokenizer or a function of the text", self.tokenizer, remedy)
+        ok = 0 <= self.max_unk_share <= 1
+        require(ok, self.name, "max_unk_share must be a share from 0 to 1", self.max_unk_share, "1 never warns")
+
+    @cached_property
+    def _joins(self) -> bool:
+        return not has_blank(self.tokenizer) if self.remove_blanks is None else self.remove_blanks
 
     def apply(self, sample: Sample, draws: Draws) -> None:
-        if "txt" not in sample.fields:
-            raise DataError("missing_text", "the utterance has no text to tokenize")
+        text = text_of(sample)
         tokenizer = self.tokenizer
-        result: Any = (tokenizer.tokenize if isinstance(tokenizer, Tokenizer) else tokenizer)(sample.fields["txt"])
+        tokenize: Any = tokenizer.tokenize if isinstance(tokenizer, Tokenizer) else tokenizer
+        result = tokenize(remove_blanks(text) if self._joins else text)
         both = isinstance(result, tuple) and len(result) == 2 and not isinstance(result[1], int)
         tokens, label = result if both else ([], result)
         sample.fields["tokens"], sample.fields["label"] = list(tokens), _labels(label)
 
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        unknown = unk_id(self.tokenizer)
+        if unknown is None or self.max_unk_share == 1:
+            return super().build(source, lane, site)
+        share = lane.shared(("unknown", id(self)), lambda: UnknownShare(self.max_unk_share, unknown))
+        return Deferred(source, _Watched(self, site, share, lane.ledger))
+
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return corpus.decode_audio().tokenize(_code_points)
+
+
+class _Watched(StageLink):
+    """Tokenizes, and looks for unknown tokens. What it counts is no part of a state."""
+
+    __slots__ = ("ledger", "share")
+
+    def __init__(self, stage: Tokenize, site: Site, share: UnknownShare, ledger: Ledger) -> None:
+        super().__init__(stage, site)
+        self.share, self.ledger = share, ledger
+
+    def apply(self, sample: Sample) -> None:
+        super().apply(sample)
+        if not self.ledger.passing:
+            fields = sample.fields
+            warning = self.share.look(sample.key, fields["txt"], fields["tokens"], fields["label"])
+            if warning is not None:
+                self.ledger.reports.append(f"{self.name}: {warning}")
 
 
 def _labels(label: Sequence[Any]) -> list[int]:

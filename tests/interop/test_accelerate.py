@@ -1,0 +1,118 @@
+"""Accelerate with the real package: ``prepare`` leaves our loader alone, and checkpoints hold all ranks' lanes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import digest, keys_of
+from corpus import Corpus
+from processes import launch
+from torch.utils.data import DataLoader
+
+import uio_pipes as uio
+from uio_pipes.trainers import Gathered
+
+accelerate = pytest.importorskip("accelerate", reason="could not import accelerate: pip install accelerate")
+pytestmark = pytest.mark.timeout(120)
+LANES = 6
+
+
+def pipeline(path: str) -> uio.Pipeline:
+    return (
+        uio.from_shard_list(path, shuffle=True)
+        .decode_audio()
+        .fbank(num_mel_bins=6, dither=0.1)
+        .shuffle(5)
+        .batch(2)
+        .pad()
+    )
+
+
+# What each rank runs
+
+
+def main(settings: dict[str, Any]) -> None:
+    accelerator = accelerate.Accelerator(cpu=True)
+    modes = {"save": save, "rest": rest, "dataset": dataset, "prepared": prepared}
+    report = modes[settings["mode"]](accelerator, settings)
+    folder, rank = Path(settings["folder"]), accelerator.process_index
+    (folder / f"{settings['mode']}{rank}.json").write_text(json.dumps(report))
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
+
+
+def make_loader(settings: dict[str, Any]) -> uio.Loader:
+    return uio.Loader(pipeline(settings["list"]), seed=3, lanes=LANES)
+
+
+def save(accelerator: Any, settings: dict[str, Any]) -> Any:
+    """Three steps, a checkpoint, the rest."""
+    loader = make_loader(settings)
+    prepared = accelerator.prepare(loader)
+    accelerator.register_for_checkpointing(Gathered(loader))
+    seen = []
+    for batch in prepared:
+        seen.append(entry(batch))
+        if len(seen) == 3:
+            accelerator.save_state(settings["folder"] + "/state")
+    return {"same": prepared is loader, "seen": seen, "world": accelerator.num_processes}
+
+
+def rest(accelerator: Any, settings: dict[str, Any]) -> Any:
+    loader = accelerator.prepare(make_loader(settings))
+    accelerator.register_for_checkpointing(Gathered(loader))
+    accelerator.load_state(settings["folder"] + "/state")
+    return [entry(batch) for batch in loader]
+
+
+def dataset(accelerator: Any, settings: dict[str, Any]) -> Any:
+    """A torch DataLoader that is not given to ``prepare``."""
+    loader = DataLoader(pipeline(settings["list"]).as_dataset(seed=3), batch_size=None, num_workers=1)
+    return [entry(batch) for batch in loader]
+
+
+def prepared(accelerator: Any, settings: dict[str, Any]) -> Any:
+    """One that is given to it."""
+    loader = DataLoader(pipeline(settings["list"]).as_dataset(seed=3), batch_size=None)
+    place = settings["place"]
+    return [entry(batch) for batch in accelerator.prepare_data_loader(loader, device_placement=place)]
+
+
+def entry(batch: Any) -> tuple[str, list[str]]:
+    return digest(batch), keys_of(batch)
+
+
+# The tests
+
+
+def run(corpus: Corpus, folder: Path, mode: str, world: int) -> list[Any]:
+    settings = {"list": str(corpus.list), "folder": str(folder), "mode": mode}
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(world)]
+    launch([*torchrun, __file__, json.dumps(settings)])
+    return [json.loads((folder / f"{mode}{r}.json").read_text()) for r in range(world)]
+
+
+def test_state_saved_on_two_ranks_loads_on_two_and_on_one(many_shards: Corpus, tmp_path: Path) -> None:
+    saved = run(many_shards, tmp_path, "save", 2)
+    assert all(r["same"] and r["world"] == 2 for r in saved), "prepare gives back what it was given"
+    before = [e for r in saved for e in r["seen"][:3]]
+    after = [r["seen"][3:] for r in saved]
+    assert run(many_shards, tmp_path, "rest", 2) == after
+    alone = run(many_shards, tmp_path, "rest", 1)[0]
+    epoch = [list(entry(b)) for b in uio.Loader(pipeline(str(many_shards.list)), seed=3, lanes=LANES)]
+    assert sorted(before + alone) == sorted(epoch), "each batch once"
+
+
+def test_dataset_outside_prepare_is_shared_among_ranks_once(many_shards: Corpus, tmp_path: Path) -> None:
+    reports = run(many_shards, tmp_path, "dataset", 2)
+    assert all(reports)
+    assert Counter(k for r in reports for _, keys in r for k in keys) == Counter(many_shards.keys)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

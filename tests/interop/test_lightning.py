@@ -1,0 +1,162 @@
+"""Lightning's ``Trainer`` with the real package: its hooks find the state, and it shards nothing a second time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from contract import digest, keys_of
+from corpus import Corpus
+from processes import launch
+
+import uio_pipes as uio
+from uio_pipes.trainers import LightningLoader
+
+lightning = pytest.importorskip("lightning", reason="could not import lightning: pip install lightning")
+pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]  # Lightning's advice about the machine
+
+
+def pipeline(path: str) -> uio.Pipeline:
+    return (
+        uio.from_shard_list(path, shuffle=True)
+        .decode_audio()
+        .fbank(num_mel_bins=6, dither=0.1)
+        .shuffle(5)
+        .dynamic_batch(150)
+        .pad()
+    )
+
+
+class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
+    """Remembers which batches it was trained on."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 1)
+        self.seen: list[str] = []
+        self.keys: list[str] = []
+        self.stop_after = stop_after
+
+    def training_step(self, batch: dict[str, Any], index: int) -> torch.Tensor:
+        if len(self.seen) == self.stop_after:
+            raise KeyboardInterrupt
+        self.seen.append(digest(batch))
+        self.keys += keys_of(batch)
+        loss: torch.Tensor = self.layer(batch["feats"]).mean()
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+
+def trainer(folder: Path, every: int = 1, **options: Any) -> Any:
+    checkpoints = lightning.pytorch.callbacks.ModelCheckpoint(folder, every_n_train_steps=every, save_top_k=-1)
+    given = {"accelerator": "cpu", "devices": 1, "max_epochs": 2, "callbacks": [checkpoints], **options}
+    return lightning.Trainer(
+        logger=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder, **given
+    )
+
+
+def checkpoint(folder: Path, step: int) -> Path:
+    (found,) = folder.glob(f"*step={step}.ckpt")
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_checkpoint_resumes_with_what_was_missing(many_shards: Corpus, tmp_path: Path, workers: int) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_workers": workers, "lanes": 4}
+    graph = pipeline(str(many_shards.list))
+    plain = uio.Loader(graph, **options)
+    expected = [digest(b) for _ in range(2) for b in plain]
+    model = Model()
+    trainer(tmp_path).fit(model, LightningLoader(graph, **options))
+    assert model.seen == expected
+    epoch = len(expected) // 2
+    steps = range(1, len(expected) + 1, 3) if workers == 0 else [4]
+    for step in sorted({*steps, epoch - 1, epoch, epoch + 1}):
+        resumed = Model()
+        trainer(tmp_path / "again").fit(
+            resumed, LightningLoader(graph, **options), ckpt_path=checkpoint(tmp_path, step), weights_only=False
+        )
+        assert resumed.seen == expected[step:], f"after step {step}"
+
+
+def test_max_steps_ends_in_mid_epoch(many_shards: Corpus, tmp_path: Path) -> None:
+    graph = pipeline(str(many_shards.list))
+    expected = [digest(b) for b in uio.Loader(graph, seed=3)]
+    model, loader = Model(), LightningLoader(graph, seed=3)
+    trainer(tmp_path, every=5, max_steps=5).fit(model, loader)
+    assert model.seen == expected[:5]
+    resumed = Model()
+    trainer(tmp_path / "again", max_epochs=1).fit(
+        resumed, LightningLoader(graph, seed=3), ckpt_path=checkpoint(tmp_path, 5), weights_only=False
+    )
+    assert resumed.seen == expected[5:]
+
+
+def test_the_plain_loader_is_one_batch_ahead_in_lightnings_checkpoints(many_shards: Corpus, tmp_path: Path) -> None:
+    """Why there is a LightningLoader. If this fails, Lightning no longer takes a batch ahead."""
+    graph = pipeline(str(many_shards.list))
+    expected = [digest(b) for b in uio.Loader(graph, seed=3)]
+    trainer(tmp_path, every=5, max_steps=5).fit(Model(), uio.Loader(graph, seed=3))
+    resumed = Model()
+    trainer(tmp_path / "again", max_epochs=1).fit(
+        resumed, uio.Loader(graph, seed=3), ckpt_path=checkpoint(tmp_path, 5), weights_only=False
+    )
+    assert resumed.seen == expected[6:]
+
+
+def test_join_is_refused() -> None:
+    with pytest.raises(uio.PipelineError, match="repeat"):
+        LightningLoader(uio.from_shard_list("a.list").decode_audio(), uneven="join")
+
+
+# Two ranks
+
+
+def fit_on_ranks(settings: dict[str, Any]) -> None:
+    """What each rank runs (Lightning starts the script once more for the second)."""
+    folder = Path(settings["folder"])
+    model = Model()
+    fit = trainer(folder, every=2, devices=2, strategy="ddp", max_epochs=1)
+    loader = LightningLoader(pipeline(settings["list"]), seed=3, lanes=settings["lanes"], uneven=settings["uneven"])
+    fit.fit(model, loader, ckpt_path=settings["checkpoint"], weights_only=False)
+    (folder / f"rank{fit.global_rank}.json").write_text(json.dumps([model.seen, model.keys]))
+
+
+def run(settings: dict[str, Any]) -> list[tuple[list[str], list[str]]]:
+    """(digests, keys) of each rank."""
+    folder = Path(settings["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    launch([__file__, json.dumps(settings)])
+    return [tuple(json.loads((folder / f"rank{r}.json").read_text())) for r in range(2)]
+
+
+def test_two_ranks_get_each_utterance_once_and_resume(many_shards: Corpus, tmp_path: Path) -> None:
+    settings = {"list": str(many_shards.list), "lanes": 6, "uneven": "repeat", "checkpoint": None}
+    whole = run({**settings, "folder": str(tmp_path / "whole")})
+    lists = [uio.Loader(pipeline(str(many_shards.list)), seed=3, lanes=6, rank=r, world_size=2) for r in range(2)]
+    own = [[digest(b) for b in loader] for loader in lists]
+    for (seen, _), expected in zip(whole, own, strict=True):
+        assert seen[: len(expected)] == expected, "its own lanes, and then, to keep step, some of them again"
+    first = [keys_of(b) for loader in lists for b in loader]
+    assert Counter(k for keys in first for k in keys) == Counter(many_shards.keys)
+    step = 4
+    saved = checkpoint(tmp_path / "whole", step)
+    resumed = run({**settings, "folder": str(tmp_path / "rest"), "checkpoint": str(saved)})
+    for rank in range(2):
+        assert resumed[rank][0] == whole[rank][0][step:]
+    alone = Model()
+    loader = LightningLoader(pipeline(str(many_shards.list)), seed=3, lanes=6)
+    trainer(tmp_path / "alone", max_epochs=1).fit(alone, loader, ckpt_path=saved, weights_only=False)
+    before = [d for seen in own for d in seen[:step]]
+    assert Counter(before + alone.seen) == Counter(d for seen in own for d in seen), "on one rank, each batch once"
+
+
+if __name__ == "__main__":
+    fit_on_ranks(json.loads(sys.argv[1]))

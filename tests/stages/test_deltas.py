@@ -1,0 +1,76 @@
+"""Differences over time: torchaudio's numbers, order, edges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchaudio.functional
+from corpus import Corpus
+from helpers_bad import raw_items, run
+
+import uio_pipes as uio
+from uio_pipes.dsp.deltas import append_deltas
+
+
+def expected(feat: torch.Tensor, order: int, win_length: int) -> torch.Tensor:
+    parts = [feat.T]
+    for _ in range(order):
+        parts.append(torchaudio.functional.compute_deltas(parts[-1], win_length))
+    return torch.cat(parts).T
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 7, 300])
+@pytest.mark.parametrize("win_length", [3, 5, 9])
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_equal_to_torchaudio(frames: int, win_length: int, order: int) -> None:
+    feat = 10 * torch.randn(frames, 7, generator=torch.Generator().manual_seed(frames))
+    got = append_deltas(feat, order, win_length)
+    assert got.shape == (frames, 7 * (order + 1))
+    assert torch.equal(got[:, :7], feat)
+    assert (got - expected(feat, order, win_length)).abs().max() < 1e-4
+
+
+def test_of_a_ramp_is_its_slope_inside_and_less_at_the_edges() -> None:
+    """By hand, win_length 5: (1 · 1 + 2 · 2) · 2 / 10 = 1; at frame 0: (1 · (1 - 0) + 2 · (2 - 0)) / 10."""
+    got = append_deltas(torch.arange(8.0)[:, None], 1, 5)[:, 1]
+    assert got.tolist() == pytest.approx([0.5, 0.8, 1, 1, 1, 1, 0.8, 0.5])
+
+
+def test_kaldi_s_39_dimensions(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().mfcc(num_ceps=13)
+    plain, _ = run(graph, on_error="raise")
+    for a, b in zip(plain, run(graph.deltas(), on_error="raise")[0], strict=True):
+        assert b["feat"].shape[1] == 39
+        assert (b["feat"] - expected(a["feat"], 2, 5)).abs().max() < 1e-4
+
+
+def test_precomputed_features(feature_corpus: Corpus) -> None:
+    graph = uio.from_shard_list(feature_corpus.list)
+    for a, b in zip(run(graph)[0], run(graph.deltas(order=1, win_length=3))[0], strict=True):
+        assert (b["feat"] - expected(a["feat"], 1, 3)).abs().max() < 1e-4
+
+
+def test_a_user_s_features_are_not_written_to() -> None:
+    kept = np.ones((5, 3), np.float32)
+
+    def look_up(sample: uio.Sample) -> uio.Sample:
+        sample["feat"] = kept
+        return sample
+
+    graph = uio.from_raw_list([{"key": "a", "wav": "none.wav", "txt": "t"}]).map(look_up).deltas()
+    ((batch,), _) = run(graph, on_error="raise")
+    assert batch["feat"].shape == (5, 9)
+    assert not batch["feat"][:, 3:].any()
+    assert (kept == 1).all()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"order": 0}, {"win_length": 1}, {"win_length": 4}, {"order": 1.5}, {"win_length": "5"}], ids=str
+)
+def test_wrong_arguments(wrong: dict[str, Any]) -> None:
+    with pytest.raises(uio.PipelineError, match=rf"^deltas: {next(iter(wrong))} must"):
+        uio.from_raw_list("none.list").deltas(**wrong)

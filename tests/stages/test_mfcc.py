@@ -1,0 +1,80 @@
+"""Cepstral coefficients through a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import soundfile
+import torch
+import torchaudio.compliance.kaldi as kaldi
+from helpers_bad import raw_items, run
+
+import uio_pipes as uio
+
+REAL = Path(__file__).parents[3] / "shared/data/wenet/test/resources"
+
+
+@pytest.mark.parametrize("options", [{"num_mel_bins": 80}, {"num_ceps": 13}, {"num_ceps": 20, "high_freq": -200.0}])
+def test_equal_to_torchaudio(tmp_path: Path, options: dict[str, float]) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 5)).decode_audio().resample(16_000).mfcc(**options)  # type: ignore[arg-type]
+    full = {"num_mel_bins": 23, "num_ceps": 40, **options}
+    for batch in run(graph, on_error="raise")[0]:
+        want = kaldi.mfcc(batch["wav"] * 32768, dither=0.0, energy_floor=0.0, **full)
+        assert batch["feat"].shape == want.shape
+        assert (batch["feat"] - want).abs().max() < 1e-4
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="WeNet's files are not at hand")
+@pytest.mark.parametrize("path", sorted(REAL.glob("*.wav")), ids=lambda p: p.stem)
+def test_equal_to_torchaudio_on_speech(path: Path) -> None:
+    item = {"key": "a", "wav": str(path), "txt": "t"}
+    (batch,), _ = run(uio.from_raw_list([item]).decode_audio().mfcc(num_mel_bins=80), on_error="raise")
+    samples, rate = soundfile.read(path, dtype="float32")
+    want = kaldi.mfcc(
+        torch.from_numpy(samples)[None] * 32768,
+        num_mel_bins=80, num_ceps=40, sample_frequency=rate, dither=0.0, energy_floor=0.0,
+    )  # fmt: skip
+    assert (batch["feat"] - want).abs().max() < 1e-4
+
+
+def test_planned_frames_are_the_real_ones(tmp_path: Path) -> None:
+    plans = {}
+
+    def look(sample: uio.Sample) -> uio.Sample:
+        plans[sample["key"]] = sample.plan.frames
+        return sample
+
+    graph = uio.from_raw_list(raw_items(tmp_path, 20, samples=190)).decode_audio().mfcc(num_ceps=13).map(look)
+    batches, loader = run(graph)
+    assert {b["key"]: len(b["feat"]) for b in batches} == {k: n for k, n in plans.items() if n}
+    assert loader.stats().skipped == {"too_short": list(plans.values()).count(0)}
+
+
+def test_more_coefficients_than_bins_fail_when_described() -> None:
+    """WeNet's defaults are 40 of 23, which torchaudio refuses at the first utterance."""
+    with pytest.raises(uio.PipelineError, match=r"num_ceps must be from 1 to num_mel_bins \(23\), not 40; .*80.*13"):
+        uio.from_raw_list("none.list").mfcc()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_ceps": 0},
+        {"num_ceps": 13.0},
+        {"num_ceps": 13, "low_freq": -1.0},
+        {"num_ceps": 13, "low_freq": 400.0, "high_freq": 300.0},
+        {"num_ceps": 13, "dither": -1.0},
+        {"num_ceps": 3, "num_mel_bins": 3},
+    ],
+)
+def test_wrong_arguments(wrong: dict[str, object]) -> None:
+    with pytest.raises(uio.PipelineError, match=rf"^mfcc: .*{list(wrong)[-1]}"):
+        uio.from_raw_list("none.list").mfcc(**wrong)  # type: ignore[arg-type]
+
+
+def test_dither_is_the_sample_s_own(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 1) * 2).decode_audio().mfcc(num_ceps=13, dither=1.0)
+    a, b = (batch["feat"] for batch in run(graph)[0])
+    assert not torch.equal(a, b)
+    assert all(torch.equal(x, y["feat"]) for x, y in zip((a, b), run(graph)[0], strict=True))

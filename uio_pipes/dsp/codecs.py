@@ -1,0 +1,156 @@
+"""m4a, aac and wma by FFmpeg, through PyAV: the optional extra ``codecs``.
+
+Their headers do not tell the number of samples, so only decoding tells the length. What is noticed of a file that was
+cut off: m4a, packets that its index names and that are not there (not in fragmented files, which have no index);
+aac, an incomplete last frame (a cut between two frames leaves a sound file); wma, less bytes than its header tells.
+Formats: ISO/IEC 14496-12 (MP4), ISO/IEC 14496-3 (ADTS) and Microsoft's ASF specification.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from struct import Struct
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.errors import DataError
+
+__all__ = ["Decoded", "coded", "decode_coded"]
+
+_PREROLL = 0.5  # seconds decoded before a segment: more than what a codec remembers
+_ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
+_ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that tells the file's size
+_U64 = Struct("<Q").unpack_from
+
+
+class Decoded(NamedTuple):
+    """``samples`` (C, S) float32, of which the first is number ``first`` of the recording; ``total``: samples up to
+    the recording's end, or as far as it was decoded."""
+
+    samples: npt.NDArray[np.float32]
+    first: int
+    total: int
+    sample_rate: int
+
+
+def coded(data: bytes | str | os.PathLike[str]) -> str | None:
+    """ "m4a", "aac" or "wma" by the first bytes of a file, or of its path; None for what libsndfile may know."""
+    if isinstance(data, bytes):
+        return _coded(io.BytesIO(data))
+    with open(data, "rb") as file:
+        return _coded(file)
+
+
+def _coded(file: Any) -> str | None:
+    head: bytes = file.read(16)
+    if head[:3] == b"ID3" and len(head) >= 10:  # tags may stand before ADTS frames
+        file.seek(_id3_size(head))
+        head = file.read(16)
+    if head[4:8] == b"ftyp":
+        return "m4a"
+    if head == _ASF:
+        return "wma"
+    return "aac" if head[:1] == b"\xff" and len(head) > 1 and head[1] & 0xF6 == 0xF0 else None
+
+
+def decode_coded(data: bytes | str, form: str, start: float | None, end: float | None) -> Decoded:
+    """Decode a file's bytes, or a local file, at least from ``start`` to ``end`` seconds.
+
+    Raises DataError: ``missing_codec`` without PyAV, ``bad_audio``, ``truncated_audio``.
+    """
+    av = _library(form)
+    if form != "m4a":  # the others have no index to seek by, and tell a cut by their bytes only
+        if not isinstance(data, bytes):
+            with open(data, "rb") as file:
+                data = file.read()
+        (_check_adts if form == "aac" else _check_asf)(data)
+        start = end = None
+    try:
+        with av.open(io.BytesIO(data) if isinstance(data, bytes) else data) as container:
+            if not container.streams.audio:
+                raise DataError("bad_audio", f"the {form} file holds no audio")
+            return _decode(av, container, container.streams.audio[0], start, end)
+    except av.error.FFmpegError as error:
+        raise DataError("bad_audio", f"FFmpeg cannot decode this {form}: {error.strerror}") from error
+
+
+def _library(form: str) -> ModuleType:
+    try:
+        import av
+    except ImportError:
+        message = f"{form} audio needs FFmpeg's decoders: pip install 'uio_pipes[codecs]'"
+        raise DataError("missing_codec", message) from None
+    return av
+
+
+def _decode(av: ModuleType, container: Any, stream: Any, start: float | None, end: float | None) -> Decoded:
+    rate, origin = int(stream.rate), stream.start_time or 0
+    seeks = start is not None and start > _PREROLL
+    if start is not None and seeks:
+        container.seek(int((start - _PREROLL) / stream.time_base), stream=stream)
+    last = None if end is None else end + _PREROLL
+    pieces: list[npt.NDArray[np.float32]] = []
+    first, until, packets = round((stream.duration or 0) * stream.time_base * rate) if seeks else 0, 0.0, 0
+    resampler = av.AudioResampler(format="fltp")
+    whole = True
+    for packet in container.demux(stream):
+        if packet.is_corrupt:
+            raise _cut("its last packet is incomplete")
+        if packet.size:
+            packets += 1
+        if packet.pts is not None:
+            until = max(until, float((packet.pts - origin + (packet.duration or 0)) * stream.time_base))
+        for frame in packet.decode():
+            if not pieces and seeks:
+                first = round((frame.pts - origin) * stream.time_base * rate)
+            pieces += (part.to_ndarray() for part in _planar(resampler, frame))
+        if last is not None and until > last:
+            whole = False
+            break
+    if whole and not seeks and packets < stream.frames:
+        raise _cut(f"{packets} of the {stream.frames} packets that its index names are there")
+    samples = np.concatenate(pieces, axis=1) if pieces else np.empty((stream.channels, 0), np.float32)
+    total = first + samples.shape[1]
+    if whole and stream.frames:  # the last packet is padded: only an index tells its true duration
+        total = min(total, round(until * rate))
+    return Decoded(samples[:, : total - first], first, total, rate)
+
+
+def _planar(resampler: Any, frame: Any) -> Iterator[Any]:
+    """The frame as planar float32."""
+    if frame.format.name == "fltp":
+        yield frame
+    else:
+        yield from resampler.resample(frame)
+
+
+def _id3_size(head: bytes) -> int:
+    """Bytes of an ID3 tag: four times 7 bits."""
+    return 10 + (head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9])
+
+
+def _check_adts(data: bytes) -> None:
+    """Walk the frames: each header tells its frame's 13 bits of length."""
+    at = _id3_size(data) if data[:3] == b"ID3" else 0
+    while at + 7 <= len(data) and data[at] == 0xFF and data[at + 1] & 0xF6 == 0xF0:
+        at += max(7, (data[at + 3] & 3) << 11 | data[at + 4] << 3 | data[at + 5] >> 5)
+    if at > len(data) or (at < len(data) and data[at] == 0xFF and len(data) - at < 7):
+        raise _cut("its last frame is incomplete")
+    if at < len(data) and data[at : at + 3] != b"TAG":
+        raise DataError("bad_audio", f"no aac frame begins at byte {at}, where one should; encode the file again")
+
+
+def _check_asf(data: bytes) -> None:
+    at = data.find(_ASF_FILE, 0, 1 << 16)
+    size = _U64(data, at + 40)[0] if 0 <= at <= len(data) - 48 else 0
+    if size > len(data):
+        raise _cut(f"its header tells {size} bytes, there are {len(data)}")
+
+
+def _cut(what: str) -> DataError:
+    return DataError("truncated_audio", f"the file was cut off ({what}); copy it again")

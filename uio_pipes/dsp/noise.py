@@ -1,0 +1,55 @@
+"""Noise added at a signal-to-noise ratio, and reverberation by an impulse response. Both keep length and timing."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["add_noise", "reverberate"]
+
+SILENCE = 1e-20  # mean square below which nothing can be heard: -200 dB of full scale
+
+
+def add_noise(waveform: torch.Tensor, noise: torch.Tensor, snr: float) -> torch.Tensor:
+    """``waveform`` (…, S) + ``noise`` (S,), scaled so that the ratio of their powers is ``snr`` dB.
+
+    Power is the mean square over the whole length. Where either is silent there is no such ratio: nothing is added.
+    """
+    speech_power, noise_power = _power(waveform), _power(noise)
+    if min(speech_power, noise_power) < SILENCE:
+        return waveform
+    return torch.add(waveform, noise, alpha=(speech_power / noise_power * 10 ** (-snr / 10)) ** 0.5)
+
+
+def reverberate(waveform: torch.Tensor, response: torch.Tensor) -> torch.Tensor:
+    """``waveform`` (…, S) convolved with ``response`` (N,), of the same shape, in time with it and as loud.
+
+    As Kaldi's ``wav-reverberate --shift-output --normalize-output``: the response's highest peak (the direct sound)
+    is at time 0, and the result is scaled to the power of ``waveform``. Silence stays silence.
+    """
+    samples = waveform.shape[-1]
+    peak = int(response.abs().argmax())
+    response = response[: peak + samples]  # what comes later is heard only after the end
+    size = fast_length(samples + len(response) - 1)
+    spectrum = torch.fft.rfft(waveform, size) * torch.fft.rfft(response, size)
+    wet = torch.fft.irfft(spectrum, size)[..., peak : peak + samples]
+    before, after = _power(waveform), _power(wet)
+    return wet * (before / after) ** 0.5 if min(before, after) >= SILENCE else torch.zeros_like(waveform)
+
+
+def fast_length(least: int) -> int:
+    """The smallest 2^a · 3^b · 5^c that is not below ``least``: lengths at which the FFT is fast."""
+    best = 1 << (least - 1).bit_length()
+    five = 1
+    while five < best:
+        three = five
+        while three < best:
+            rest = -(-least // three)
+            best = min(best, three << (rest - 1).bit_length())
+            three *= 3
+        five *= 5
+    return best
+
+
+def _power(waveform: torch.Tensor) -> float:
+    flat = waveform.reshape(-1)
+    return float(torch.dot(flat, flat)) / max(1, len(flat))

@@ -1,0 +1,37 @@
+"""A cache that is bounded in bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+__all__ = ["Lru"]
+
+T = TypeVar("T")
+
+
+class Lru:
+    """Keeps what was used last, as long as all together are at most ``limit`` bytes. Not for several threads."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.held = limit, 0
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
+        """What is kept under ``key``, else ``make()``, which is then kept if its ``size`` in bytes is within the limit."""
+        if key in self._entries:
+            self._entries.move_to_end(key)
+            known: T = self._entries[key][0]
+            return known
+        value = make()
+        taken = size(value)
+        if taken <= self.limit:
+            self._entries[key] = (value, taken)
+            self.held += taken
+            while self.held > self.limit:
+                self.held -= self._entries.popitem(last=False)[1][1]
+        return value
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._entries

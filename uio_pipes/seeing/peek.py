@@ -1,0 +1,130 @@
+"""``pipeline.peek()``: one utterance after every stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from uio_pipes.io.local import Ref
+from uio_pipes.length import TICKS, Plan
+from uio_pipes.sample import Sample
+from uio_pipes.seeing.probe import Record, trace
+from uio_pipes.sources.list_files import Item
+from uio_pipes.sources.open_files import File
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Peek", "Seen", "peek"]
+
+WIDE = 40  # characters of a text that are shown
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The utterance after one stage: the stage as described, milliseconds spent in it, planned length, and each
+    field's kind, type and shape (all fields; printed are those that the stage changed)."""
+
+    stage: str
+    milliseconds: float
+    planned: Plan | None
+    fields: dict[str, str]
+    changed: tuple[str, ...]
+
+    @property
+    def length(self) -> str:
+        """The planned length as text."""
+        plan = self.planned
+        if plan is None:
+            return ""
+        if plan.frames is not None:
+            return f"{plan.frames} frames"
+        return f"{'≤ ' if plan.sample_rate == TICKS else ''}{plan.samples / plan.sample_rate:.2f} s"
+
+
+@dataclass(frozen=True, repr=False)
+class Peek:
+    """What :meth:`Pipeline.peek` saw. Printed, it is a table."""
+
+    key: str
+    stages: tuple[Seen, ...]
+
+    def __str__(self) -> str:
+        rows = [("stage", "ms", "planned", "what is new or changed")]
+        for seen in self.stages:
+            fields = [f"{name} {seen.fields[name]}" if name else seen.fields[name] for name in seen.changed]
+            rows.append((_short(seen.stage), f"{seen.milliseconds:.2f}", seen.length, fields[0] if fields else ""))
+            rows += [("", "", "", text) for text in fields[1:]]
+        a, b, c = (max(len(row[i]) for row in rows) for i in range(3))
+        lines = [f"{name:{a}}  {ms:>{b}}  {plan:>{c}}  {text}".rstrip() for name, ms, plan, text in rows]
+        return "\n".join([f"utterance {self.key}", *lines])
+
+    __repr__ = __str__
+
+
+def peek(pipeline: Pipeline) -> Peek:
+    """Let one utterance through ``pipeline``, in this process, with seed 0 in epoch 0."""
+    (records,) = trace(pipeline, 1)
+    seen, before = [], dict[str, Any]()
+    for stage, record in zip(pipeline.stages, records, strict=True):
+        fields = _fields(record)
+        changed = tuple(name for name, value in fields.items() if not _same(value, before.get(name, _NOTHING)))
+        texts = {name: describe(value) for name, value in fields.items()}
+        seen.append(Seen(stage.describe(), record.seconds * 1000, record.planned, texts, changed))
+        before = fields
+    return Peek(_key(records), tuple(seen))
+
+
+_NOTHING = object()
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    """By name; what is no sample and no padded batch is one field without a name."""
+    if isinstance(record.item, dict):
+        return record.item
+    return {"": record.item}
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, (torch.Tensor, np.ndarray)) and isinstance(b, type(a)):
+        return a is b or (a.shape == b.shape and a.dtype == b.dtype and bool((a == b).all()))
+    return type(a) is type(b) and bool(a == b) if not isinstance(a, list) else a is b
+
+
+def _key(records: list[Record]) -> str:
+    keys = [str(r.item["key"]) for r in records if isinstance(r.item, dict) and "key" in r.item]
+    return keys[-1] if keys else ""
+
+
+def describe(value: Any) -> str:
+    """Type, shape or text of a field in a few words."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if isinstance(value, (bytes, Ref)):
+        return f"{value.size if isinstance(value, Ref) else len(value):,} bytes"
+    if isinstance(value, (Item, File)):
+        return _place(value)
+    if isinstance(value, (list, tuple)):
+        return _list(value)
+    plain = isinstance(value, (str, int, float)) or value is None
+    return _short(repr(value) if plain else type(value).__name__)
+
+
+def _list(value: list[Any] | tuple[Any, ...]) -> str:
+    if value and isinstance(value[0], Sample):
+        return f"{len(value)} utterance{'s' if len(value) > 1 else ''}"
+    kinds = {type(v).__name__ for v in value}
+    return f"list of {len(value)} {kinds.pop() if len(kinds) == 1 else 'items'}: {_short(repr(list(value)))}"
+
+
+def _place(item: Item | File) -> str:
+    """The end of a path or of a JSON line tells more than its beginning."""
+    text = item.text if isinstance(item, Item) else item.url
+    return text if len(text) <= WIDE else f"…{text[1 - WIDE :]}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"

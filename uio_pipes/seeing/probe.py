@@ -1,0 +1,155 @@
+"""Lets a few utterances through a pipeline and records what each stage made of them.
+
+A tap stands behind every stage. It lets so few items pass that buffers are soon full, computes what the stage deferred,
+and notes fields, planned length and time. If filters leave nothing, more are let through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.errors import DataError, PipelineError
+from uio_pipes.lane import Lane, Site
+from uio_pipes.ledger import Ledger, Policy
+from uio_pipes.length import Plan
+from uio_pipes.node import Node
+from uio_pipes.runner import one_thread
+from uio_pipes.sample import Origin, Sample
+from uio_pipes.stage import Stage
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Record", "trace"]
+
+MOST = 512  # utterances looked at before giving up
+
+
+@dataclass(frozen=True)
+class Record:
+    """One item as it left a stage: a sample's fields (all computed), a batch, a file or a list item."""
+
+    item: Any
+    origins: tuple[Origin, ...]  # of the utterances in it
+    seconds: float
+    planned: Plan | None = None
+
+
+@dataclass
+class _Run:
+    """Shared by the taps of a run."""
+
+    most: int  # items that each tap lets pass
+    records: list[list[Record]]
+    nested: float = 0.0  # seconds spent in taps further up since the current one asked
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _TapStage(Stage):
+    name: ClassVar[str] = "tap"
+    takes: ClassVar[tuple[str, ...]] = ("any",)
+
+    number: int
+    run: _Run
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _Tap(source, self.run, self.run.records[self.number])
+
+
+class _Tap(Node):
+    def __init__(self, source: Node, run: _Run, records: list[Record]) -> None:
+        super().__init__(source)
+        self.run, self.records = run, records
+
+    def next(self) -> Any:
+        while len(self.records) < self.run.most:
+            before, self.run.nested = self.run.nested, 0.0
+            entered = time.perf_counter()
+            item = self.source.next()
+            own = time.perf_counter() - entered - self.run.nested
+            record = self._record(item, own)
+            self.run.nested = before + time.perf_counter() - entered
+            if record is not None:
+                self.records.append(record)
+                return item
+        raise StopIteration
+
+    def _record(self, item: Any, seconds: float) -> Record | None:
+        """What the item is, with all computed that was deferred; None if that failed."""
+        if not isinstance(item, Sample):
+            return Record(list(item) if isinstance(item, list) else item, _origins(item), seconds)
+        try:
+            planned = item.planned()
+            began = time.perf_counter()
+            item.finish()
+        except DataError as error:
+            self.run.failures.append(str(error))
+            return None
+        return Record(dict(item.fields), (item.origin,), seconds + time.perf_counter() - began, planned)
+
+
+def _origins(item: Any) -> tuple[Origin, ...]:
+    return tuple(i.origin for i in (item if isinstance(item, list) else [item]) if hasattr(i, "origin"))
+
+
+def trace(pipeline: Pipeline, count: int) -> Iterator[list[Record]]:
+    """For each of ``count`` utterances (or batches) that come out, what left each stage; fewer if there are fewer.
+
+    Raises: PipelineError if nothing comes out at all, saying what was left out and why.
+    """
+    most = count
+    while True:
+        run, ledger = _let_through(pipeline, most, count)
+        if len(run.records[-1]) >= count or most >= MOST:
+            break
+        most *= 2
+    if not run.records[-1]:
+        why = [f"{n} left out as {reason}" for reason, n in ledger.skipped.items()]
+        why += [*ledger.reports, *run.failures][-1:]
+        raise PipelineError(
+            f"nothing comes out of the pipeline ({'; '.join(why) or 'its list is empty'}); "
+            "see what its filters and its data are"
+        )
+    run, _ = _let_through(pipeline, most, count)  # once more: tables, kernels and files are warm
+    for last in run.records[-1]:
+        yield _path(run, last)
+
+
+def _let_through(pipeline: Pipeline, most: int, count: int) -> tuple[_Run, Ledger]:
+    run = _Run(most, [[] for _ in pipeline.stages])
+    stages = [s for i, stage in enumerate(pipeline.stages) for s in (stage, _TapStage(i, run))]
+    ledger = Ledger(Policy(max_consecutive_failures=MOST))
+    node = type(pipeline)(tuple(stages)).build(Lane(ledger))
+    with one_thread(), contextlib.suppress(StopIteration):
+        node.reset(None)
+        for _ in range(count):
+            node.next()
+    return run, ledger
+
+
+def _path(run: _Run, last: Record) -> list[Record]:
+    """For each stage, the record of the utterance that ``last`` is, or is made of."""
+    origins = last.origins or _of_key(run, last.item)
+    return [max(records, key=lambda r: _likeness(r, origins)) for records in run.records]
+
+
+def _of_key(run: _Run, batch: Any) -> tuple[Origin, ...]:
+    """Origin of a padded batch's first utterance."""
+    keys = batch.get("keys") if isinstance(batch, dict) else None
+    named = (r.origins for records in run.records for r in records if keys and _key(r.item) == keys[0])
+    return next(named, ())
+
+
+def _key(item: Any) -> object:
+    return item.get("key") if isinstance(item, dict) else None
+
+
+def _likeness(record: Record, origins: tuple[Origin, ...]) -> int:
+    """How many leading fields (item, offset, …) of their origins agree."""
+    pairs = [(a, b) for a in record.origins for b in origins[:1]]
+    return max((next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), 9) for a, b in pairs), default=0)

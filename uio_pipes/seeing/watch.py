@@ -1,0 +1,158 @@
+"""``watch(loader)``: a loader's batches, with a live line on the terminal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import torch.distributed as dist
+
+from uio_pipes.errors import PipelineError
+from uio_pipes.loader import Loader
+from uio_pipes.stats import Stats
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+__all__ = ["watch"]
+
+logger = logging.getLogger("uio_pipes")
+REFRESH = 0.25  # seconds between two looks of a live line
+WINDOW = 10.0  # seconds that speeds are measured over
+
+
+class _Moment(NamedTuple):
+    time: float
+    frames: int
+    waited: float
+
+
+class _Line:
+    """The counts of a loader as one line of text; speeds are those of the last seconds."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self.moments: deque[_Moment] = deque([self._moment(loader.stats())])
+
+    def _moment(self, stats: Stats) -> _Moment:
+        return _Moment(time.perf_counter(), stats.frames, stats.waited)
+
+    def text(self) -> str:
+        loader, stats = self.loader, self.loader.stats()
+        now = self._moment(stats)
+        while len(self.moments) > 1 and now.time - self.moments[1].time > WINDOW:
+            self.moments.popleft()
+        first = self.moments[0]
+        self.moments.append(now)
+        seconds = max(now.time - first.time, 1e-9)
+        speed = (now.frames - first.frames) / 360_000 / seconds
+        waiting = min(1.0, (now.waited - first.waited) / seconds)
+        parts = [
+            f"epoch {loader.epoch}",
+            f"{stats.utterances:,} utterances",
+            f"{stats.hours:.2f} h",
+            f"{speed:.3g} h/s",
+            f"padding {stats.padding_ratio:.1%}",
+            f"skipped {sum(stats.skipped.values()):,}",
+            f"waiting {waiting:.0%}",
+        ]
+        return " | ".join(parts) + (f" (rank 0 of {loader.world_size})" if loader.world_size > 1 else "")
+
+
+class _Shown(Protocol):
+    every: float
+
+    def show(self, text: str) -> None: ...
+
+
+class _OnTerminal:
+    """One line that is written over and over; what the program prints appears above it."""
+
+    every = REFRESH
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+
+    def show(self, text: str) -> None:
+        from rich.text import Text
+
+        self.live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+class _InLog:
+    """A line of its own every so many seconds: files and pipes are no place for control characters."""
+
+    def __init__(self, every: float) -> None:
+        self.every = every
+
+    def show(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def watch(loader: Loader, every: float = 30.0) -> Iterator[Any]:
+    """The batches of ``loader`` from its position to the end of the epoch: ``for batch in uio.watch(loader)``.
+
+    A line on stderr shows utterances, hours of audio and hours per second (over the last 10 s; a frame is 10 ms),
+    padding, skipped utterances and the share of the time that the trainer waited for batches. Counts are those of
+    rank 0; other ranks show nothing. Where stderr is no terminal, a plain line is printed every ``every`` seconds and
+    at the end. Batches, ``loader.state_dict()`` in the loop, ``break`` and exceptions are as without it.
+
+    Raises: PipelineError if ``every`` is not above 0.
+    """
+    if not isinstance(loader, Loader):
+        raise PipelineError(f"watch takes a Loader, not {type(loader).__name__}; see uio.Loader(pipeline)")
+    if not every > 0:
+        raise PipelineError(f"every must be a number of seconds above 0, not {every!r}; 30 is the default")
+    return _watched(loader, every) if _is_first(loader) else iter(loader)
+
+
+def _is_first(loader: Loader) -> bool:
+    grouped = dist.is_available() and dist.is_initialized()
+    rank = dist.get_rank() if grouped else int(os.environ.get("RANK", "0"))
+    return loader.rank == 0 and rank == 0
+
+
+def _watched(loader: Loader, every: float) -> Iterator[Any]:
+    batches = iter(loader)
+    with ExitStack() as stack:
+        shown = _display(stack, every)
+        line = _Line(loader)
+        due = time.monotonic() + shown.every
+        try:
+            for batch in batches:
+                yield batch
+                del batch  # its memory is the trainer's to free
+                if time.monotonic() >= due:
+                    due = time.monotonic() + shown.every
+                    _show(shown, line)
+        finally:
+            _show(shown, line)
+
+
+def _display(stack: ExitStack, every: float) -> _Shown:
+    if not sys.stderr.isatty():
+        return _InLog(every)
+    from rich.console import Console
+    from rich.errors import LiveError
+    from rich.live import Live
+
+    live = Live(console=Console(stderr=True), auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+    try:
+        return _OnTerminal(stack.enter_context(live))
+    except LiveError:  # the user's own display is there already
+        return _InLog(every)
+
+
+def _show(shown: _Shown, line: _Line) -> None:
+    """A display that cannot be written to (a closed pipe) must not end the training."""
+    try:
+        shown.show(line.text())
+    except (OSError, ValueError) as error:
+        shown.every = float("inf")
+        logger.warning("watch shows nothing more: %s", error)

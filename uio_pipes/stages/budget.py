@@ -1,0 +1,158 @@
+"""What a batch may cost, and the buffer that fills batches within it: ``dynamic_batch`` and ``bucket_batch`` share it.
+
+A batch of ``count`` utterances is padded to its longest, so it costs count × the cost of its costliest. Costs are whole
+numbers, so that every machine cuts batches at the same place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from uio_pipes.errors import DataError, PipelineError
+from uio_pipes.lane import Lane
+from uio_pipes.length import TICKS, Plan
+from uio_pipes.node import Buffer, Node
+from uio_pipes.sample import Sample
+from uio_pipes.stage import require
+
+__all__ = ["Budget", "BudgetBuffer", "Filling", "waveform_samples"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``count`` × cost of the longest is never above ``most``, in ``unit`` ("frames" or "samples").
+
+    With ``quadratic`` an utterance of length n costs n + n² / quadratic: twice its length at n = ``quadratic``, as
+    Lhotse's ``quadratic_duration`` has it, for models whose attention needs memory by the square of the length.
+    """
+
+    name: str  # the stage, for messages
+    most: int
+    unit: str = "frames"
+    quadratic: int | None = None
+    least: int = 1  # utterances in a batch
+
+    @classmethod
+    def of(
+        cls, name: str, max_frames: int | None, max_samples: int | None, quadratic: int | None, least: int
+    ) -> Budget | None:
+        """The budget that a stage's arguments describe; None if they set none. Raises: PipelineError."""
+        given = {"max_frames": max_frames, "max_samples": max_samples, "quadratic": quadratic, "min_batch_size": least}
+        for argument, value in given.items():
+            require(value is None or value >= 1, name, f"{argument} must be 1 or more", value, f"see help for {name}")
+        capped = [(n, value) for n in ("frames", "samples") if (value := given[f"max_{n}"]) is not None]
+        both = (max_frames, max_samples)
+        require(len(capped) < 2, name, "give either max_frames or max_samples", both, "samples are for waveforms")
+        ok = bool(capped) or quadratic is None
+        require(ok, name, "quadratic needs a budget that it counts in", quadratic, "give max_frames or max_samples too")
+        if not capped:
+            return None
+        unit, most = capped[0]
+        return cls(name, most, unit, quadratic, least)
+
+    def size(self, plan: Plan) -> int:
+        """Length of an utterance in ``unit``. Raises: PipelineError if samples are to be counted of features."""
+        if self.unit == "frames":
+            return plan.length
+        if plan.frames is not None:
+            raise PipelineError(
+                f"{self.name}: max_samples counts samples of waveforms, but the utterances have features here; "
+                "use max_frames, or leave out the stage that makes features"
+            )
+        return waveform_samples(plan, self.name)
+
+    def cost(self, plan: Plan) -> int:
+        """Cost of an utterance, times ``quadratic`` where that is given (to stay a whole number)."""
+        size = self.size(plan)
+        return size if self.quadratic is None else size * (self.quadratic + size)
+
+    def room(self, cost: int) -> int:
+        """How many utterances a batch may have whose costliest costs ``cost``."""
+        return self.most * (self.quadratic or 1) // cost
+
+    def over(self, plan: Plan) -> DataError:
+        """The failure ``over_budget``: a batch of ``least`` such utterances would be above the budget."""
+        size = f"{self.size(plan)} {self.unit}"
+        size += f" (that cost {self.cost(plan) / self.quadratic:.0f})" if self.quadratic else ""
+        size += f" in a batch of at least {self.least}" if self.least > 1 else ""
+        message = f"{size} are more than a whole batch may have ({self.most}); raise max_{self.unit}, or filter before"
+        return DataError("over_budget", message)
+
+
+def waveform_samples(plan: Plan, stage: str) -> int:
+    """Audio samples of a plan at its own rate. Raises: PipelineError if only seconds are known."""
+    if plan.sample_rate == TICKS:
+        raise PipelineError(
+            f"{stage}: only `duration` is known of the audio here, and no sample rate that would make samples of it; "
+            "put .resample(16_000) before, or leave `duration` out of the list"
+        )
+    return plan.samples
+
+
+class Filling:
+    """A batch in the making: arrival numbers, their costs, and the highest of them."""
+
+    __slots__ = ("costs", "numbers", "worst")
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.costs: list[int] = []
+        self.worst = 0
+
+    def add(self, number: int, cost: int) -> None:
+        self.numbers.append(number)
+        self.costs.append(cost)
+        if cost > self.worst:
+            self.worst = cost
+
+    def take(self, count: int) -> list[int]:
+        """Remove and return the first ``count`` numbers (or all there are)."""
+        taken, self.numbers, self.costs = self.numbers[:count], self.numbers[count:], self.costs[count:]
+        self.worst = max(self.costs, default=0)
+        return taken
+
+
+class BudgetBuffer(Buffer):
+    """A buffer that takes in what can be in a batch, and lets batches go."""
+
+    def __init__(self, source: Node, lane: Lane, name: str, budget: Budget | None) -> None:
+        super().__init__(source, lane, name)
+        self.budget = budget
+
+    def arrival(self) -> tuple[int, int] | None:
+        """Number and cost of the next utterance that a batch can take, held now; None at the end."""
+        while True:
+            try:
+                number, item = self.pull()
+            except StopIteration:
+                return None
+            if self.length(item) is None:
+                continue
+            cost = self._cost(item)
+            if cost is not None:
+                self.hold(number, item)
+                return number, cost
+
+    def _cost(self, item: Sample) -> int | None:
+        """Cost of an utterance (0 without a budget); None if it is above the budget, a failure."""
+        budget = self.budget
+        if budget is None:
+            return 0
+        cost = budget.cost(item.plan)
+        if budget.room(cost) >= budget.least:
+            return cost
+        self.lane.ledger.handle(item.failure(budget.over(item.plan), self.name), self.name)
+        return None
+
+    def cost(self, number: int) -> int:
+        """Cost of a held utterance."""
+        return 0 if self.budget is None else self.budget.cost(self.held[number].plan)
+
+    def give(self, numbers: list[int]) -> list[Sample]:
+        return [self.release(n) for n in numbers]
+
+    def leave_out(self, numbers: list[int], reason: str) -> None:
+        """Let go of utterances that will be in no batch, counted under ``reason``."""
+        for number in numbers:
+            self.release(number)
+            self.lane.ledger.count(reason)

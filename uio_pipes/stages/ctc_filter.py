@@ -1,0 +1,96 @@
+"""``ctc_filter``: no label that is longer than CTC can align to its features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import eq
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.errors import DataError, PipelineError
+from uio_pipes.lane import Draws, Lane, Site
+from uio_pipes.length import Plan, measure
+from uio_pipes.node import Node
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, is_whole, require
+from uio_pipes.stages.budget import waveform_samples
+from uio_pipes.stages.filter import FilterNode
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["CtcFilter"]
+
+# kernels and strides of the convolutions over time, without padding, as in WeNet's and ESPnet's conv2d front ends
+CONVOLUTIONS = {1: (), 4: ((3, 2), (3, 2)), 6: ((3, 2), (5, 3)), 8: ((3, 2), (3, 2), (3, 2))}
+
+
+@dataclass(frozen=True)
+class CtcFilter(PerUtterance):
+    """Leave out utterances whose CTC loss would be infinite, counted under ``ctc_too_short``.
+
+    An alignment needs a step for each label and a blank between equal neighbours (Graves et al. 2006), so what is left
+    has ``len(label) + repeats <= subsampled frames``. Put it behind all that changes lengths or labels, before the
+    batches. It decides by the planned length and decodes nothing; an utterance that turns out shorter than planned
+    (its ``duration`` was wrong) is looked at again when the batch is made, and is then a failure of the same reason.
+
+    ``subsampling``: 4, 6 or 8 for the convolutions of WeNet's ``conv2d``, ``conv2d6`` and ``conv2d8`` (4 of T frames:
+    ((T - 1) // 2 - 1) // 2), 1 for none; or a function of the number of frames (of audio samples, where no feature
+    stage stands before) that returns the number of steps.
+    """
+
+    name: ClassVar[str] = "ctc_filter"
+    note: ClassVar[str] = "by the plan: nothing is decoded"
+    reads: ClassVar[frozenset[str]] = frozenset(["label", "feat", "wav", "sample_rate"])
+
+    subsampling: int | Callable[[int], int] = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = (is_whole(self.subsampling) and self.subsampling in CONVOLUTIONS) or callable(self.subsampling)
+        rule = f"subsampling must be one of {sorted(CONVOLUTIONS)} or a function of the number of frames"
+        require(ok, self.name, rule, self.subsampling, "give lambda frames: … as your model computes it")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return FilterNode(super().build(source, lane, site), lane, self)
+
+    def reason(self, sample: Sample) -> str | None:
+        """Why the sample is left out by its plan; None if it stays."""
+        return None if needed(sample["label"]) <= self.steps(sample.plan) else "ctc_too_short"
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        length, label = measure(sample.fields), sample.fields["label"]
+        if length is not None and needed(label) > self.steps(length):
+            message = (
+                f"{len(label)} labels need {needed(label)} steps of CTC, but there are {self.steps(length)}, fewer "
+                f"than planned ({length}): mend its header or `duration`"
+            )
+            raise DataError("ctc_too_short", message)
+
+    def steps(self, plan: Plan) -> int:
+        """Length of the encoder's output. Raises: PipelineError if frames are wanted and there is a waveform."""
+        if callable(self.subsampling):
+            return self.subsampling(waveform_samples(plan, self.name) if plan.frames is None else plan.frames)
+        if plan.frames is None:
+            raise PipelineError(
+                f"{self.name}: subsampling={self.subsampling} counts feature frames, but there are no features here; "
+                "put it behind .fbank(), or give a function of the number of audio samples"
+            )
+        steps = plan.frames
+        for kernel, stride in CONVOLUTIONS[self.subsampling]:
+            steps = (steps - kernel) // stride + 1
+        return max(0, steps)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().fbank(num_mel_bins=8).tokenize(_code_points).ctc_filter(6)
+
+
+def needed(label: Sequence[int]) -> int:
+    """Steps that CTC needs at least for ``label``."""
+    repeats: int = sum(map(eq, label, label[1:]))
+    return len(label) + repeats
+
+
+def _code_points(text: str) -> list[int]:
+    return [ord(c) for c in text * 4]

@@ -1,0 +1,47 @@
+"""``deltas``: differences over time beside the features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from uio_pipes.dsp.deltas import append_deltas
+from uio_pipes.lane import Draws
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Deltas"]
+
+
+@dataclass(frozen=True)
+class Deltas(PerUtterance):
+    """Append to ``feat`` (T, F) its differences over time of orders 1 … ``order``: (T, F · (order + 1)).
+
+    Each is the regression over ``win_length`` frames (an odd number) of the one before, edges repeated: equal to
+    ``torchaudio.functional.compute_deltas``. Order 2 with ``mfcc`` is Kaldi's usual MFCC + Δ + ΔΔ.
+    """
+
+    name: ClassVar[str] = "deltas"
+    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
+    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+
+    order: int = 2
+    win_length: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.order >= 1, self.name, "order must be 1 or more", self.order, "2 is usual")
+        ok = self.win_length >= 3 and self.win_length % 2 == 1
+        require(ok, self.name, "win_length must be an odd number of frames, 3 or more", self.win_length, "5 is usual")
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        sample.fields["feat"] = append_deltas(torch.as_tensor(sample.fields["feat"]), self.order, self.win_length)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).deltas()

@@ -1,0 +1,81 @@
+"""``global_cmvn``: features normalized by the corpus's mean and variance."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+
+from uio_pipes.cmvn import Cmvn, cmvn_of, read_cmvn
+from uio_pipes.errors import PipelineError
+from uio_pipes.lane import Draws, Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["GlobalCmvn"]
+
+
+@dataclass(frozen=True)
+class GlobalCmvn(PerUtterance):
+    """(``feat`` - mean) / standard deviation of each bin, over the whole corpus.
+
+    ``stats``: path or URL of WeNet's ``global_cmvn`` (JSON) or of Kaldi's statistics (binary or text), or a dict with
+    what WeNet's JSON holds. ``norm_var=False`` only subtracts the mean. The file is read when a loader starts.
+    Raises ListError if it cannot be used, PipelineError if ``feat`` has another number of bins.
+    """
+
+    name: ClassVar[str] = "global_cmvn"
+    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
+    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+
+    stats: str | os.PathLike[str] | Mapping[str, Any]
+    norm_var: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = isinstance(self.stats, (str, os.PathLike, Mapping))
+        require(ok, self.name, "stats must be a path or a dict", self.stats, 'as in .global_cmvn("data/global_cmvn")')
+        if isinstance(self.stats, Mapping):
+            self.cmvn  # noqa: B018  wrong numbers fail now
+
+    @cached_property
+    def cmvn(self) -> Cmvn:
+        return cmvn_of(self.stats) if isinstance(self.stats, Mapping) else read_cmvn(self.stats)
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        self.cmvn  # noqa: B018  a bad file fails before the first utterance
+        return super().build(source, lane, site)
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        feat, (mean, istd) = np.asarray(sample.fields["feat"]), self.cmvn
+        if feat.shape[1] != len(mean):
+            raise PipelineError(
+                f"global_cmvn: the statistics are of {len(mean)} bins, the features of {sample.key} have "
+                f"{feat.shape[1]}; compute statistics of these features, or make the features that they are of"
+            )
+        out = feat - mean
+        if self.norm_var:
+            out *= istd
+        sample.fields["feat"] = torch.from_numpy(out)
+
+    def describe(self, *, stable: bool = False) -> str:
+        """As for every stage; for fingerprints by the numbers, wherever their file lies."""
+        if not stable:
+            return super().describe()
+        digest = blake2b(self.cmvn.mean.tobytes() + self.cmvn.istd.tobytes(), digest_size=8).hexdigest()
+        return f"{self.name}(stats={digest}, norm_var={self.norm_var})"
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        stats = {"mean_stat": [8.0] * 8, "var_stat": [48.0] * 8, "frame_num": 2}
+        return corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).global_cmvn(stats)

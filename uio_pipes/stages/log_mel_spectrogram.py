@@ -1,0 +1,86 @@
+"""``log_mel_spectrogram``: Whisper's features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.dsp.log_mel import SAMPLE_RATE, LogMel
+from uio_pipes.errors import DataError
+from uio_pipes.lane import Draws
+from uio_pipes.length import TICKS, Plan, check_no_features
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["LogMelSpectrogram"]
+
+
+@dataclass(frozen=True)
+class LogMelSpectrogram(PerUtterance):
+    """Whisper's log mel spectrogram of ``wav`` at 16 kHz: ``feat`` (T, num_mel_bins) float32.
+
+    T = samples // hop_length. ``n_fft``, ``hop_length`` and ``padding`` (zeros appended) in samples; ``pad_or_trim``
+    then brings every utterance to ``max_duration`` seconds, as Whisper's encoder wants it. Radford et al. 2022; equal
+    to their code to 1e-4. Failures: ``wrong_rate`` at another rate than 16 kHz, ``too_short`` if the audio is no longer
+    than half a window or makes no frame, ``has_features`` with precomputed features.
+    """
+
+    name: ClassVar[str] = "log_mel_spectrogram"
+    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+
+    n_fft: int = 400
+    hop_length: int = 160
+    num_mel_bins: int = 80
+    padding: int = 0
+    pad_or_trim: bool = False
+    max_duration: float = 30.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least, usual in (
+            ("n_fft", 2, "400"), ("hop_length", 1, "160"), ("num_mel_bins", 1, "80 or 128"), ("padding", 0, "0"),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            require(value >= least, self.name, f"{name} must be {least} or more", value, f"Whisper's is {usual}")
+        longer = self.max_duration * SAMPLE_RATE > self.n_fft / 2
+        require(
+            longer, self.name, "max_duration must be longer than half of n_fft", self.max_duration, "try 30 seconds"
+        )
+
+    @cached_property
+    def kernel(self) -> LogMel:
+        return LogMel(self.n_fft, self.hop_length, self.num_mel_bins, self.padding, self.pad_or_trim, self.max_duration)
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        if plan is None:
+            return None
+        check_no_features(sample.fields, self.name)
+        if plan.sample_rate == TICKS:  # the true rate is checked when the audio is there
+            return plan._replace(frames=self.kernel.frames(plan.samples * SAMPLE_RATE // TICKS + 1))
+        _check_rate(plan.sample_rate)
+        return plan._replace(frames=self.kernel.frames(plan.samples))
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        fields = sample.fields
+        check_no_features(fields, self.name)
+        _check_rate(fields["sample_rate"])
+        feat = self.kernel(fields["wav"])
+        if not len(feat):
+            raise DataError("too_short", f"{fields['wav'].shape[-1]} samples make no frame of {self.n_fft}")
+        fields["feat"] = feat
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().resample(16_000).log_mel_spectrogram(num_mel_bins=16)
+
+
+def _check_rate(rate: int) -> None:
+    if rate != SAMPLE_RATE:
+        raise DataError(
+            "wrong_rate", f"log_mel_spectrogram needs 16000 Hz, not {rate}; put .resample(16_000) before it"
+        )

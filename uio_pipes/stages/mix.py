@@ -1,0 +1,298 @@
+"""``mix`` and ``interleave``: one stream of several."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+from torchdata.nodes import BaseNode
+
+from uio_pipes.lane import Lane, Site, pick, stable_hash
+from uio_pipes.node import Node
+from uio_pipes.stage import Stage, is_number, require, show
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Interleave", "Mix", "interleave", "mix"]
+
+Stop = Literal["all", "first", "cycle", "endless"]
+NAMED = 8  # sources that a fingerprint tells one by one
+LIVE = 256  # sources of a lane that are kept open; the others wait as their states
+
+
+@dataclass(frozen=True)
+class _Several(Stage):
+    """Several pipelines as one source."""
+
+    takes: ClassVar[tuple[str, ...]] = ()
+
+    pipelines: Mapping[str, Pipeline]
+    stop: Stop = "all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        stops = get_args(Stop)
+        require(self.stop in stops, self.name, f"stop must be one of {stops}", self.stop, "see the docstring")
+        first = next(iter(self.pipelines.values()))
+        for name, pipeline in self.pipelines.items():
+            ok = pipeline.kind == first.kind
+            remedy = "load, or batch, either all or none of them before they are mixed"
+            require(ok, self.name, f"{name} must give {first.kind}s as the first source does", pipeline.kind, remedy)
+            ok = pipeline.deals == first.deals
+            remedy = "put .sharding_filter() into each of them, or only behind the mix"
+            require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
+
+    @property
+    def branches(self) -> Mapping[str, Pipeline]:
+        return self.pipelines
+
+    @property
+    def gives(self) -> str:  # type: ignore[override]
+        return next(iter(self.pipelines.values())).kind
+
+    @property
+    def deals(self) -> bool:  # type: ignore[override]
+        return next(iter(self.pipelines.values())).deals
+
+    def count(self, counts: list[int]) -> list[int] | None:
+        sources = [pipeline.count(len(counts)) for pipeline in self.pipelines.values()]
+        known = [source for source in sources if source is not None]
+        return [sum(n) for n in zip(*known, strict=True)] if self.stop == "all" and len(known) == len(sources) else None
+
+    def content(self) -> list[tuple[int, str]]:
+        return [one for pipeline in self.pipelines.values() for one in pipeline.content()]
+
+    def chooser(self, key: int) -> Chooser:
+        """What chooses among the sources that are left."""
+        raise NotImplementedError
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        return _MixNode(self.pipelines, lane, self.stop, self.chooser(lane.key(site)))
+
+    def describe(self, *, stable: bool = False) -> str:
+        if not stable:
+            return f"{self.name}({len(self.pipelines)} sources, {self._terms()})"
+        inner = "; ".join(f"{name}: {' → '.join(p.fingerprint())}" for name, p in self.pipelines.items())
+        if len(self.pipelines) > NAMED:
+            inner = f"{len(self.pipelines)} sources {stable_hash(inner):016x}"
+        return f"{self.name}({self._terms(stable=True)}, {inner})"
+
+    def _terms(self, *, stable: bool = False) -> str:
+        return f"stop={self.stop!r}"
+
+
+@dataclass(frozen=True)
+class Mix(_Several):
+    """Several pipelines as one source, each utterance from one of them at random: see :func:`mix`."""
+
+    name: ClassVar[str] = "mix"
+
+    weights: Sequence[float] = ()
+
+    def chooser(self, key: int) -> Chooser:
+        return _Weighted(self.weights, key)
+
+    def _terms(self, *, stable: bool = False) -> str:
+        weights = f"{stable_hash(self.weights):016x}" if stable else show(self.weights)
+        return f"weights={weights}, stop={self.stop!r}"
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        audio = corpus.decode_audio()
+        return mix({"loud": audio, "own": audio.shuffle(4), "few": audio.take(2)}, weights=[3, 1, 2], stop="cycle")
+
+
+@dataclass(frozen=True)
+class Interleave(_Several):
+    """Several pipelines as one source, in turns: see :func:`interleave`."""
+
+    name: ClassVar[str] = "interleave"
+
+    def chooser(self, key: int) -> Chooser:
+        return _in_turns
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return interleave([corpus.decode_audio(), corpus.decode_audio().skip(2)])
+
+
+Chooser = Callable[[list[int], int], int]
+
+
+def _in_turns(left: list[int], position: int) -> int:
+    return left[position % len(left)]
+
+
+class _Weighted:
+    """By weights in whole numbers, so that every machine chooses the same."""
+
+    def __init__(self, weights: Sequence[float], key: int) -> None:
+        scale = (1 << 32) / max(weights)
+        self.weights = [max(1, round(w * scale)) for w in weights]
+        self.key = key
+        self.left: list[int] = []
+
+    def __call__(self, left: list[int], position: int) -> int:
+        if left != self.left:
+            self.left, self.bounds = list(left), list(accumulate(self.weights[i] for i in left))
+        return left[bisect_right(self.bounds, pick(self.key, position, self.bounds[-1]))]
+
+
+class _Source:
+    """One of the mixed: its round (an epoch of its own), and its nodes, or the state that they are made from."""
+
+    def __init__(self, pipeline: Pipeline, lane: Lane, saved: Sequence[Any] = (0, 0, None)) -> None:
+        self.pipeline, self.lane = pipeline, lane
+        self.round, self.given, self._state = saved
+        self.node: Node | None = None
+
+    def next(self) -> Any:
+        if self.node is None:
+            self.node = self.pipeline.build(self.lane.again(self.round))
+            self.node.reset(self._state)
+        item = self.node.next()
+        self.given, self._state = 1, None
+        return item
+
+    def again(self) -> None:
+        """Begin the next round."""
+        self.round, self.given, self.node, self._state = self.round + 1, 0, None, None
+
+    def save(self) -> list[Any]:
+        if self._state is None and self.node is not None:
+            self._state = self.node.get_state()
+        return [self.round, self.given, self._state]
+
+    def close(self) -> None:
+        """Keep only the state."""
+        self.save()
+        self.node = None
+
+
+class _MixNode(Node):
+    """State: the position, which sources have ended, and of those that have begun: round, state."""
+
+    def __init__(self, pipelines: Mapping[str, Pipeline], lane: Lane, stop: Stop, choose: Chooser) -> None:
+        super().__init__()
+        self.pipelines = [(pipeline, lane.within(name)) for name, pipeline in pipelines.items()]
+        self.stop, self.choose = stop, choose
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        BaseNode.reset(self, initial_state)
+        state = initial_state or {"position": 0, "ended": [], "empty": [], "sources": {}}
+        self.position: int = state["position"]
+        self.ended, self.empty = set(state["ended"]), set(state["empty"])
+        self.begun = {int(i): _Source(*self.pipelines[int(i)], saved) for i, saved in state["sources"].items()}
+        self.live: OrderedDict[int, None] = OrderedDict()
+        self._count_left()
+
+    def get_state(self) -> dict[str, Any]:
+        sources = {str(i): source.save() for i, source in self.begun.items()}
+        ended, empty = sorted(self.ended), sorted(self.empty)
+        return {"position": self.position, "ended": ended, "empty": empty, "sources": sources}
+
+    def _count_left(self) -> None:
+        """Which sources are still chosen from."""
+        out = self.ended | self.empty if self.stop == "all" else self.empty
+        least = {"first": 1, "cycle": len(self.pipelines)}.get(self.stop)
+        over = least is not None and len(self.ended) >= least
+        self.left = [] if over else [i for i in range(len(self.pipelines)) if i not in out]
+
+    def next(self) -> Any:
+        while self.left:
+            at = self.choose(self.left, self.position)
+            try:
+                item = self._source(at).next()
+            except StopIteration:
+                self._end(at)
+            else:
+                self.position += 1
+                return item
+        raise StopIteration
+
+    def _source(self, at: int) -> _Source:
+        if at not in self.begun:
+            self.begun[at] = _Source(*self.pipelines[at])
+        self.live[at] = None
+        self.live.move_to_end(at)
+        if len(self.live) > LIVE:
+            self.begun[self.live.popitem(last=False)[0]].close()
+        return self.begun[at]
+
+    def _end(self, at: int) -> None:
+        source = self.begun[at]
+        self.ended.add(at)
+        if not source.given:  # nothing comes of repeating nothing
+            self.empty.add(at)
+        source.again()
+        self._count_left()
+
+    def remaining(self) -> tuple[int, int]:
+        counts = [source.node.remaining() for source in self.begun.values() if source.node is not None]
+        return sum(held for held, _ in counts), sum(items for _, items in counts)
+
+    def memory(self) -> int:
+        return sum(source.node.memory() for source in self.begun.values() if source.node is not None)
+
+
+Pipelines = Mapping[str, "Pipeline"] | Sequence["Pipeline"]
+
+
+def mix(
+    pipelines: Pipelines, weights: Mapping[str, float] | Sequence[float] | None = None, *, stop: Stop = "all"
+) -> Pipeline:
+    """Start a pipeline from several: each utterance comes from one of them, at random.
+
+    Args:
+        pipelines: by name, or in a list; any number. All give utterances, or all batches.
+        weights: how often each is chosen, in proportion; the same for all if not given.
+        stop: "all": a source that has ended is left out, until all have (each utterance once). "first": with the
+            first one that ends. "cycle": a source that has ended begins anew until each has ended once. "endless":
+            likewise for ever; ``Loader(steps_per_epoch=…)`` cuts it into epochs.
+
+    A source that begins anew is shuffled and augmented anew: it has epochs of its own. Ends are those of a lane.
+
+    Raises: PipelineError.
+    """
+    named = _named("mix", pipelines)
+    return _begin(Mix(named, stop, _weights(named, weights)))
+
+
+def interleave(pipelines: Pipelines, *, stop: Stop = "all") -> Pipeline:
+    """Start a pipeline from several that take turns. As :func:`mix`, without chance."""
+    return _begin(Interleave(_named("interleave", pipelines), stop))
+
+
+def _begin(stage: Stage) -> Pipeline:
+    from uio_pipes.pipeline import Pipeline
+
+    return Pipeline((stage,))
+
+
+def _named(stage: str, given: Pipelines) -> dict[str, Pipeline]:
+    from uio_pipes.pipeline import Pipeline
+
+    several = isinstance(given, (Mapping, Sequence)) and len(given) > 0 and not isinstance(given, str)
+    require(several, stage, "give pipelines, by name or in a list", given, 'as in {"read": …, "meetings": …}')
+    named = dict(given) if isinstance(given, Mapping) else {str(i): p for i, p in enumerate(given)}
+    for name, pipeline in named.items():
+        ok = isinstance(name, str) and isinstance(pipeline, Pipeline)
+        require(ok, stage, f"source {name!r} must be a Pipeline", pipeline, "begin with uio.from_shard_list(…)")
+    return named
+
+
+def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[float] | None) -> tuple[float, ...]:
+    if given is None:
+        return (1.0,) * len(named)
+    if isinstance(given, Mapping):
+        same = set(given) == set(named)
+        require(same, "mix", "weights must name the sources", sorted(given), f"they are {sorted(named)}")
+        given = [given[name] for name in named]
+    ok = len(given) == len(named) and all(is_number(w) and w > 0 for w in given)
+    require(ok, "mix", f"weights must be {len(named)} numbers above 0", given, "one for each source")
+    return tuple(given)

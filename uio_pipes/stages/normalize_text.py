@@ -1,0 +1,69 @@
+"""``normalize_text``: the text as the tokenizer should see it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.errors import DataError
+from uio_pipes.lane import Draws
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["NormalizeText", "remove_blanks"]
+
+# Chinese characters, their punctuation and full-width forms
+_CHINESE = r"\u2e80-\u2fdf\u3001-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff65\U00020000-\U000323af"
+_BESIDE = re.compile(rf"(?<=[{_CHINESE}])\s+|\s+(?=[{_CHINESE}])")
+
+
+@dataclass(frozen=True)
+class NormalizeText(PerUtterance):
+    """Change ``txt``: by ``function`` (of the text, giving a text), or by removing the blanks in Mandarin text.
+
+    Without a function, blanks of any kind and number go that have a Chinese character (or Chinese punctuation) on at
+    least one side: ``"今天 iPhone 15 发布"`` becomes ``"今天iPhone 15发布"``, and blanks between words of other scripts
+    stay. Blanks that a tokenizer lacks become ``<unk>`` and harm a model; ``tokenize`` removes them by itself where the
+    tokenizer has none.
+    """
+
+    name: ClassVar[str] = "normalize_text"
+    note: ClassVar[str] = "when the text is needed"
+    reads: ClassVar[frozenset[str]] = frozenset(["txt"])
+    writes: ClassVar[frozenset[str]] = frozenset(["txt"])
+
+    function: Callable[[str], str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.function is None or callable(self.function)
+        require(ok, self.name, "the argument must be a function of the text", self.function, "try str.upper")
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        text = text_of(sample)
+        new = remove_blanks(text) if self.function is None else self.function(text)
+        if not isinstance(new, str):
+            raise DataError("bad_text", f"normalize_text: the function gave {new!r}, which is no text")
+        sample.fields["txt"] = new
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().normalize_text(str.upper).batch(4)
+
+
+def remove_blanks(text: str) -> str:
+    """``text`` without the blanks beside Chinese characters."""
+    return _BESIDE.sub("", text)
+
+
+def text_of(sample: Sample) -> str:
+    """The sample's text as it is now. Raises: DataError ``missing_text`` if it has none."""
+    text = sample.fields.get("txt")
+    if not isinstance(text, str):
+        raise DataError("missing_text", "the utterance has no text")
+    return text

@@ -1,0 +1,76 @@
+"""``reverberate``: the speech as heard in a room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from uio_pipes.clips import ClipLink, Clips, ClipTable, entries
+from uio_pipes.dsp.noise import SILENCE, reverberate
+from uio_pipes.errors import DataError
+from uio_pipes.lane import Draws, Lane, Site
+from uio_pipes.node import Deferred, Node
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+from uio_pipes.stages.add_noise import _lists
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Reverberate"]
+
+
+@dataclass(frozen=True)
+class Reverberate(PerUtterance):
+    """Convolve ``wav`` with a room impulse response; length, timing and power stay what they were.
+
+    Args:
+        impulse_responses: list file(s), audio files or shards of them, as for ``add_noise``.
+        probability: of an utterance to be reverberated.
+        cache_mb: of the responses last used, decoded, that each process keeps (MiB, for all its lanes).
+
+    The response's highest peak, the direct sound, is put at time 0, and the result is scaled to the power of the
+    input (Kaldi's ``wav-reverberate --shift-output --normalize-output``). The response is resampled to the
+    utterance's rate; its first channel is used. Which one belongs to the utterance, whatever the cache holds.
+
+    Errors: ListError if the list is missing when the pipeline is built. A response that cannot be read, or that is
+    silent, fails the utterance, as ``bad_impulse_response``, and names itself.
+    """
+
+    name: ClassVar[str] = "reverberate"
+    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+
+    impulse_responses: str | Sequence[str]
+    probability: float = 1.0
+    cache_mb: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        paths = entries(self.name, "impulse_responses", self.impulse_responses)
+        object.__setattr__(self, "impulse_responses", paths)
+        require(0 <= self.probability <= 1, self.name, "probability must be 0 to 1", self.probability, "try 0.5")
+        require(self.cache_mb >= 0, self.name, "cache_mb must be 0 or more MiB", self.cache_mb, "try 256")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        key = (self.name, self.impulse_responses, self.cache_mb)
+        make = lambda: Clips(tuple(self.impulse_responses), "bad_impulse_response", self.cache_mb << 20)  # noqa: E731
+        return Deferred(source, ClipLink(self, site, lane.shared(key, make), self.convolve))
+
+    def convolve(self, sample: Sample, draws: Draws, clips: Clips) -> None:
+        """Reverberate by the response that ``draws`` choose."""
+        wanted, choice = draws.uniform() < self.probability, clips.choose(draws)
+        if wanted:
+            wav = torch.as_tensor(sample.fields["wav"])
+            response = clips.whole(choice, sample.fields["sample_rate"])
+            sample.fields["wav"] = reverberate(wav, response)
+
+    def content(self) -> list[tuple[int, str]]:
+        return [(0, ClipTable(tuple(self.impulse_responses)).digest)]
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().reverberate(_lists(corpus), probability=0.7)

@@ -1,0 +1,53 @@
+"""``spec_sub``: spans of frames replaced by earlier ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from uio_pipes.lane import Draws
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["SpecSub"]
+
+
+@dataclass(frozen=True)
+class SpecSub(PerUtterance):
+    """Replace ``num_t_sub`` spans of 1…``max_t`` frames of ``feat`` by spans of the original that begin earlier
+    (SpecSub).
+
+    Wu et al. 2021 (U2++); drawn as WeNet draws them: the start over all frames, the length, cut off at the end, and by
+    how many frames the source lies before, over 0…start, each with equal chances.
+    """
+
+    name: ClassVar[str] = "spec_sub"
+    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
+    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+
+    max_t: int = 20
+    num_t_sub: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.max_t >= 1, self.name, "max_t must be 1 frame or more", self.max_t, "WeNet's is 20")
+        require(self.num_t_sub >= 0, self.name, "num_t_sub must be 0 or more", self.num_t_sub, "WeNet's is 3")
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        feat = torch.as_tensor(sample.fields["feat"])
+        out, frames = feat.clone(), len(feat)
+        for _ in range(self.num_t_sub):
+            start = draws.below(frames)
+            end = min(frames, start + 1 + draws.below(self.max_t))
+            back = draws.below(start + 1)
+            out[start:end] = feat[start - back : end - back]
+        sample.fields["feat"] = out
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().fbank(num_mel_bins=16).spec_sub(max_t=20)

@@ -1,0 +1,55 @@
+"""``spec_trim``: frames cut from the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.lane import Draws
+from uio_pipes.length import Plan
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["SpecTrim"]
+
+
+@dataclass(frozen=True)
+class SpecTrim(PerUtterance):
+    """Cut 1…``max_t`` frames, drawn with equal chances, from the end of ``feat`` where that is less than half of it.
+
+    Song et al. 2022 (TrimTail), as WeNet does it. The planned length is what is left.
+    """
+
+    name: ClassVar[str] = "spec_trim"
+    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
+    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+
+    max_t: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.max_t >= 1, self.name, "max_t must be 1 frame or more", self.max_t, "WeNet's is 20")
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        if plan is None or plan.frames is None:
+            return plan
+        cut = self._draw(draws)
+        if plan.frames <= 2 * cut:
+            return plan
+        # Fewer frames than planned may arrive, and 2 × cut of them would stay whole.
+        return plan._replace(frames=max(plan.frames - cut, 2 * cut))
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        feat, cut = sample.fields["feat"], self._draw(draws)
+        if len(feat) > 2 * cut:
+            sample.fields["feat"] = feat[: len(feat) - cut]
+
+    def _draw(self, draws: Draws) -> int:
+        return 1 + draws.below(self.max_t)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().fbank(num_mel_bins=16).spec_trim()

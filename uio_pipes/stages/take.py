@@ -1,0 +1,63 @@
+"""``take``: only the first ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.stage import Stage, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Take"]
+
+
+@dataclass(frozen=True)
+class Take(Stage):
+    """End after ``number`` utterances (or list items, or batches: what passes here).
+
+    Before ``sharding_filter`` that is the count of the epoch, after it that of each lane.
+    """
+
+    name: ClassVar[str] = "take"
+    takes: ClassVar[tuple[str, ...]] = ("any",)
+
+    number: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.number >= 1, self.name, "number must be 1 or more", self.number, "leave the stage out to take all")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _TakeNode(source, self.number)
+
+    def count(self, counts: list[int]) -> list[int] | None:
+        return [min(n, self.number) for n in counts]
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().shuffle(9).take(5)
+
+
+class _TakeNode(Node):
+    state_fields = ("left",)
+
+    def __init__(self, source: Node, count: int) -> None:
+        super().__init__(source)
+        self.count = count
+
+    def start(self) -> None:
+        self.left = self.count
+
+    def next(self) -> Any:
+        if not self.left:
+            raise StopIteration
+        item = self.source.next()
+        self.left -= 1
+        return item
+
+    def remaining(self) -> tuple[int, int]:
+        return super().remaining() if self.left else (0, 0)

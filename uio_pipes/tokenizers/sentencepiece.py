@@ -1,0 +1,111 @@
+"""Pieces of a SentencePiece model."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from uio_pipes.errors import ListError
+from uio_pipes.tokenizers.base import BLANK, NonLangSyms, SymbolTable, digest
+
+__all__ = ["SentencePieceTokenizer"]
+
+
+class SentencePieceTokenizer:
+    """Pieces of a SentencePiece model.
+
+    Args:
+        model: path of the model.
+        symbol_table: with one, WeNet's byte-pair way: text in upper case, Chinese characters by themselves, labels
+            from the table. Without, the model's own pieces and ids.
+        unk: the token for what the table lacks.
+        non_lang_syms: path of, or list with, symbols kept whole, like ``{NOISE}``: pieces of the model, or in the table
+            (with one, found in any case).
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        symbol_table: str | os.PathLike[str] | dict[str, int] | None = None,
+        unk: str = "<unk>",
+        non_lang_syms: str | os.PathLike[str] | Iterable[str] | None = None,
+    ) -> None:
+        try:
+            self._proto = Path(model).read_bytes()
+        except OSError as error:
+            raise ListError(f"cannot read the SentencePiece model {model}: {error}") from error
+        self._processor = _processor(self._proto, str(model))
+        self._table = SymbolTable(symbol_table, unk) if symbol_table is not None else None
+        self._whole = NonLangSyms(non_lang_syms, ignore_case=self._table is not None)
+        self.symbols = self._table.symbols if self._table is not None else None
+        self.non_lang_syms = self._whole.symbols
+        self.unk_id = self._table.unk_id if self._table is not None else int(self._processor.unk_id())
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest label."""
+        return self._table.size if self._table is not None else int(self._processor.get_piece_size())
+
+    @property
+    def has_blank(self) -> bool:
+        """Whether ``▁`` is a piece. (With a symbol table, blanks beside Chinese characters leave no token anyway.)"""
+        return self._table is not None or int(self._processor.piece_to_id(BLANK)) != self.unk_id
+
+    def tokenize(self, text: str) -> tuple[list[str], list[int]]:
+        """Pieces (what is unknown as it is written, non-linguistic symbols kept whole) and their labels."""
+        tokens: list[str] = []
+        ids: list[int] = []
+        for part, whole in self._whole.split(text):
+            if whole:
+                tokens.append(part)
+                ids.append(self._processor.piece_to_id(part))
+            elif self._table is None:
+                found: list[int] = self._processor.encode(part)
+                unknown = self.unk_id in found
+                tokens += self._processor.encode(part, out_type=str) if unknown else self._processor.id_to_piece(found)
+                ids += found
+            else:
+                tokens += self._mixed(part.upper())
+        return tokens, ids if self._table is None else self._table.labels(tokens)
+
+    def _mixed(self, text: str) -> list[str]:
+        """Chinese characters by themselves, pieces of what stands between them."""
+        tokens: list[str] = []
+        for part in _CJK.split(text):
+            if _CJK.fullmatch(part):
+                tokens.append(part)
+            elif part.strip():
+                tokens += self._processor.encode(part, out_type=str)
+        return tokens
+
+    def detokenize(self, labels: Sequence[int]) -> str:
+        """The text that ``labels`` stand for."""
+        if self._table is None:
+            return str(self._processor.decode([int(label) for label in labels]))
+        return "".join(self._table.tokens(labels)).replace(BLANK, " ").strip()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_processor"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._processor = _processor(self._proto, "")
+
+    def __repr__(self) -> str:
+        how = digest(self._proto, self.symbols, self.unk_id, self.non_lang_syms)
+        return f"SentencePieceTokenizer({self.vocab_size} pieces {how})"
+
+
+_CJK = re.compile(r"([\u4e00-\u9fff])")
+
+
+def _processor(proto: bytes, name: str) -> Any:
+    import sentencepiece
+
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=proto)
+    except RuntimeError as error:
+        raise ListError(f"{name} is no SentencePiece model: {error}") from error

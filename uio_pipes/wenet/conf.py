@@ -1,0 +1,72 @@
+"""Reads a ``dataset_conf`` by the table: every key known, every value of its kind, defaults filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
+from fnmatch import fnmatchcase
+from typing import Any
+
+from uio_pipes.errors import PipelineError
+from uio_pipes.wenet.table import KEYS, RENAMED, UNUSED
+
+__all__ = ["read_conf"]
+
+_KNOWN = (*KEYS, *RENAMED, *UNUSED)
+_BLOCKS = {name.split(".")[0] for name in _KNOWN if "." in name}
+
+
+def read_conf(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of every key in the table, given or default.
+
+    Raises: PipelineError naming a key that is unknown (and the nearest known one), given twice or no longer applied,
+    or a value of the wrong kind (and what is wanted).
+    """
+    if not isinstance(conf, Mapping):
+        raise PipelineError(f"conf must be the dataset_conf block of a WeNet YAML, as a dict, not {conf!r}")
+    values = {name: key.default for name, key in KEYS.items()}
+    given: dict[str, str] = {}
+    for name, value in _flat(conf):
+        unused = next((u for pattern, u in UNUSED.items() if fnmatchcase(name, pattern)), None)
+        if unused is not None:
+            if value is not None and value not in unused.allowed:
+                raise PipelineError(f"dataset_conf.{name}: {value!r} is not applied any more; {unused.remedy}")
+            continue
+        target = RENAMED.get(name, name)
+        if target not in KEYS:
+            raise PipelineError(_unknown(name, conf))
+        if target in given:
+            raise PipelineError(f"dataset_conf has both {given[target]} and {name}, which mean the same; keep {target}")
+        given[target] = name
+        kind = KEYS[target].kind
+        if not kind.fits(value):
+            raise PipelineError(f"dataset_conf.{name} must be {kind.what}, not {value!r}")
+        values[target] = value
+    return values
+
+
+def _flat(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Keys with their blocks (``fbank_conf.dither``) and values; a block that is empty has none."""
+    for name, value in conf.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", v) for inner, v in value.items())
+            if name not in _BLOCKS and not value:
+                yield str(name), value
+        elif name not in _BLOCKS:
+            yield str(name), value
+        elif value is not None:
+            inner = [known.split(".")[1] for known in KEYS if known.startswith(f"{name}.")]
+            raise PipelineError(f"dataset_conf.{name} must be a block of keys ({', '.join(inner)}), not {value!r}")
+
+
+def _unknown(name: str, conf: Mapping[str, Any]) -> str:
+    if "dataset_conf" in conf:
+        return "conf is a whole WeNet YAML; pass its block conf['dataset_conf']"
+    nearest = max(_KNOWN, key=lambda known: _likeness(name, known))
+    return f"dataset_conf has no key {name}; the nearest is {nearest}"
+
+
+def _likeness(name: str, known: str) -> float:
+    """By the whole names, or by the keys within their blocks, whichever are more alike."""
+    whole = SequenceMatcher(None, name, known).ratio()
+    return max(whole, SequenceMatcher(None, name.split(".")[-1], known.split(".")[-1]).ratio() - 0.05)

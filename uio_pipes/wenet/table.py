@@ -1,0 +1,189 @@
+"""WeNet's ``dataset_conf`` as a table: every key, the kind of its value, its default, and the stage that it goes to.
+
+``LIST`` is what is done with the data list; ``STEPS`` is in the order in which WeNet applies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from uio_pipes.stage import is_number, is_whole
+
+__all__ = ["KEYS", "LIST", "RENAMED", "STEPS", "UNUSED", "Key", "Kind", "Step", "Unused"]
+
+
+class Kind(NamedTuple):
+    """What a value must be, in words, and whether one is."""
+
+    what: str
+    fits: Callable[[object], bool]
+
+
+def _list_of(kind: Kind) -> Kind:
+    return Kind(f"a list, each of it {kind.what}", lambda v: isinstance(v, (list, tuple)) and all(map(kind.fits, v)))
+
+
+def _one_of(*names: str) -> Kind:
+    return Kind(f"one of {', '.join(names)}", lambda v: v in names)
+
+
+WHOLE = Kind("a whole number", is_whole)
+NUMBER = Kind("a number", is_number)
+FLAG = Kind("true or false", lambda v: isinstance(v, bool))
+TEXT = Kind("a text", lambda v: isinstance(v, str))
+
+
+class Key(NamedTuple):
+    """A key (``block.key``), the kind of its value, its default, and the stage's argument that it is."""
+
+    name: str
+    kind: Kind
+    default: Any
+    argument: str = ""
+
+
+class Step(NamedTuple):
+    """A stage and its keys. It is applied where ``switch`` has the value ``on`` (always, without a switch), unless the
+    argument that it ``needs`` is None."""
+
+    stage: str
+    keys: tuple[Key, ...] = ()
+    switch: Key | None = None
+    on: Any = True
+    needs: str = ""
+
+
+class Unused(NamedTuple):
+    """An older key that does nothing here: the values that say so, and what to do who wants another."""
+
+    allowed: tuple[Any, ...]
+    remedy: str
+
+
+_FEATURES = Key("feats_type", _one_of("fbank", "mfcc", "log_mel_spectrogram"), "fbank")
+_BATCHES = Key("batch_conf.batch_type", _one_of("static", "dynamic", "bucket"), "static")
+
+
+def _kaldi(block: str) -> tuple[Key, ...]:
+    return (
+        Key(f"{block}.num_mel_bins", WHOLE, 23, "num_mel_bins"),
+        Key(f"{block}.frame_length", NUMBER, 25, "frame_length"),
+        Key(f"{block}.frame_shift", NUMBER, 10, "frame_shift"),
+        Key(f"{block}.dither", NUMBER, 0.0, "dither"),
+        Key(f"{block}.window_type", TEXT, "povey", "window_type"),
+    )
+
+
+LIST = (
+    Key("list_shuffle", FLAG, True, "shuffle"),
+    Key("list_shuffle_conf.shuffle_size", WHOLE, None, "shuffle_size"),
+    Key("cycle", WHOLE, 1, "times"),
+)
+
+STEPS = (
+    Step("decode_audio", (Key("singal_channel_conf.channel", WHOLE, 0, "channel"),)),
+    Step("speaker", (Key("speaker_conf.speaker_table_path", TEXT, None, "table"),), needs="table"),
+    Step("tokenize", needs="tokenizer"),
+    Step(
+        "filter",
+        (
+            Key("filter_conf.max_length", NUMBER, 10240, "max_frames"),
+            Key("filter_conf.min_length", NUMBER, 10, "min_frames"),
+            Key("filter_conf.token_max_length", WHOLE, 200, "token_max_length"),
+            Key("filter_conf.token_min_length", WHOLE, 1, "token_min_length"),
+            Key("filter_conf.min_output_input_ratio", NUMBER, 0.0005, "min_output_input_ratio"),
+            Key("filter_conf.max_output_input_ratio", NUMBER, 1, "max_output_input_ratio"),
+        ),
+    ),
+    Step("resample", (Key("resample_conf.resample_rate", WHOLE, 16000, "resample_rate"),)),
+    Step(
+        "speed_perturb",
+        (Key("speeds", _list_of(NUMBER), (0.9, 1.0, 1.1), "speeds"),),
+        Key("speed_perturb", FLAG, False),
+    ),
+    Step("fbank", _kaldi("fbank_conf"), _FEATURES, "fbank"),
+    Step(
+        "mfcc",
+        (
+            *_kaldi("mfcc_conf"),
+            Key("mfcc_conf.num_ceps", WHOLE, 40, "num_ceps"),
+            Key("mfcc_conf.high_freq", NUMBER, 0, "high_freq"),
+            Key("mfcc_conf.low_freq", NUMBER, 20, "low_freq"),
+        ),
+        _FEATURES,
+        "mfcc",
+    ),
+    Step(
+        "log_mel_spectrogram",
+        (
+            Key("log_mel_spectrogram_conf.n_fft", WHOLE, 400, "n_fft"),
+            Key("log_mel_spectrogram_conf.hop_length", WHOLE, 160, "hop_length"),
+            Key("log_mel_spectrogram_conf.num_mel_bins", WHOLE, 80, "num_mel_bins"),
+            Key("log_mel_spectrogram_conf.padding", WHOLE, 0, "padding"),
+            Key("log_mel_spectrogram_conf.pad_or_trim", FLAG, False, "pad_or_trim"),
+            Key("log_mel_spectrogram_conf.max_duration", NUMBER, 30, "max_duration"),
+        ),
+        _FEATURES,
+        "log_mel_spectrogram",
+    ),
+    Step(
+        "spec_aug",
+        (
+            Key("spec_aug_conf.num_t_mask", WHOLE, 2, "num_t_mask"),
+            Key("spec_aug_conf.num_f_mask", WHOLE, 2, "num_f_mask"),
+            Key("spec_aug_conf.max_t", WHOLE, 50, "max_t"),
+            Key("spec_aug_conf.max_f", WHOLE, 10, "max_f"),
+        ),
+        Key("spec_aug", FLAG, True),
+    ),
+    Step(
+        "spec_sub",
+        (Key("spec_sub_conf.max_t", WHOLE, 20, "max_t"), Key("spec_sub_conf.num_t_sub", WHOLE, 3, "num_t_sub")),
+        Key("spec_sub", FLAG, False),
+    ),
+    Step("spec_trim", (Key("spec_trim_conf.max_t", WHOLE, 20, "max_t"),), Key("spec_trim", FLAG, False)),
+    Step("language", (Key("language_conf.limited_langs", _list_of(TEXT), ("zh", "en"), "limited_langs"),)),
+    Step("shuffle", (Key("shuffle_conf.shuffle_size", WHOLE, 1500, "shuffle_size"),), Key("shuffle", FLAG, True)),
+    Step("sort", (Key("sort_conf.sort_size", WHOLE, 500, "sort_size"),), Key("sort", FLAG, True)),
+    Step("batch", (Key("batch_conf.batch_size", WHOLE, 16, "batch_size"),), _BATCHES, "static"),
+    Step("dynamic_batch", (Key("batch_conf.max_frames_in_batch", WHOLE, 12000, "max_frames"),), _BATCHES, "dynamic"),
+    Step(
+        "bucket_batch",
+        (
+            Key("batch_conf.bucket_boundaries", _list_of(WHOLE), None, "bucket_boundaries"),
+            Key("batch_conf.bucket_batch_sizes", _list_of(WHOLE), None, "bucket_batch_sizes"),
+        ),
+        _BATCHES,
+        "bucket",
+    ),
+)
+
+_SWITCHES = [step.switch for step in STEPS if step.switch is not None]
+KEYS = {key.name: key for key in (*LIST, *_SWITCHES, *(key for step in STEPS for key in step.keys))}
+
+# Older names whose meaning is that of a newer one
+RENAMED = {
+    "speed_perturb_conf.speeds": "speeds",
+    "feature_extraction_conf.mel_bins": "fbank_conf.num_mel_bins",
+    "feature_extraction_conf.frame_length": "fbank_conf.frame_length",
+    "feature_extraction_conf.frame_shift": "fbank_conf.frame_shift",
+    "wav_distortion_conf.wav_dither": "fbank_conf.dither",
+    **{name: f"filter_conf.{name}" for name in ("max_length", "min_length", "token_max_length", "token_min_length")},
+    **{name: f"batch_conf.{name}" for name in ("batch_type", "batch_size", "max_frames_in_batch")},
+}
+
+_OWN_GRAPH = "it is a stage for a graph of your own (print(dataset.pipeline) shows this one, to begin with)"
+_DISTORT = f".volume_perturb(…), .add_noise(…) or .map(…): {_OWN_GRAPH}"
+UNUSED = {
+    "raw_wav": Unused((True,), "for precomputed features begin a graph of your own: shards hold KEY.npy"),
+    "feature_extraction_conf.feature_type": Unused(("fbank",), "use feats_type with mfcc_conf"),
+    "feature_extraction_conf.using_pitch": Unused((False,), "pitch is not extracted"),
+    "feature_dither": Unused((0,), "use fbank_conf.dither, or .map(…) in a graph of your own"),
+    "spec_aug_conf.warp_for_time": Unused((False,), "SpecAugment's masks are applied without warping"),
+    "wav_distortion_conf.wav_distortion_rate": Unused((0,), _DISTORT),
+    "wav_distortion_conf.distortion_methods": Unused(([],), _DISTORT),
+    "speaker": Unused((False,), "use speaker_conf.speaker_table_path"),
+    "reverb_*": Unused((0, [], ""), f".reverberate(…): {_OWN_GRAPH}"),
+    "noise_*": Unused((0, [], ""), f".add_noise(…): {_OWN_GRAPH}"),
+}  # fmt: skip
