@@ -15,7 +15,7 @@ FRAME = 1024  # samples given to the encoders at a time
 
 
 def chirp(samples: int, rate: int, channels: int = 1) -> np.ndarray:
-    """(C, S) float32: a tone that rises, so that every position sounds different; each channel half of the one before."""
+    """(C, S) float32: a tone that rises, never the same; each channel half of the one before."""
     t = np.arange(samples) / rate
     tone = 0.4 * np.sin(2 * np.pi * (200 * t + 90 * t * t)) * np.minimum(1, np.minimum(t, t[::-1]) * 20)
     return np.stack([tone / 2**i for i in range(channels)]).astype(np.float32)

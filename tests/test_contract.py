@@ -12,6 +12,7 @@ from contract import (
     check_cuts,
     check_node,
     check_twice,
+    digest,
     example_of,
     in_fresh_process,
     record,
@@ -170,6 +171,26 @@ def test_rest_is_identical_after_every_cut(name: str, options: dict[str, Any], p
     check_cuts(recorded, range(total + 1) if total <= 12 else some_cuts(total, 8))
     check_twice(recorded, total // 2)
     check_twice(recorded, total)
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_lanes_move_between_ranks_in_the_middle(name: str, pipelines: list[uio.Pipeline]) -> None:
+    """Two ranks, stopped after two batches each; four ranks and one go on, and all give what one rank gives."""
+    graph_, options = graph(name, pipelines), {"seed": 5, "lanes": 4, "uneven": "join"}
+    whole = sorted(digest(b) for b in uio.Loader(graph_, **options))  # type: ignore[arg-type]
+    begun, states = [], []
+    for rank in range(2):
+        loader = uio.Loader(graph_, rank=rank, world_size=2, **options)  # type: ignore[arg-type]
+        begun += [digest(b) for _, b in zip(range(2), loader, strict=False)]
+        states.append(loader.state_dict())
+    for world in (1, 4):
+        rest = []
+        for rank in range(world):
+            loader = uio.Loader(graph_, rank=rank, world_size=world, **options)  # type: ignore[arg-type]
+            loader.set_epoch(0)
+            loader.load_state_dict(uio.merge_states(states))
+            rest += [digest(b) for b in loader]
+        assert sorted(begun + rest) == whole
 
 
 @pytest.mark.parametrize("name", EVERYTHING)

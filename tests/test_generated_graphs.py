@@ -89,7 +89,14 @@ OF_AUDIO = st.one_of(
     OF_LENGTHS,
     OF_SAMPLES,
 )
-OF_FEATURES = st.one_of(st.just(("spec_aug", (), {"max_t": 9, "max_f": 3})), OF_LENGTHS, OF_SAMPLES)
+OF_FEATURES = st.one_of(
+    st.just(("spec_aug", (), {"max_t": 9, "max_f": 3})),
+    st.just(("spec_sub", (), {})),
+    st.just(("spec_trim", (), {})),
+    st.just(("deltas", (), {"order": 1})),
+    OF_LENGTHS,
+    OF_SAMPLES,
+)
 FBANK = ("fbank", (), {"num_mel_bins": 6, "dither": 0.1})
 KNOWN_BUCKETS = st.fixed_dictionaries(
     {

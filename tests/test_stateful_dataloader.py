@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 from collections import Counter
 from typing import Any
 
@@ -80,6 +82,39 @@ def test_set_epoch_changes_the_order(many_shards: Corpus, workers: int) -> None:
         dataset.set_epoch(epoch)
         epochs.append([digest(b) for b in loader])
     assert epochs[0] == epochs[2] != epochs[1]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_set_epoch_reaches_workers_that_live_on(many_shards: Corpus, method: str) -> None:
+    dataset = pipeline(many_shards).as_dataset(seed=3, lanes=2)
+    loader = DataLoader(
+        dataset, batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context=method
+    )
+    epochs = []
+    for epoch in (0, 1, 2, 0):
+        dataset.set_epoch(epoch)
+        epochs.append(sorted(digest(b) for b in loader))
+    assert epochs[0] == epochs[3]
+    assert len({str(e) for e in epochs}) == 3
+    fresh = pipeline(many_shards).as_dataset(seed=3, lanes=2)
+    fresh.set_epoch(2)
+    assert sorted(digest(b) for b in DataLoader(fresh, batch_size=None)) == epochs[2]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_begun_again_is_told(
+    many_shards: Corpus, workers: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = logging.StreamHandler(os.fdopen(os.dup(2), "w"))  # workers write to the same
+    monkeypatch.setattr(logging.getLogger("uio_pipes"), "handlers", [handler])
+    dataset = pipeline(many_shards).as_dataset(seed=3)
+    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
+    for epoch in (0, 1):
+        dataset.set_epoch(epoch)
+        list(loader)
+    assert "begun again" not in capfd.readouterr().err
+    list(loader)
+    assert "begun again" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -10,6 +10,7 @@ from uio_pipes.loader import Loader, gather_state
 from uio_pipes.node import Node
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sample import Origin, Sample
+from uio_pipes.seeing.watch import watch
 from uio_pipes.sources.from_iterable import from_iterable
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.load_from_raw import from_raw_list
@@ -24,12 +25,15 @@ from uio_pipes.tokenizers import (
     TiktokenTokenizer,
     Tokenizer,
 )
+from uio_pipes.trainers import Gathered, LightningLoader
 from uio_pipes.wenet import wenet_dataset
 
 __all__ = [
     "CharTokenizer",
     "DataError",
+    "Gathered",
     "HuggingFaceTokenizer",
+    "LightningLoader",
     "ListError",
     "Loader",
     "Node",
@@ -53,6 +57,7 @@ __all__ = [
     "list_files",
     "merge_states",
     "mix",
+    "watch",
     "wenet_dataset",
 ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,14 +20,15 @@ from uio_pipes.io.local import LocalFile, Payload, Ref
 from uio_pipes.io.lru import Lru
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.io.stream import open_source
-from uio_pipes.lane import Draws
+from uio_pipes.lane import Draws, Site
 from uio_pipes.length import audio_info, segment_samples
+from uio_pipes.sample import Sample
 from uio_pipes.sources.table import ARCHIVES, Table
 from uio_pipes.sources.tar_members import Member, TarMembers
 from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES, split_name
-from uio_pipes.stage import is_number, require
+from uio_pipes.stage import PerUtterance, StageLink, is_number, require
 
-__all__ = ["Choice", "ClipTable", "Clips", "entries"]
+__all__ = ["Choice", "ClipLink", "ClipTable", "Clips", "entries"]
 
 LONG = 30  # seconds: of longer files only the wanted segment is decoded
 MEMBER_BYTES = 400  # of a shard's member in the cache, without its payload
@@ -78,12 +80,15 @@ class Clips:
         return Choice(draws.below(len(self.lines)), draws.below(1 << BITS), draws.below(1 << BITS))
 
     def whole(self, choice: Choice, sample_rate: int) -> torch.Tensor:
-        """The clip's first channel, (S,) float32 at ``sample_rate``."""
+        """The clip's first channel, (S,) float32 at ``sample_rate``; not one of zeros only."""
         place = self._place(choice)
         try:
-            return self._whole(place, sample_rate)
+            clip = self._whole(place, sample_rate)
+            if not clip.any():
+                raise DataError("silent_audio", "every sample is 0")
         except DataError as error:
             raise self._bad(choice, place.name, error) from error
+        return clip
 
     def segment(self, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor:
         """``samples`` of the clip from the chosen offset on; a shorter clip is repeated, beginning there."""
@@ -163,6 +168,21 @@ class Clips:
         place = self.table.place(choice.item)
         where = name if name.startswith(place) else f"{name} (listed in {place})"
         return DataError(self.reason, f"{where}: {error.message} [{error.reason}]; mend it, or take it off the list")
+
+
+class ClipLink(StageLink):
+    """A stage that works with clips, at its place in a graph: ``act(sample, draws, clips)``."""
+
+    __slots__ = ("act", "clips")
+
+    def __init__(
+        self, stage: PerUtterance, site: Site, clips: Clips, act: Callable[[Sample, Draws, Clips], None]
+    ) -> None:
+        super().__init__(stage, site)
+        self.clips, self.act = clips, act
+
+    def apply(self, sample: Sample) -> None:
+        self.act(sample, sample.draws(self.salt), self.clips)
 
 
 _Member = tuple[str, Payload | tuple[int, int]]  # name, and the audio or its offset and size

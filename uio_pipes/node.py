@@ -233,4 +233,7 @@ def _identity(item: Any) -> int:
 
 def _bytes(item: Any) -> int:
     fields = item.fields if isinstance(item, Sample) else {}
-    return SAMPLE_BYTES + sum(len(v) if isinstance(v, bytes) else getattr(v, "nbytes", 0) for v in fields.values())
+    parts = sum(map(_bytes, getattr(item, "parts", ())))  # of a joined utterance
+    return (
+        SAMPLE_BYTES + parts + sum(len(v) if isinstance(v, bytes) else getattr(v, "nbytes", 0) for v in fields.values())
+    )

@@ -23,8 +23,10 @@ from uio_pipes.sources.load_from_tar import LoadFromTar
 from uio_pipes.sources.open_files import OpenFiles
 from uio_pipes.sources.sharding_filter import ShardingFilter
 from uio_pipes.stage import Stage
+from uio_pipes.stages.add_noise import AddNoise
 from uio_pipes.stages.batch import Batch
 from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.concat import Concat
 from uio_pipes.stages.ctc_filter import CtcFilter
 from uio_pipes.stages.decode_audio import DecodeAudio
 from uio_pipes.stages.deltas import Deltas
@@ -33,25 +35,29 @@ from uio_pipes.stages.fbank import FbankFeatures
 from uio_pipes.stages.filter import Filter
 from uio_pipes.stages.flat_map import FlatMap
 from uio_pipes.stages.global_cmvn import GlobalCmvn
-from uio_pipes.stages.log_mel_spectrogram import LogMelSpectrogram
 from uio_pipes.stages.language import Language
+from uio_pipes.stages.log_mel_spectrogram import LogMelSpectrogram
 from uio_pipes.stages.map import Map
-from uio_pipes.stages.normalize_text import NormalizeText
 from uio_pipes.stages.mfcc import MfccFeatures
+from uio_pipes.stages.mono import Mono
+from uio_pipes.stages.normalize_text import NormalizeText
 from uio_pipes.stages.pad import Pad
+from uio_pipes.stages.random_crop import RandomCrop
 from uio_pipes.stages.repeat import Repeat
 from uio_pipes.stages.resample import Resample
+from uio_pipes.stages.reverberate import Reverberate
 from uio_pipes.stages.shuffle import Shuffle
 from uio_pipes.stages.skip import Skip
 from uio_pipes.stages.sort import Sort
+from uio_pipes.stages.speaker import Speaker
 from uio_pipes.stages.spec_aug import SpecAug
 from uio_pipes.stages.spec_sub import SpecSub
 from uio_pipes.stages.spec_trim import SpecTrim
-from uio_pipes.stages.speaker import Speaker
 from uio_pipes.stages.speed_perturb import SpeedPerturb
 from uio_pipes.stages.take import Take
 from uio_pipes.stages.through import Through
 from uio_pipes.stages.tokenize import Tokenize
+from uio_pipes.stages.volume_perturb import VolumePerturb
 
 if TYPE_CHECKING:
     from uio_pipes.dataset import PipelineDataPipe, PipelineDataset
@@ -105,6 +111,12 @@ class Pipeline:
     decode_audio = functional(DecodeAudio)
     resample = functional(Resample)
     speed_perturb = functional(SpeedPerturb)
+    mono = functional(Mono)
+    volume_perturb = functional(VolumePerturb)
+    add_noise = functional(AddNoise)
+    reverberate = functional(Reverberate)
+    random_crop = functional(RandomCrop)
+    concat = functional(Concat)
     normalize_text = functional(NormalizeText)
     tokenize = functional(Tokenize)
     language = functional(Language)
@@ -166,6 +178,10 @@ class Pipeline:
         Raises: PipelineError if there is more than one lane and no ``sharding_filter``.
         """
         self.check_lanes(lane.count)
+        return self.nodes(lane)
+
+    def nodes(self, lane: Lane) -> Node:
+        """As :meth:`build`, for a part of a graph: another part may deal to lanes."""
         upstream: Any = lambda lane: None  # noqa: E731
         for stage, site in self.sites():
             upstream = partial(stage.connect, upstream, site=site)

@@ -18,7 +18,7 @@ from uio_pipes.io.local import Ref
 from uio_pipes.lane import Draws, Lane, mix64
 from uio_pipes.length import Plan, measure
 
-__all__ = ["Chain", "Link", "Origin", "Sample", "realize"]
+__all__ = ["Chain", "Link", "Origin", "Sample", "compute", "realize"]
 
 ANY = frozenset(["*"])
 _MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
@@ -255,11 +255,7 @@ def realize(samples: list[Sample], lane: Lane) -> list[Sample]:
     out, lengths = [], []
     for sample in samples:
         try:
-            planned = sample.planned()
-            sample.finish()
-            actual = measure(sample.fields)
-            if planned is not None and actual is not None:
-                check_length(sample, actual, planned)
+            actual = compute(sample)
         except DataError as error:
             lane.ledger.fail(error, "realize")
         else:
@@ -269,6 +265,16 @@ def realize(samples: list[Sample], lane: Lane) -> list[Sample]:
     if out:
         lane.ledger.delivered(lengths)
     return out
+
+
+def compute(sample: Sample) -> Plan | None:
+    """Run all that is deferred; the length that came out. Raises: DataError, also if it is above the plan."""
+    planned = sample.planned()
+    sample.finish()
+    actual = measure(sample.fields)
+    if planned is not None and actual is not None:
+        check_length(sample, actual, planned)
+    return actual
 
 
 def check_length(sample: Sample, actual: Plan, planned: Plan) -> None:

@@ -150,6 +150,7 @@ _KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "int": ("a whole number", is_whole),
     "int | None": ("a whole number or None", lambda v: v is None or is_whole(v)),
     "float": ("a number", is_number),
+    "float | None": ("a number or None", lambda v: v is None or is_number(v)),
     "str": ("a string", lambda v: isinstance(v, str)),
     "bool": ("True or False", lambda v: isinstance(v, bool)),
     "bool | None": ("True, False or None", lambda v: v is None or isinstance(v, bool)),

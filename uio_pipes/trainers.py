@@ -43,19 +43,27 @@ class LightningLoader:
 
     It counts ranks when the trainer first uses it, after Lightning has started them, so that it can be made anywhere.
     Its state leaves out the batch that Lightning takes ahead (to know which one is the last), and holds the lanes of
-    all ranks. ``use_distributed_sampler`` makes no difference.
+    all ranks. It tells no length: Lightning would not ask whether an epoch is over, and the next one would be empty.
+
+    Args:
+        validation: gives every rank everything, from the beginning whenever it is iterated over: Lightning looks at
+            two batches before the training, which a loader that goes on where it was left would then lack.
+
+    Raises:
+        PipelineError: an option breaks a rule, or is ``uneven="join"``: Lightning's ranks step together.
     """
 
-    def __init__(self, pipeline: Pipeline, **options: Any) -> None:
-        self.pipeline, self.options = pipeline, options
-        self._loader: Loader | None = None
-        self._trained: dict[str, str] | None = None  # where the loader stood before the batch that was taken last
+    def __init__(self, pipeline: Pipeline, *, validation: bool = False, **options: Any) -> None:
         if options.get("uneven") == "join":
             raise PipelineError(
                 "Lightning's ranks step together, so uneven='join' would let them wait for ever; "
                 "leave it out, or take 'repeat' (each rank goes on until the last has ended)"
             )
         Loader(pipeline, **{**options, "uneven": "join", "rank": 0, "world_size": 1})  # wrong options fail now
+        self.pipeline, self.validation = pipeline, validation
+        self.options = {**options, "partition": False} if validation else options
+        self._loader: Loader | None = None
+        self._trained: dict[str, str] | None = None  # where the loader stood before the batch that was taken last
 
     @property
     def loader(self) -> Loader:
@@ -65,6 +73,8 @@ class LightningLoader:
         return self._loader
 
     def __iter__(self) -> Iterator[Any]:
+        if self.validation:
+            self._loader = None
         loader = self.loader
         self._trained = None
         batches = iter(loader)

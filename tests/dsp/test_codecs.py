@@ -99,9 +99,10 @@ def test_file_that_was_cut_off_is_noticed(tmp_path: Path, suffix: str, cut: floa
 def test_m4a_whose_index_comes_first_is_noticed_by_the_index(cut: float, tmp_path: Path) -> None:
     av = pytest.importorskip("av")
     (tmp_path / "x.m4a").write_bytes(encode(chirp(3 * 16_000, 16_000), 16_000, "m4a"))
-    with av.open(str(tmp_path / "x.m4a")) as source, av.open(
-        str(tmp_path / "y.m4a"), "w", options={"movflags": "faststart"}
-    ) as target:
+    with (
+        av.open(str(tmp_path / "x.m4a")) as source,
+        av.open(str(tmp_path / "y.m4a"), "w", options={"movflags": "faststart"}) as target,
+    ):
         stream = target.add_stream_from_template(source.streams.audio[0])
         for packet in source.demux():
             if packet.size:

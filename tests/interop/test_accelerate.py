@@ -15,7 +15,7 @@ from processes import launch
 from torch.utils.data import DataLoader
 
 import uio_pipes as uio
-from uio_pipes.trainers import Gathered
+from uio_pipes import Gathered
 
 accelerate = pytest.importorskip("accelerate", reason="could not import accelerate: pip install accelerate")
 pytestmark = pytest.mark.timeout(120)
@@ -77,10 +77,9 @@ def dataset(accelerator: Any, settings: dict[str, Any]) -> Any:
 
 
 def prepared(accelerator: Any, settings: dict[str, Any]) -> Any:
-    """One that is given to it."""
+    """One that is: Accelerate lets rank 0 read and deals out what it gives."""
     loader = DataLoader(pipeline(settings["list"]).as_dataset(seed=3), batch_size=None)
-    place = settings["place"]
-    return [entry(batch) for batch in accelerator.prepare_data_loader(loader, device_placement=place)]
+    return [entry(batch) for batch in accelerator.prepare(loader)]
 
 
 def entry(batch: Any) -> tuple[str, list[str]]:
@@ -112,6 +111,11 @@ def test_dataset_outside_prepare_is_shared_among_ranks_once(many_shards: Corpus,
     reports = run(many_shards, tmp_path, "dataset", 2)
     assert all(reports)
     assert Counter(k for r in reports for _, keys in r for k in keys) == Counter(many_shards.keys)
+
+
+def test_dataset_given_to_prepare_stops_instead_of_losing_a_rank(many_shards: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="Can only concatenate tensors"):
+        run(many_shards, tmp_path, "prepared", 2)
 
 
 if __name__ == "__main__":

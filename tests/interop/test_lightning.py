@@ -15,7 +15,7 @@ from corpus import Corpus
 from processes import launch
 
 import uio_pipes as uio
-from uio_pipes.trainers import LightningLoader
+from uio_pipes import LightningLoader
 
 lightning = pytest.importorskip("lightning", reason="could not import lightning: pip install lightning")
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]  # Lightning's advice about the machine
@@ -111,9 +111,51 @@ def test_the_plain_loader_is_one_batch_ahead_in_lightnings_checkpoints(many_shar
     assert resumed.seen == expected[6:]
 
 
-def test_join_is_refused() -> None:
-    with pytest.raises(uio.PipelineError, match="repeat"):
-        LightningLoader(uio.from_shard_list("a.list").decode_audio(), uneven="join")
+@pytest.mark.parametrize("options", [{}, {"steps_per_epoch": 4}], ids=str)
+def test_epochs_of_known_length(raw_corpus: Corpus, tmp_path: Path, options: dict[str, Any]) -> None:
+    graph = uio.from_raw_list(raw_corpus.list).decode_audio().fbank(num_mel_bins=6).batch(4).pad()
+    plain = uio.Loader(graph, **options)
+    assert len(plain) > 0
+    expected = [digest(b) for _ in range(2) for b in plain]
+    model = Model()
+    trainer(tmp_path, every=3).fit(model, LightningLoader(graph, **options))
+    assert model.seen == expected
+    resumed = Model()
+    trainer(tmp_path / "again").fit(
+        resumed, LightningLoader(graph, **options), ckpt_path=checkpoint(tmp_path, 3), weights_only=False
+    )
+    assert resumed.seen == expected[3:]
+
+
+class Validated(Model):
+    """Remembers what each validation was given; the first is Lightning's look at two batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.validations: list[list[str]] = []
+
+    def on_validation_epoch_start(self) -> None:
+        self.validations.append([])
+
+    def validation_step(self, batch: dict[str, Any], index: int) -> None:
+        self.validations[-1] += keys_of(batch)
+
+
+def test_validation_is_whole_after_lightnings_sanity_check(many_shards: Corpus, tmp_path: Path) -> None:
+    graph = pipeline(str(many_shards.list))
+    model = Validated()
+    trainer(tmp_path, num_sanity_val_steps=2).fit(
+        model, LightningLoader(graph, seed=3), LightningLoader(graph, seed=3, validation=True)
+    )
+    sanity, *others = model.validations
+    assert 0 < len(sanity) < len(many_shards.keys)
+    assert [sorted(keys) for keys in others] == [list(many_shards.keys)] * 2
+
+
+@pytest.mark.parametrize("options", [{"uneven": "join"}, {"lanes": 0}], ids=str)
+def test_wrong_options_fail_when_it_is_made(options: dict[str, Any]) -> None:
+    with pytest.raises(uio.PipelineError, match=r"repeat|lanes"):
+        LightningLoader(uio.from_shard_list("a.list").decode_audio(), **options)
 
 
 # Two ranks

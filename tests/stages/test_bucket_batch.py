@@ -67,8 +67,12 @@ def test_found_boundaries_keep_the_budget_and_lose_nothing(lengths: list[int], b
 @settings(max_examples=60, deadline=None)
 @given(lengths=LENGTHS, budget=st.integers(120, 900), wait=st.integers(1, 130))
 def test_found_boundaries_with_a_short_wait(lengths: list[int], budget: int, wait: int) -> None:
-    """The utterances that boundaries are found from have waited longer than `max_wait` already."""
     check(bucketed(lengths, max_frames=budget, num_buckets=4, max_wait=wait), lengths, budget)
+
+
+def test_while_boundaries_are_sought_nobody_waits() -> None:
+    """The utterances that boundaries are found from have arrived long ago, and are still no batches of one."""
+    assert [len(b) for b in bucketed([50] * 20, max_frames=500, num_buckets=1, max_wait=3)] == [4, 4, 4, 4, 4]
 
 
 def test_found_boundaries_with_sizes() -> None:

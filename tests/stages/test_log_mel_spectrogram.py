@@ -94,7 +94,8 @@ def test_too_short_to_be_reflected_is_a_failure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"n_fft": 1},
+        {"n_fft": 0},
+        {"n_fft": 401},
         {"hop_length": 0},
         {"num_mel_bins": 0},
         {"padding": -1},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,20 @@ def test_non_linguistic_symbols_are_kept_whole(tmp_path: Path) -> None:
         tokens, labels = uio.CharTokenizer(SYMBOLS, given).tokenize("你{NOISE}a [LAUGH]<SPK>好<b>")
         assert tokens == ["你", "{NOISE}", "a", "▁", "[LAUGH]", "<SPK>", "好", "<", "b", ">"]
         assert labels == [3, 7, 5, 6, 1, 8, 4, 1, 1, 1]
+
+
+def test_a_blank_alone_between_two_symbols_leaves_no_token() -> None:
+    """WeNet's way."""
+    tokens, _ = uio.CharTokenizer(SYMBOLS, ["{NOISE}", "<SPK>"]).tokenize("<SPK> {NOISE} a")
+    assert tokens == ["<SPK>", "{NOISE}", "▁", "a"]
+
+
+def test_labels_lead_back_to_characters_and_words() -> None:
+    characters = uio.CharTokenizer(SYMBOLS, ["{NOISE}"])
+    assert characters.detokenize(characters.tokenize("你好 a{NOISE}怪")[1]) == "你好 a{NOISE}<unk>"
+    words = uio.CharTokenizer(SYMBOLS, split_with_space=True)
+    assert words.tokenize("你  好 a") == (["你", "好", "a"], [3, 4, 5])
+    assert words.detokenize([3, 4, 5]) == "你 好 a"
 
 
 @pytest.mark.parametrize("symbol", ["#1", "NOISE", "{NOISE", "{A B}", "<>", "<<aaa>>", "{{BBB}}", "[[ccc]]"])
@@ -119,6 +134,50 @@ def test_with_a_symbol_table_text_is_raised_and_characters_stand_alone(model: Pa
     assert labels == [symbols.get(t, 1) for t in tokens]
     assert labels[-2:] == [2, 1]
     assert tokenizer.vocab_size == max(symbols.values()) + 1
+
+
+def test_labels_lead_back_to_text(model: Path) -> None:
+    own = uio.SentencePieceTokenizer(model)
+    assert own.detokenize(own.tokenize("HELLO WORLD")[1]) == "HELLO WORLD"
+    pieces = dict.fromkeys(own.tokenize("HELLO WORLD")[0])
+    mixed = uio.SentencePieceTokenizer(model, {"<unk>": 0, "你": 1, **{p: 2 + i for i, p in enumerate(pieces)}})
+    assert mixed.detokenize(mixed.tokenize("hello 你 world")[1]) == "HELLO你 WORLD"
+
+
+def test_unknown_pieces_are_written_as_in_the_text(model: Path) -> None:
+    tokens, labels = uio.SentencePieceTokenizer(model).tokenize("HELLO 怪")
+    assert tokens[-1] == "怪"
+    assert labels[-1] == uio.SentencePieceTokenizer(model).unk_id
+    assert len(tokens) == len(labels)
+
+
+def test_non_linguistic_symbols_stay_whole_among_pieces(model: Path) -> None:
+    reference = sentencepiece.SentencePieceProcessor(str(model))
+    pieces = dict.fromkeys(reference.encode("HELLO WORLD", out_type=str))
+    symbols = {"<unk>": 0, "<SPK>": 1, "{NOISE}": 2, "你": 3, **{p: 4 + i for i, p in enumerate(pieces)}}
+    tokenizer = uio.SentencePieceTokenizer(model, symbols, non_lang_syms=["<SPK>", "{NOISE}"])
+    tokens, labels = tokenizer.tokenize("<spk> {NOISE} hello 你{noise}world")  # WeNet finds them in any case
+    hello, world = reference.encode("HELLO", out_type=str), reference.encode("WORLD", out_type=str)
+    assert tokens == ["<SPK>", "{NOISE}", *hello, "你", "{NOISE}", *world]
+    assert labels == [symbols[t] for t in tokens]
+    again = pickle.loads(pickle.dumps(tokenizer))
+    assert (again.tokenize("<SPK>hello"), repr(again)) == (tokenizer.tokenize("<SPK>hello"), repr(tokenizer))
+    assert repr(uio.SentencePieceTokenizer(model, symbols)) != repr(tokenizer)
+
+
+def test_non_linguistic_symbols_that_are_pieces_of_the_model() -> None:
+    buffer = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["HELLO WORLD", "GREAT SORROW OF LIFE"] * 20), model_writer=buffer, vocab_size=60,
+        hard_vocab_limit=False, minloglevel=2, user_defined_symbols=["{NOISE}"],
+    )  # fmt: skip
+    with tempfile.NamedTemporaryFile(suffix=".model") as file:
+        Path(file.name).write_bytes(buffer.getvalue())
+        tokenizer = uio.SentencePieceTokenizer(file.name, non_lang_syms=["{NOISE}"])
+    reference = sentencepiece.SentencePieceProcessor(model_proto=buffer.getvalue())
+    tokens, labels = tokenizer.tokenize("HELLO {NOISE} WORLD")
+    assert tokens.count("{NOISE}") == 1
+    assert labels[tokens.index("{NOISE}")] == reference.piece_to_id("{NOISE}") != tokenizer.unk_id
 
 
 def test_missing_or_wrong_model_is_named(tmp_path: Path) -> None:

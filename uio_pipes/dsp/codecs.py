@@ -85,7 +85,8 @@ def _library(form: str) -> ModuleType:
     except ImportError:
         message = f"{form} audio needs FFmpeg's decoders: pip install 'uio_pipes[codecs]'"
         raise DataError("missing_codec", message) from None
-    return av
+    library: ModuleType = av
+    return library
 
 
 def _decode(av: ModuleType, container: Any, stream: Any, start: float | None, end: float | None) -> Decoded:

@@ -1,4 +1,4 @@
-"""Audio files to waveforms: 16-bit PCM wav by its own header walk, m4a, aac and wma by FFmpeg, all others by libsndfile.
+"""Audio files to waveforms: 16-bit PCM wav by its own header walk, m4a, aac, wma by FFmpeg, all others by libsndfile.
 
 Every function raises DataError for bad audio, with ``url`` and ``member`` left for the caller to fill.
 Formats: Microsoft's RIFF/WAVE (mmreg.h) and RFC 9639 (FLAC).
@@ -86,7 +86,9 @@ def decode(
     wav = _walk(data, len(data))
     if wav is None or not wav.is_pcm16:
         form = coded(data)
-        return _by_ffmpeg(data, form, channel, start, end) if form else _by_library(io.BytesIO(data), channel, start, end)
+        return (
+            _by_ffmpeg(data, form, channel, start, end) if form else _by_library(io.BytesIO(data), channel, start, end)
+        )
     view = memoryview(data)
     return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
 

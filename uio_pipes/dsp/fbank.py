@@ -15,7 +15,7 @@ import torch
 
 from uio_pipes.errors import PipelineError
 
-__all__ = ["Fbank", "num_frames"]
+__all__ = ["BandGroup", "Fbank", "band_groups", "num_frames"]
 
 _PREEMPHASIS = 0.97
 _SCALE = 32768.0  # Kaldi's features are defined on 16-bit sample values
@@ -141,7 +141,7 @@ class Fbank:
                 "high_freq, or resample before"
             )
         padded = 1 << (window - 1).bit_length()
-        groups = _band_groups(_mel_bank(self.num_mel_bins, padded, sample_rate, self.low_freq, high_freq))
+        groups = band_groups(_mel_bank(self.num_mel_bins, padded, sample_rate, self.low_freq, high_freq))
         constants = _Constants(_WINDOWS[self.window_type](window), shift, padded, groups)
         self._scratch.setdefault(sample_rate, [])
         self._constants[sample_rate] = constants
@@ -162,7 +162,7 @@ class Fbank:
             )
 
 
-class _Group(NamedTuple):
+class BandGroup(NamedTuple):
     """Neighbouring mel bands, the columns of the (re, im, re, im, …) spectrum that they cover, and their weights."""
 
     bands: slice
@@ -174,7 +174,7 @@ class _Constants(NamedTuple):
     window: torch.Tensor  # (W,)
     shift: int  # samples
     padded: int  # length of the Fourier transform: the next power of two
-    groups: list[_Group]
+    groups: list[BandGroup]
 
 
 class _Scratch(NamedTuple):
@@ -220,7 +220,7 @@ def _mel_bank(bands: int, padded: int, sample_rate: int, low_freq: float, high_f
     return torch.min((mel - left) / (centre - left), (right - mel) / (right - centre)).clamp_(min=0.0)
 
 
-def _band_groups(bank: torch.Tensor) -> list[_Group]:
+def band_groups(bank: torch.Tensor) -> list[BandGroup]:
     """Cut the bank into groups of bands, each with its own range of spectrum bins."""
     groups = []
     for first in range(0, len(bank), _BANDS):
@@ -228,7 +228,7 @@ def _band_groups(bank: torch.Tensor) -> list[_Group]:
         bins = part.any(0).nonzero().flatten().tolist() or [0]  # bands narrower than a bin may cover none
         low, high = bins[0], bins[-1] + 1
         weights = part[:, low:high].repeat_interleave(2, 1).T.contiguous()
-        groups.append(_Group(slice(first, first + len(part)), slice(2 * low, 2 * high), weights))
+        groups.append(BandGroup(slice(first, first + len(part)), slice(2 * low, 2 * high), weights))
     return groups
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from uio_pipes.dsp.fbank import band_groups
 from uio_pipes.errors import PipelineError
 
 __all__ = ["SAMPLE_RATE", "LogMel", "slaney_mel_bank"]
@@ -23,9 +24,10 @@ _RANGE = np.float32(8.0)  # decades below the maximum that are kept
 
 
 class LogMel:
-    """Log mel energies of a waveform at 16 kHz; ``n_fft``, ``hop_length``, ``padding`` (zeros at the end) in samples.
+    """Log mel energies of a waveform at 16 kHz; ``n_fft`` (even), ``hop_length`` and ``padding`` in samples.
 
-    ``pad_or_trim`` brings each waveform to ``max_duration`` seconds, with zeros at its end or by cutting it there.
+    ``padding`` zeros are appended; ``pad_or_trim`` then brings each waveform to ``max_duration`` seconds, with zeros at
+    its end or by cutting it there.
     """
 
     def __init__(
@@ -34,14 +36,13 @@ class LogMel:
         self.n_fft, self.hop_length, self.padding = n_fft, hop_length, padding
         self.fixed = round(max_duration * SAMPLE_RATE) if pad_or_trim else None
         self._window = torch.hann_window(n_fft)
-        bank = slaney_mel_bank(num_mel_bins, n_fft, SAMPLE_RATE)
-        self._weights = torch.from_numpy(bank.repeat(2, 1).T.astype(np.float32, order="C"))  # for re² and im²
+        self.num_mel_bins = num_mel_bins
+        self._groups = band_groups(torch.from_numpy(slaney_mel_bank(num_mel_bins, n_fft)).float())
 
     def frames(self, samples: int) -> int:
         """Frames of ``samples``; 0 if they are too few to be reflected at the edges (half a window)."""
         samples = samples + self.padding if self.fixed is None else self.fixed
-        half = self.n_fft // 2
-        return (samples + 2 * half - self.n_fft) // self.hop_length if samples > half else 0
+        return samples // self.hop_length if samples > self.n_fft // 2 else 0
 
     def __call__(self, waveform: torch.Tensor) -> torch.Tensor:
         """(S,) or (1, S) float32 in [-1, 1] → (T, num_mel_bins) float32 with T = ``frames(S)``, which may be 0.
@@ -53,14 +54,15 @@ class LogMel:
                 f"log_mel_spectrogram: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before"
             )
         count = self.frames(waveform.shape[-1])
-        features = torch.empty(count, self._weights.shape[1])
+        features = torch.empty(count, self.num_mel_bins)
         if not count:
             return features
         frames = self._padded(waveform.reshape(-1)).as_strided((count, self.n_fft), (self.hop_length, 1))
         for start in range(0, count, _BLOCK):
             spectrum = torch.fft.rfft(frames[start : start + _BLOCK] * self._window)
             power = torch.view_as_real(spectrum).view(len(spectrum), -1).square_()
-            torch.mm(power, self._weights, out=features[start : start + _BLOCK])
+            for group in self._groups:
+                torch.mm(power[:, group.columns], group.weights, out=features[start : start + _BLOCK, group.bands])
         return _compressed(features)
 
     def _padded(self, samples: torch.Tensor) -> torch.Tensor:
@@ -87,16 +89,16 @@ def _compressed(features: torch.Tensor) -> torch.Tensor:
     return features
 
 
-def slaney_mel_bank(bands: int, n_fft: int, sample_rate: int) -> npt.NDArray[np.float64]:
-    """Triangles of area 1 over Hz, evenly spaced on Slaney's mel scale from 0 Hz to half the rate: (bands, bins).
+def slaney_mel_bank(bands: int, n_fft: int) -> npt.NDArray[np.float64]:
+    """Triangles of area 1 over Hz, evenly spaced on Slaney's mel scale from 0 to 8 kHz: (bands, bins).
 
     The scale is linear below 1 kHz (a mel is 200 / 3 Hz) and logarithmic above (27 mels are a factor of 6.4): Slaney's
     Auditory Toolbox, 1998.
     """
-    top = 15 + 27 * math.log(sample_rate / 2 / 1000) / math.log(6.4) if sample_rate > 2000 else sample_rate / 2 * 0.015
+    top = 15 + 27 * math.log(SAMPLE_RATE / 2 / 1000, 6.4)
     mel = np.linspace(0, top, bands + 2)
-    hertz = np.where(mel < 15, mel * 200 / 3, 1000 * np.exp((mel - 15) * math.log(6.4) / 27))
+    hertz = np.where(mel < 15, mel * 200 / 3, 1000 * 6.4 ** ((mel - 15) / 27))
     left, centre, right = hertz[:-2, None], hertz[1:-1, None], hertz[2:, None]
-    bins = np.arange(n_fft // 2 + 1) * (sample_rate / n_fft)
+    bins = np.arange(n_fft // 2 + 1) * (SAMPLE_RATE / n_fft)
     triangles = np.minimum((bins - left) / (centre - left), (right - bins) / (right - centre)).clip(0)
     return np.asarray(triangles * 2 / (right - left))

@@ -19,7 +19,7 @@ class Lru:
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """What is kept under ``key``, else ``make()``, which is then kept if its ``size`` in bytes is within the limit."""
+        """What is kept under ``key``, else ``make()``: kept if its ``size`` in bytes is within the limit."""
         if key in self._entries:
             self._entries.move_to_end(key)
             known: T = self._entries[key][0]

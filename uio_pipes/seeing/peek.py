@@ -89,9 +89,9 @@ def _fields(record: Record) -> dict[str, Any]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, (torch.Tensor, np.ndarray)) and isinstance(b, type(a)):
-        return a is b or (a.shape == b.shape and a.dtype == b.dtype and bool((a == b).all()))
-    return type(a) is type(b) and bool(a == b) if not isinstance(a, list) else a is b
+    if isinstance(a, (torch.Tensor, np.ndarray)) and isinstance(b, (torch.Tensor, np.ndarray)):
+        return a is b or (type(a) is type(b) and a.dtype == b.dtype and np.array_equal(np.asarray(a), np.asarray(b)))
+    return a is b or (type(a) is type(b) and not isinstance(a, list) and bool(a == b))
 
 
 def _key(records: list[Record]) -> str:

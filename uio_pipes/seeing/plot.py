@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["plot"]
 
 MASKING = frozenset(["spec_aug", "spec_sub", "spec_trim"])
-FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei")
-FONTS += ("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei", "Arial Unicode MS")
+FONTS = [
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),
+    *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei", "Arial Unicode MS"),
+]
 POINTS = 4000  # of a waveform: more than a figure has pixels
 Array = npt.NDArray[Any]
 
@@ -57,7 +59,9 @@ def plot(pipeline: Pipeline, path: str | os.PathLike[str], count: int = 3) -> No
     for row, one in zip(figure.subplots(len(drawn), len(columns), squeeze=False), drawn, strict=True):
         for axes, column in zip(row, columns, strict=True):
             _DRAW[column](axes, one)
-        row[0].set_title(_label(one.key, one.text), loc="left", fontweight="bold", fontsize=9, parse_math=False, **_font(one.text))
+        row[0].set_title(
+            _label(one.key, one.text), loc="left", fontweight="bold", fontsize=9, parse_math=False, **_font(one.text)
+        )
     figure.savefig(path, format="png", dpi=120)
 
 

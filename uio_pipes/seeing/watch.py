@@ -56,7 +56,6 @@ class _Line:
         parts = [
             f"epoch {loader.epoch}",
             f"{stats.utterances:,} utterances",
-            f"{stats.hours:.2f} h",
             f"{speed:.3g} h/s",
             f"padding {stats.padding_ratio:.1%}",
             f"skipped {sum(stats.skipped.values()):,}",
@@ -82,7 +81,7 @@ class _OnTerminal:
     def show(self, text: str) -> None:
         from rich.text import Text
 
-        self.live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+        self.live.update(Text(text), refresh=True)
 
 
 class _InLog:

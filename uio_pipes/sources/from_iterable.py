@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch.utils.data import IterDataPipe
+from torch.utils.data import IterableDataset, IterDataPipe
 from torchdata.nodes import BaseNode
 
 from uio_pipes.errors import PipelineError, StateError
@@ -139,7 +139,13 @@ class _SkipNode(_IterableNode):
 
 
 class _StateNode(_IterableNode):
-    """State: the object's own as well."""
+    """State: the object's own as well, and whether it has ended: some begin again by themselves then."""
+
+    state_fields = ("position", "ended")
+
+    def start(self) -> None:
+        super().start()
+        self.ended = 0
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         super().reset(initial_state)
@@ -152,7 +158,13 @@ class _StateNode(_IterableNode):
         self.iterator = iter(self.keeper)
 
     def item(self) -> Any:
-        return next(self.iterator)
+        if self.ended:
+            raise StopIteration
+        try:
+            return next(self.iterator)
+        except StopIteration:
+            self.ended = 1
+            raise
 
     def get_state(self) -> dict[str, Any]:
         return {**super().get_state(), "own": copy.deepcopy(self.keeper.state_dict())}
@@ -164,7 +176,8 @@ def _own_iterator(items: Any) -> Iterator[Any]:
 
 
 def _is_indexed(items: Any) -> bool:
-    return isinstance(items, Sized) and hasattr(items, "__getitem__") and not isinstance(items, Mapping)
+    by_number = isinstance(items, Sized) and hasattr(items, "__getitem__")
+    return by_number and not isinstance(items, (Mapping, IterableDataset))
 
 
 def from_iterable(items: Iterable[Mapping[str, Any]]) -> Pipeline:

@@ -106,23 +106,23 @@ class _BucketNode(BudgetBuffer):
         return [n for bucket in self.buckets.all for n in bucket.numbers] + list(self.unsorted)
 
     def rebuild(self, order: list[int]) -> None:
-        self.buckets = Buckets(self.boundaries or ())
+        self.buckets = Buckets(self.boundaries or (), self._room, self.stage.min_batch_size)
         sorted_ones = len(order) - self.waiting
         self.unsorted = deque(order[sorted_ones:])
         for number in order[:sorted_ones]:
-            self.buckets.add(self._bucket(number), number, self.cost(number))
+            self.buckets.put(self._bucket(number), number, self.cost(number))
 
     def next(self) -> list[Sample]:
         if self.boundaries is None:
             self._find_boundaries()
-        while True:
-            if self._overdue():
-                return self._give(self._bucket(self.oldest))
+        while not self._overdue():
             arrived = self._arrival()
             if arrived is None:
                 return self._last()
-            if batch := self._add(*arrived):
-                return batch
+            number, cost = arrived
+            if batch := self.buckets.add(self._bucket(number), number, cost):
+                return self.give(batch)
+        return self.give(self.buckets.take_whole(self._bucket(self.oldest)))
 
     def _arrival(self) -> tuple[int, int] | None:
         """Number and cost of the next utterance for the buckets; None at the end."""
@@ -147,60 +147,26 @@ class _BucketNode(BudgetBuffer):
     def _bucket(self, number: int) -> int:
         return self.buckets.index(self._length(number))
 
-    def _room(self, at: int, worst: int) -> int:
-        """How many utterances a batch of bucket ``at`` may have, if the costliest costs ``worst``."""
-        sizes = self.stage.bucket_batch_sizes
-        if sizes is not None:
-            return sizes[at]
-        assert self.budget is not None
-        return self.budget.room(worst)
-
-    def _add(self, number: int, cost: int) -> list[Sample]:
-        """Put an utterance into its bucket. Returns the batch that is full then, or []."""
-        at = self._bucket(number)
-        bucket, batch = self.buckets.all[at], []
-        if bucket.numbers and self._room(at, max(bucket.worst, cost)) <= len(bucket.numbers):
-            batch = self._give(at)
-        self.buckets.add(at, number, cost)
-        if not batch and self._full(at):
-            batch = self._give(at)
-        return batch
-
-    def _full(self, at: int) -> bool:
-        bucket = self.buckets.all[at]
-        return len(bucket.numbers) >= self._room(at, bucket.worst)
-
-    def _give(self, at: int) -> list[Sample]:
-        count = max(self.stage.min_batch_size, len(self.buckets.all[at].numbers))
-        return self.give(self.buckets.take(at, count))
+    def _room(self, at: int, cost: int) -> int:
+        """How many utterances a batch of bucket ``at`` may have whose costliest costs ``cost``."""
+        if self.budget is not None:
+            return self.budget.room(cost)
+        assert self.stage.bucket_batch_sizes is not None
+        return self.stage.bucket_batch_sizes[at]
 
     def _overdue(self) -> bool:
         """Whether the oldest utterance in a bucket has waited long enough, and has enough others to go with."""
-        if self.age() <= self.stage.max_wait or self.buckets.held < self.stage.min_batch_size:
-            return False
-        return not self.unsorted or self.oldest < self.unsorted[0]
+        oldest = self.arrived - self.age()
+        waited = (self.unsorted[0] if self.unsorted else self.arrived) - oldest
+        return waited > self.stage.max_wait and self.buckets.held >= self.stage.min_batch_size
 
     def _last(self) -> list[Sample]:
         """A batch of what the buckets hold at the lane's end, shortest first. Raises: StopIteration after the last."""
-        buckets, least = self.buckets, self.stage.min_batch_size
+        buckets = self.buckets
         for at in buckets.filled():
-            if self.stage.drop_last and not self._full(at):
+            if self.stage.drop_last and not buckets.full(at):
                 self.leave_out(buckets.take(at, len(buckets.all[at].numbers)), "drop_last")
-        filled = buckets.filled()
-        if not filled:
+        if buckets.held < self.stage.min_batch_size:
+            self.leave_out(buckets.take(0, buckets.held), "min_batch_size")
             raise StopIteration
-        if buckets.held < least:
-            self.leave_out(buckets.take(filled[0], buckets.held), "min_batch_size")
-            raise StopIteration
-        return self.give(buckets.take(filled[0], self._share(filled)))
-
-    def _share(self, filled: list[int]) -> int:
-        """How many of all that is left make the next batch, so that as few as can be are left over."""
-        held, least = self.buckets.held, self.stage.min_batch_size
-        count = max(least, len(self.buckets.all[filled[0]].numbers))
-        if not 0 < held - count < least:
-            return count
-        worst = max(self.buckets.all[at].worst for at in filled)
-        if self._room(filled[-1], worst) >= held:
-            return held
-        return max(least, held - least)
+        return self.give(buckets.take_last())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from uio_pipes.stages.budget import Filling
 
@@ -11,19 +11,36 @@ __all__ = ["Buckets", "even_boundaries"]
 
 
 class Buckets:
-    """Bucket i holds lengths below boundary i, the last one the rest."""
+    """Bucket i holds lengths below boundary i, the last one the rest.
 
-    def __init__(self, boundaries: Sequence[int]) -> None:
-        self.boundaries = boundaries
+    ``room(i, cost)`` tells how many utterances a batch of bucket i may have whose costliest costs ``cost``; at least
+    ``least``, which every batch is to have.
+    """
+
+    def __init__(self, boundaries: Sequence[int], room: Callable[[int, int], int], least: int) -> None:
+        self.boundaries, self.room, self.least = boundaries, room, least
         self.all = [Filling() for _ in range(len(boundaries) + 1)]
         self.held = 0
 
     def index(self, length: int) -> int:
         return bisect_right(self.boundaries, length)
 
-    def add(self, at: int, number: int, cost: int) -> None:
+    def put(self, at: int, number: int, cost: int) -> None:
         self.held += 1
         self.all[at].add(number, cost)
+
+    def add(self, at: int, number: int, cost: int) -> list[int]:
+        """Put a number into bucket ``at``. Returns the batch that is full then, or []."""
+        bucket = self.all[at]
+        batch: list[int] = []
+        if bucket.numbers and self.room(at, max(bucket.worst, cost)) <= len(bucket.numbers):
+            batch = self.take(at, len(bucket.numbers))
+        self.put(at, number, cost)
+        return batch or (self.take(at, len(bucket.numbers)) if self.full(at) else [])
+
+    def full(self, at: int) -> bool:
+        bucket = self.all[at]
+        return len(bucket.numbers) >= self.room(at, bucket.worst)
 
     def filled(self) -> list[int]:
         """Which buckets hold something, shortest first."""
@@ -31,13 +48,26 @@ class Buckets:
 
     def take(self, at: int, count: int) -> list[int]:
         """The first ``count`` numbers of bucket ``at``; what it lacks comes from its nearest neighbours."""
-        taken: list[int] = []
-        for near in sorted(range(len(self.all)), key=lambda other: abs(other - at)):
-            if len(taken) == count:
-                break
-            taken += self.all[near].take(count - len(taken))
+        taken = self.all[at].take(count)
+        if len(taken) < count:
+            for near in sorted(range(len(self.all)), key=lambda other: abs(other - at)):
+                taken += self.all[near].take(count - len(taken))
         self.held -= len(taken)
         return taken
+
+    def take_whole(self, at: int) -> list[int]:
+        """A batch of bucket ``at`` as it is, but of no fewer than ``least``."""
+        return self.take(at, max(self.least, len(self.all[at].numbers)))
+
+    def take_last(self) -> list[int]:
+        """A batch of what is left, which must not be less than ``least``: as few as can be are left over in the end."""
+        filled = self.filled()
+        count = max(self.least, len(self.all[filled[0]].numbers))
+        if 0 < self.held - count < self.least:
+            worst = max(self.all[at].worst for at in filled)
+            together = self.room(filled[-1], worst) >= self.held
+            count = self.held if together else max(self.least, self.held - self.least)
+        return self.take(filled[0], count)
 
 
 def even_boundaries(lengths: Sequence[int], buckets: int) -> list[int]:

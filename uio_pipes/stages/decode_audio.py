@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from uio_pipes.dsp.decode import decode, decode_file
@@ -30,7 +31,8 @@ class DecodeAudio(PerUtterance):
     Formats: wav, flac, ogg, opus, mp3, and with ``pip install 'uio_pipes[codecs]'`` m4a, aac, wma.
     ``channel``: the one that is kept; None keeps all, (C, S). A segment (``start``, ``end`` in seconds) is cut out.
     The planned length comes from the header; where only decoding tells it (mp3, m4a, aac, wma), the utterance is
-    decoded when its length is first needed.
+    decoded when its length is first needed. Samples of the user's, as arrays or tensors (S,) or (C, S), only get that
+    form: integers are taken as PCM of their width.
     """
 
     name: ClassVar[str] = "decode_audio"
@@ -59,7 +61,8 @@ class DecodeAudio(PerUtterance):
         if wav is None:
             instead = ", but features: leave out what makes them from audio" if "feat" in fields else ""
             raise DataError("missing_audio", f"the utterance has no audio to decode{instead}")
-        if isinstance(wav, (torch.Tensor, np.ndarray)):  # from the user: decoded already
+        if isinstance(wav, (torch.Tensor, np.ndarray)):
+            fields["wav"] = as_waveform(wav, self.channel)
             return
         start, end = fields.get("start"), fields.get("end")
         path = is_local(wav) if isinstance(wav, str) else None
@@ -73,6 +76,19 @@ class DecodeAudio(PerUtterance):
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return corpus.decode_audio()
+
+
+def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> torch.Tensor:
+    """Samples in memory as float32 (C, S), or (1, S) of one ``channel``."""
+    waveform = torch.as_tensor(wav)
+    waveform = waveform if waveform.ndim == 2 else waveform.reshape(1, -1)
+    if channel is not None:
+        if channel >= len(waveform):
+            raise DataError("no_such_channel", f"channel {channel} is wanted, the audio has {len(waveform)}; count from 0")
+        waveform = waveform[channel : channel + 1]
+    if not waveform.is_floating_point():
+        return waveform.float() / (torch.iinfo(waveform.dtype).max + 1)
+    return waveform.float()
 
 
 def _bytes(wav: bytes | Ref | str) -> bytes:

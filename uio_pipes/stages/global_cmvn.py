@@ -9,7 +9,6 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import torch
 
 from uio_pipes.cmvn import Cmvn, cmvn_of, read_cmvn
@@ -57,16 +56,15 @@ class GlobalCmvn(PerUtterance):
         return super().build(source, lane, site)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
-        feat, (mean, istd) = np.asarray(sample.fields["feat"]), self.cmvn
+        feat = torch.as_tensor(sample.fields["feat"])
+        mean, istd = map(torch.from_numpy, self.cmvn)
         if feat.shape[1] != len(mean):
             raise PipelineError(
                 f"global_cmvn: the statistics are of {len(mean)} bins, the features of {sample.key} have "
                 f"{feat.shape[1]}; compute statistics of these features, or make the features that they are of"
             )
-        out = feat - mean
-        if self.norm_var:
-            out *= istd
-        sample.fields["feat"] = torch.from_numpy(out)
+        centred = feat - mean
+        sample.fields["feat"] = centred.mul_(istd) if self.norm_var else centred
 
     def describe(self, *, stable: bool = False) -> str:
         """As for every stage; for fingerprints by the numbers, wherever their file lies."""

@@ -47,6 +47,9 @@ class LogMelSpectrogram(PerUtterance):
         ):  # fmt: skip
             value = getattr(self, name)
             require(value >= least, self.name, f"{name} must be {least} or more", value, f"Whisper's is {usual}")
+        require(
+            self.n_fft % 2 == 0, self.name, "n_fft must be an even number of samples", self.n_fft, "Whisper's is 400"
+        )
         longer = self.max_duration * SAMPLE_RATE > self.n_fft / 2
         require(
             longer, self.name, "max_duration must be longer than half of n_fft", self.max_duration, "try 30 seconds"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from torchdata.nodes import BaseNode
 
@@ -114,18 +114,29 @@ class Interleave(_Several):
     name: ClassVar[str] = "interleave"
 
     def chooser(self, key: int) -> Chooser:
-        return _in_turns
+        return _InTurns()
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return interleave([corpus.decode_audio(), corpus.decode_audio().skip(2)])
 
 
-Chooser = Callable[[list[int], int], int]
+class Chooser(Protocol):
+    """Chooses among the sources that are ``left``, by a position that is part of the state."""
+
+    def at(self, left: list[int], position: int) -> int: ...
+    def after(self, at: int, position: int) -> int:
+        """The position after source ``at`` has given something."""
 
 
-def _in_turns(left: list[int], position: int) -> int:
-    return left[position % len(left)]
+class _InTurns:
+    """Position: the source whose turn it is."""
+
+    def at(self, left: list[int], position: int) -> int:
+        return left[bisect_left(left, position) % len(left)]
+
+    def after(self, at: int, position: int) -> int:
+        return at + 1
 
 
 class _Weighted:
@@ -137,7 +148,10 @@ class _Weighted:
         self.key = key
         self.left: list[int] = []
 
-    def __call__(self, left: list[int], position: int) -> int:
+    def after(self, at: int, position: int) -> int:
+        return position + 1
+
+    def at(self, left: list[int], position: int) -> int:
         if left != self.left:
             self.left, self.bounds = list(left), list(accumulate(self.weights[i] for i in left))
         return left[bisect_right(self.bounds, pick(self.key, position, self.bounds[-1]))]
@@ -153,7 +167,7 @@ class _Source:
 
     def next(self) -> Any:
         if self.node is None:
-            self.node = self.pipeline.build(self.lane.again(self.round))
+            self.node = self.pipeline.nodes(self.lane.again(self.round))
             self.node.reset(self._state)
         item = self.node.next()
         self.given, self._state = 1, None
@@ -177,10 +191,10 @@ class _Source:
 class _MixNode(Node):
     """State: the position, which sources have ended, and of those that have begun: round, state."""
 
-    def __init__(self, pipelines: Mapping[str, Pipeline], lane: Lane, stop: Stop, choose: Chooser) -> None:
+    def __init__(self, pipelines: Mapping[str, Pipeline], lane: Lane, stop: Stop, chooser: Chooser) -> None:
         super().__init__()
         self.pipelines = [(pipeline, lane.within(name)) for name, pipeline in pipelines.items()]
-        self.stop, self.choose = stop, choose
+        self.stop, self.chooser = stop, chooser
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
@@ -205,13 +219,13 @@ class _MixNode(Node):
 
     def next(self) -> Any:
         while self.left:
-            at = self.choose(self.left, self.position)
+            at = self.chooser.at(self.left, self.position)
             try:
                 item = self._source(at).next()
             except StopIteration:
                 self._end(at)
             else:
-                self.position += 1
+                self.position = self.chooser.after(at, self.position)
                 return item
         raise StopIteration
 

@@ -66,7 +66,7 @@ class _PadNode(Node):
 def collate(samples: list[Sample], pcm: bool = False) -> dict[str, Any]:
     """Realized samples as a batch: see :class:`Pad`."""
     for sample in samples:
-        _check_fields(sample.fields, samples[0].fields)
+        _check_fields(sample.fields, samples[0].fields, pcm)
     fields = sorted((s.fields for s in samples), key=_size, reverse=True)
     batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
     if "feat" in fields[0]:
@@ -90,10 +90,10 @@ def _size(fields: dict[str, Any]) -> int:
     return int(fields["wav"].shape[-1]) if "wav" in fields else len(fields.get("label", ()))
 
 
-def _check_fields(fields: dict[str, Any], first: dict[str, Any]) -> None:
+def _check_fields(fields: dict[str, Any], first: dict[str, Any], pcm: bool) -> None:
     """Raises: PipelineError if an utterance cannot share a batch with the first one."""
     key = fields["key"]
-    for name in ("feat", "label"):
+    for name in ("feat", "label", *(["wav"] if pcm else [])):
         if (name in fields) != (name in first):
             one, other = (key, first["key"]) if name in fields else (first["key"], key)
             raise PipelineError(f"pad: {one} has a {name}, {other} has none; they cannot share a batch")
@@ -102,7 +102,7 @@ def _check_fields(fields: dict[str, Any], first: dict[str, Any]) -> None:
             f"pad: {first['key']} has features of {first['feat'].shape[1]} bins, {key} of {fields['feat'].shape[1]}; "
             "they cannot share a batch"
         )
-    if "feat" not in fields and not isinstance(fields.get("wav", torch.empty(0)), (torch.Tensor, np.ndarray)):
+    if (pcm or "feat" not in fields) and not isinstance(fields.get("wav", torch.empty(0)), (torch.Tensor, np.ndarray)):
         raise PipelineError(f"pad: the audio of {key} is not decoded; put .decode_audio() before batching")
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from uio_pipes.clips import ClipLink, Clips, ClipTable, entries
-from uio_pipes.dsp.noise import SILENCE, reverberate
-from uio_pipes.errors import DataError
+from uio_pipes.dsp.noise import reverberate
 from uio_pipes.lane import Draws, Lane, Site
 from uio_pipes.node import Deferred, Node
 from uio_pipes.sample import Sample

@@ -66,7 +66,8 @@ def _unknown(name: str, conf: Mapping[str, Any]) -> str:
     return f"dataset_conf has no key {name}; the nearest is {nearest}"
 
 
-def _likeness(name: str, known: str) -> float:
-    """By the whole names, or by the keys within their blocks, whichever are more alike."""
+def _likeness(name: str, known: str) -> tuple[float, float]:
+    """Of the whole names, or of the keys within their blocks, whichever are more alike."""
     whole = SequenceMatcher(None, name, known).ratio()
-    return max(whole, SequenceMatcher(None, name.split(".")[-1], known.split(".")[-1]).ratio() - 0.05)
+    within = SequenceMatcher(None, name.split(".")[-1], known.split(".")[-1]).ratio()
+    return max(whole, within - 0.05), whole

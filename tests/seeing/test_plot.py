@@ -1,0 +1,96 @@
+"""``plot`` draws what there is, and leaves matplotlib's global state alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpus import Corpus
+
+import uio_pipes as uio
+from uio_pipes.seeing import plot as module
+
+image = pytest.importorskip("matplotlib.image", reason="could not import matplotlib: pip install matplotlib")
+pytestmark = pytest.mark.filterwarnings("error")  # a glyph that is missing in the font warns
+RED = np.array([0xD6, 0x27, 0x28]) / 255
+
+
+def utterances(corpus: Corpus) -> uio.Pipeline:
+    return uio.from_shard_list(corpus.list).decode_audio()
+
+
+def drawn(pipeline: uio.Pipeline, path: Path, count: int = 3) -> Any:
+    pipeline.plot(path, count=count)
+    pixels: Any = image.imread(path)
+    return pixels[..., :3]
+
+
+def red(pixels: Any) -> float:
+    return float((abs(pixels - RED).max(-1) < 0.02).mean())
+
+
+def test_masks_are_marked(many_shards: Corpus, tmp_path: Path) -> None:
+    features = utterances(many_shards).fbank(num_mel_bins=20)
+    without = drawn(features.batch(4).pad(), tmp_path / "a.png")
+    masked = drawn(features.spec_aug(num_t_mask=2, max_t=20, max_f=5).shuffle(9).batch(4).pad(), tmp_path / "b.png")
+    assert red(without) < 0.001
+    assert red(masked) > 0.01
+    assert masked.shape[1] > without.shape[1], "features before and after masks stand beside each other"
+
+
+def test_marked_is_what_spec_aug_changed(many_shards: Corpus) -> None:
+    pipeline = utterances(many_shards).fbank(num_mel_bins=20).spec_aug(max_t=20, max_f=5)
+    for records in module.trace(pipeline, 3):
+        one = module._drawn(pipeline.stages, records)
+        assert one.feat is not None
+        assert one.masked is not None
+        np.testing.assert_array_equal(one.masked, one.feat == 0)
+
+
+def test_a_row_for_each_utterance(many_shards: Corpus, tmp_path: Path) -> None:
+    heights = [drawn(utterances(many_shards), tmp_path / "a.png", count).shape[0] for count in (1, 2, 4)]
+    assert heights[2] - heights[1] == 2 * (heights[1] - heights[0]) > 0
+
+
+def test_precomputed_features_have_no_waveform(feature_corpus: Corpus, tmp_path: Path) -> None:
+    alone = drawn(uio.from_shard_list(feature_corpus.list), tmp_path / "a.png")
+    both = drawn(uio.from_shard_list(feature_corpus.list).spec_aug(), tmp_path / "b.png")
+    assert both.shape[1] == pytest.approx(2 * alone.shape[1], abs=2)
+
+
+def test_features_that_are_trimmed(many_shards: Corpus, tmp_path: Path) -> None:
+    drawn(utterances(many_shards).fbank(num_mel_bins=20).spec_sub().spec_trim(), tmp_path / "a.png")
+
+
+def test_names_with_dollars_and_mandarin(many_shards: Corpus, tmp_path: Path) -> None:
+    def rename(sample: Any) -> Any:
+        sample["key"], sample["txt"] = "a$b_{c$", "今天天气不错"
+        return sample
+
+    drawn(utterances(many_shards).map(rename), tmp_path / "a.png", 1)
+
+
+def test_no_global_state(many_shards: Corpus, tmp_path: Path) -> None:
+    before = "matplotlib.pyplot" in sys.modules
+    drawn(utterances(many_shards), tmp_path / "a.png", 1)
+    assert ("matplotlib.pyplot" in sys.modules) == before
+
+
+def test_what_cannot_be_drawn_is_an_error(many_shards: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(uio.PipelineError, match="count must"):
+        utterances(many_shards).plot(tmp_path / "a.png", count=0)
+    with pytest.raises(uio.PipelineError, match="neither audio nor features"):
+        uio.from_shard_list(many_shards.list).plot(tmp_path / "a.png")
+    with pytest.raises(uio.PipelineError, match="load_from_tar"):
+        uio.list_files(many_shards.list).plot(tmp_path / "a.png")
+
+
+def test_without_matplotlib_the_remedy_is_named(
+    many_shards: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(uio.PipelineError, match=r"uio_pipes\[plot\]"):
+        utterances(many_shards).plot(tmp_path / "a.png")

@@ -1,0 +1,185 @@
+"""``from_iterable``: any Python object, resumed at its number, by its state, or by passing over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from contract import Case, check_cuts, record
+from corpus import wav_bytes
+from helpers_bad import keys
+from torch.utils.data import Dataset, IterableDataset, IterDataPipe
+from torch.utils.data.datapipes.iter import IterableWrapper
+from torchdata.nodes import IterableWrapper as NodeWrapper
+
+import uio_pipes as uio
+
+ITEMS = [{"key": f"u{i:02d}", "txt": f"{i}", "n": i} for i in range(17)]
+
+
+class MapStyle(Dataset[Any]):
+    """Says which items were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return len(ITEMS)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        self.asked.append(i)
+        return ITEMS[i]
+
+
+class Plain(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(ITEMS)
+
+
+class Stateful:
+    """An iterable that can be put back to where it was; counts how often it was read."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.at < len(ITEMS):
+            self.at += 1
+            yield ITEMS[self.at - 1]
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+def add_suffix(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "txt": item["txt"] + "!"}
+
+
+OBJECTS = {
+    "list": (ITEMS, "number"),
+    "tuple": (tuple(ITEMS), "number"),
+    "dataset": (MapStyle(), "number"),
+    "iterable_dataset": (Plain(), "passing over"),
+    "own_state": (Stateful(), "own state_dict"),
+    "datapipe": (IterableWrapper(ITEMS).map(add_suffix), "passing over"),
+    "torchdata_node": (NodeWrapper(ITEMS), "own state_dict"),
+}
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("name", OBJECTS)
+def test_every_object_is_delivered_once_and_resumed_anywhere(name: str, lanes: int) -> None:
+    items, way = OBJECTS[name]
+    graph = uio.from_iterable(items).sharding_filter().shuffle(4)
+    assert way in str(graph)
+    recorded = record(Case(graph, {"lanes": lanes}))
+    assert sorted(recorded.keys) == [item["key"] for item in ITEMS]
+    check_cuts(recorded, range(0, len(ITEMS) + 1, 3))
+
+
+@pytest.mark.parametrize("name", ["list", "iterable_dataset", "datapipe"])
+def test_in_workers(name: str) -> None:
+    graph = uio.from_iterable(OBJECTS[name][0]).sharding_filter()
+    assert sorted(keys(uio.Loader(graph, num_workers=2, lanes=4))) == [item["key"] for item in ITEMS]
+
+
+def test_a_resumed_map_style_dataset_is_not_read_from_its_beginning() -> None:
+    graph = uio.from_iterable(MapStyle())
+    loader = uio.Loader(graph)
+    batches = iter(loader)
+    for _ in range(10):
+        next(batches)
+    again = MapStyle()
+    resumed = uio.Loader(uio.from_iterable(again))
+    resumed.load_state_dict(loader.state_dict())
+    assert keys(resumed) == [item["key"] for item in ITEMS[10:]]
+    assert min(again.asked) == 10
+
+
+def test_an_object_with_its_own_state_is_not_read_from_its_beginning() -> None:
+    loader = uio.Loader(uio.from_iterable(Stateful()))
+    batches = iter(loader)
+    for _ in range(10):
+        next(batches)
+    assert '"at": 10' in loader.state_dict()["lane_000000"] or '"at":10' in loader.state_dict()["lane_000000"]
+
+
+def test_audio_in_every_form(tmp_path: Path) -> None:
+    data = wav_bytes(3)
+    path = tmp_path / "a.wav"
+    path.write_bytes(data)
+    pcm = np.frombuffer(data[44:], "<i2")
+    wave = pcm.astype(np.float32) / 32768
+    forms: list[Any] = [str(path), data, wave, wave[None], torch.from_numpy(wave), pcm]
+    items = [{"key": str(i), "wav": wav, "sample_rate": 8000, "txt": ""} for i, wav in enumerate(forms)]
+    got = list(uio.Loader(uio.from_iterable(items).decode_audio().fbank(num_mel_bins=4)))
+    assert [s["key"] for s in got] == [str(i) for i in range(len(forms))]
+    for sample in got:
+        assert sample["wav"].shape == (1, len(wave))
+        torch.testing.assert_close(sample["feat"], got[0]["feat"])
+
+
+def test_features_and_missing_keys(tmp_path: Path) -> None:
+    feats = [np.full((30 + i, 4), i, np.float32) for i in range(3)]
+    np.save(tmp_path / "f.npy", feats[2])
+    items = [{"feat": feats[0]}, {"feat": torch.from_numpy(feats[1])}, {"feat": str(tmp_path / "f.npy")}]
+    (batch,) = uio.Loader(uio.from_iterable(items).batch(3).pad())
+    assert batch["keys"] == ["000000002", "000000001", "000000000"]
+    assert batch["feats"].shape == (3, 32, 4)
+
+
+def test_utterances_of_the_user_are_not_changed() -> None:
+    items = [{"key": "a", "wav": torch.ones(1, 4000), "sample_rate": 8000, "txt": "x"}]
+    graph = uio.from_iterable(items).decode_audio().speed_perturb([0.9]).map(add_suffix, length="same").fbank()
+    list(uio.Loader(graph.spec_aug()))
+    assert items[0].keys() == {"key", "wav", "sample_rate", "txt"}
+    assert torch.equal(items[0]["wav"], torch.ones(1, 4000))
+
+
+def test_datapipes_in_and_out() -> None:
+    class Source(IterDataPipe[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            yield from ITEMS
+
+    out = uio.from_iterable(Source()).sharding_filter().as_datapipe(seed=1)
+    assert isinstance(out, IterDataPipe)
+    assert [x["txt"] for x in out.map(add_suffix)] == [item["txt"] + "!" for item in ITEMS]
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ((x for x in ITEMS), "only once"),
+        (iter(ITEMS), "only once"),
+        (7, "must yield utterances"),
+        ("data.list", "must yield utterances"),
+        ({"key": "a"}, "must yield utterances"),
+    ],
+)
+def test_what_cannot_be_gone_through_again_is_refused(items: Any, message: str) -> None:
+    with pytest.raises(uio.PipelineError, match=message):
+        uio.from_iterable(items)
+
+
+def test_items_that_are_no_mappings_are_named() -> None:
+    with pytest.raises(uio.PipelineError, match=r"item 1 must be a mapping .*, not tuple"):
+        list(uio.Loader(uio.from_iterable([ITEMS[0], ("wav", "txt")])))
+
+
+def test_a_shorter_iterable_does_not_pass_for_the_one_of_the_state() -> None:
+    loader = uio.Loader(uio.from_iterable(Plain()))
+    batches = iter(loader)
+    for _ in range(10):
+        next(batches)
+    shorter = uio.Loader(uio.from_iterable(IterableWrapper(ITEMS[:5])))
+    with pytest.raises(uio.StateError):
+        shorter.load_state_dict(loader.state_dict())
+        list(shorter)

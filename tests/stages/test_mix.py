@@ -1,0 +1,192 @@
+"""``mix`` and ``interleave``: shares, ends, epochs of their own, and states."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from contract import Case, check_cuts, digest, keys_of, record, some_cuts
+from corpus import Corpus
+from helpers_bad import keys
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uio_pipes as uio
+
+
+def texts(name: str, count: int) -> uio.Pipeline:
+    """``count`` utterances of text, dealt to lanes."""
+    return uio.from_iterable([{"key": f"{name}{i}", "txt": name} for i in range(count)]).sharding_filter()
+
+
+def order(pipeline: uio.Pipeline, count: int | None = None, **options: Any) -> list[str]:
+    if count is not None:
+        return [sample["key"] for sample in uio.Loader(pipeline, steps_per_epoch=count, **options)]
+    return [sample["key"] for sample in uio.Loader(pipeline, **options)]
+
+
+def names(got: list[str]) -> list[str]:
+    return [key[0] for key in got]
+
+
+def test_interleave_takes_turns_and_goes_on_with_those_that_are_left() -> None:
+    got = order(uio.interleave([texts("a", 4), texts("b", 1), texts("c", 2)]))
+    assert sorted(got) == ["a0", "a1", "a2", "a3", "b0", "c0", "c1"]
+    assert names(got[:3]) == ["a", "b", "c"]
+    assert got[-2:] == ["a2", "a3"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 12), min_size=1, max_size=5),
+    lanes=st.integers(1, 3),
+    kind=st.sampled_from(["mix", "interleave"]),
+    seed=st.integers(0, 99),
+)
+def test_all_delivers_every_utterance_once(counts: list[int], lanes: int, kind: str, seed: int) -> None:
+    sources = {f"{i}_": texts(f"{i}_", n) for i, n in enumerate(counts)}
+    pipeline = uio.mix(sources) if kind == "mix" else uio.interleave(sources)
+    expected = sorted(f"{i}_{j}" for i, n in enumerate(counts) for j in range(n))
+    assert sorted(order(pipeline, lanes=lanes, seed=seed)) == expected
+
+
+def test_first_ends_with_the_first_source() -> None:
+    assert order(uio.interleave([texts("a", 9), texts("b", 3)], stop="first")) == ["a0", "b0", "a1", "b1", "a2", "b2", "a3"]
+
+
+def test_cycle_repeats_sources_until_each_has_ended_once() -> None:
+    got = order(uio.interleave([texts("a", 5), texts("b", 2)], stop="cycle"))
+    assert [k for k in got if k[0] == "a"] == ["a0", "a1", "a2", "a3", "a4"]
+    assert [k for k in got if k[0] == "b"] == ["b0", "b1", "b0", "b1", "b0"]
+
+
+def test_endless_goes_on_in_the_given_shares() -> None:
+    mixed = uio.mix({"a": texts("a", 50), "b": texts("b", 7)}, {"b": 1, "a": 3}, stop="endless")
+    counts = Counter(names(order(mixed, 8000)))
+    assert abs(counts["a"] - 6000) < 4 * (8000 * 0.75 * 0.25) ** 0.5, "within 4 standard deviations"
+
+
+def test_an_utterance_is_given_equally_often_within_its_source() -> None:
+    counts = Counter(order(uio.mix([texts("a", 5), texts("b", 3)], stop="endless"), 2000))
+    for name in "ab":
+        own = [n for key, n in counts.items() if key[0] == name]
+        assert max(own) - min(own) <= 1
+
+
+def test_a_source_that_begins_anew_has_another_order_and_other_draws(plain_corpus: Corpus) -> None:
+    source = uio.from_shard_list(plain_corpus.list, shuffle=True).decode_audio().fbank(num_mel_bins=4, dither=1.0)
+    got = list(uio.Loader(uio.mix({"only": source}, stop="endless"), steps_per_epoch=50))
+    first, second = got[:25], got[25:]
+    assert sorted(s["key"] for s in first) == sorted(s["key"] for s in second) == sorted(plain_corpus.keys)
+    assert [s["key"] for s in first] != [s["key"] for s in second]
+    noisy = {s["key"]: s["feat"] for s in second}
+    assert all((s["feat"] != noisy[s["key"]]).any() for s in first)
+
+
+def test_the_same_list_under_two_names_is_augmented_twice(plain_corpus: Corpus) -> None:
+    source = uio.from_shard_list(plain_corpus.list).decode_audio().fbank(num_mel_bins=4, dither=1.0)
+    got = list(uio.Loader(uio.interleave({"one": source, "two": source})))
+    by_key: dict[str, list[Any]] = {}
+    for sample in got:
+        by_key.setdefault(sample["key"], []).append(sample["feat"])
+    assert all(len(feats) == 2 and (feats[0] != feats[1]).any() for feats in by_key.values())
+
+
+def test_sources_of_different_kinds_share_batches(plain_corpus: Corpus, raw_corpus: Corpus) -> None:
+    mixed = uio.mix(
+        {
+            "tar": uio.from_shard_list(plain_corpus.list, shuffle=True).decode_audio().shuffle(4),
+            "raw": uio.from_raw_list(raw_corpus.list).decode_audio().speed_perturb(),
+            "inner": uio.mix([uio.from_shard_list(plain_corpus.list).decode_audio().filter(max_frames=100)]),
+        }
+    )
+    pipeline = mixed.fbank(num_mel_bins=4).shuffle(9).batch(4).pad()
+    for options in ({}, {"lanes": 3}, {"lanes": 2, "num_workers": 2}):
+        recorded = record(Case(pipeline, options))
+        check_cuts(recorded, some_cuts(len(recorded.digests), 4))
+
+
+@pytest.mark.parametrize("stop", ["first", "cycle", "all"])
+def test_states_keep_rounds_and_ends(stop: Any) -> None:
+    sources = [texts("a", 7).shuffle(3), texts("b", 2).shuffle(3), texts("c", 3)]
+    recorded = record(Case(uio.mix(sources, [1, 2, 1], stop=stop)))
+    check_cuts(recorded, range(len(recorded.digests) + 1))
+
+
+def test_hundreds_of_sources_resume_though_not_all_are_kept_open() -> None:
+    sources = {f"s{i}": texts(f"s{i}_", 2 + i % 3).shuffle(2) for i in range(600)}
+    recorded = record(Case(uio.mix(sources).batch(97)))
+    assert sum(1 for _ in recorded.keys) == sum(2 + i % 3 for i in range(600))
+    check_cuts(recorded, some_cuts(len(recorded.digests), 3))
+
+
+def test_empty_sources_neither_hang_nor_end_the_others() -> None:
+    nothing = texts("x", 3).filter(lambda sample: False)
+    for stop in ("all", "cycle", "endless"):
+        got = order(uio.mix([nothing, texts("a", 3)], stop=stop), 3 if stop == "endless" else None)  # type: ignore[arg-type]
+        assert sorted(got) == ["a0", "a1", "a2"]
+    assert order(uio.mix([nothing], stop="cycle")) == []
+
+
+def test_batches_can_be_mixed(plain_corpus: Corpus) -> None:
+    audio = uio.from_shard_list(plain_corpus.list).decode_audio().fbank(num_mel_bins=4)
+    mixed = uio.interleave([audio.filter(max_frames=80).batch(2).pad(), audio.filter(min_frames=81).batch(3).pad()])
+    batches = list(uio.Loader(mixed))
+    assert sorted(k for b in batches for k in keys_of(b)) == sorted(plain_corpus.keys)
+    assert len({digest(b) for b in batches}) == len(batches)
+
+
+def test_the_graph_is_drawn_with_its_sources() -> None:
+    drawn = str(uio.mix({"read": texts("a", 1), "meetings": texts("b", 1).shuffle(7)}, [1, 2]).batch(4))
+    assert "read: from_iterable(list, 1 items)" in drawn
+    assert "meetings" in drawn
+    assert "shuffle(7)" in drawn
+
+
+def test_a_changed_source_or_weight_is_a_change_of_the_graph() -> None:
+    def state_of(pipeline: uio.Pipeline) -> dict[str, str]:
+        return uio.Loader(pipeline).state_dict()
+
+    mixed = uio.mix([texts("a", 3), texts("b", 3)], [1, 2])
+    others = [
+        uio.mix([texts("a", 3), texts("b", 3)], [1, 3]),
+        uio.mix([texts("a", 3), texts("b", 3).shuffle(2)], [1, 2]),
+        uio.mix([texts("a", 3), texts("b", 3)], [1, 2], stop="cycle"),
+    ]
+    for other in others:
+        with pytest.raises(uio.StateError, match="graph changed"):
+            uio.Loader(other).load_state_dict(state_of(mixed))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: uio.mix([]), "give pipelines"),
+        (lambda: uio.mix("a.list"), "give pipelines"),  # type: ignore[arg-type]
+        (lambda: uio.mix({"a": "a.list"}), "'a' must be a Pipeline"),  # type: ignore[dict-item]
+        (lambda: uio.mix([texts("a", 1)], [0]), "numbers above 0"),
+        (lambda: uio.mix([texts("a", 1)], [1, 2]), "1 numbers"),
+        (lambda: uio.mix({"a": texts("a", 1)}, {"b": 1}), "must name the sources"),
+        (lambda: uio.mix([texts("a", 1)], stop="never"), "stop must be one of"),  # type: ignore[arg-type]
+        (lambda: uio.mix([texts("a", 1), texts("b", 1).batch(2)]), "1 must give samples"),
+        (lambda: uio.mix([texts("a", 1), uio.from_iterable([{"txt": ""}])]), "dealt to lanes, or none"),
+        (lambda: uio.mix([texts("a", 1)]).sharding_filter(), "second sharding_filter"),
+    ],
+)
+def test_wrong_arguments_fail_when_described(make: Any, message: str) -> None:
+    with pytest.raises(uio.PipelineError, match=message):
+        make()
+
+
+def test_a_sharding_filter_behind_the_mix_deals_utterances() -> None:
+    plain = [uio.from_iterable([{"key": f"{n}{i}", "txt": ""} for i in range(9)]) for n in "ab"]
+    mixed = uio.mix(plain).sharding_filter()
+    assert sorted(order(mixed, lanes=4)) == sorted(f"{n}{i}" for n in "ab" for i in range(9))
+    with pytest.raises(uio.PipelineError, match="needs a sharding_filter"):
+        uio.Loader(uio.mix(plain), lanes=4)
+
+
+def test_every_lane_and_epoch_mixes_differently() -> None:
+    loader = uio.Loader(uio.mix([texts("a", 30), texts("b", 30)]))
+    assert names(keys(loader)) != names(keys(loader))

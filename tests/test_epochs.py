@@ -1,0 +1,241 @@
+"""Epochs made of steps, batches passed over, lengths known beforehand, validation, and several loaders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from contract import carried, digest, keys_of
+from corpus import Corpus
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uio_pipes as uio
+
+
+def training(corpus: Corpus) -> uio.Pipeline:
+    return (
+        uio.from_shard_list(corpus.list, shuffle=True)
+        .decode_audio()
+        .speed_perturb()
+        .fbank(num_mel_bins=4, dither=0.1)
+        .shuffle(5)
+        .batch(3)
+        .pad()
+    )
+
+
+def ranks(pipeline: uio.Pipeline, world: int, **options: Any) -> list[uio.Loader]:
+    given = {"seed": 3, "uneven": "join", **options}
+    return [uio.Loader(pipeline, rank=rank, world_size=world, **given) for rank in range(world)]
+
+
+# steps_per_epoch
+
+
+@pytest.mark.parametrize("options", [{}, {"lanes": 3}, {"lanes": 2, "num_workers": 2}], ids=str)
+def test_steps_make_epochs_of_one_stream(many_shards: Corpus, options: dict[str, Any]) -> None:
+    pipeline = training(many_shards)
+    loader = uio.Loader(pipeline, seed=1, steps_per_epoch=7, **options)
+    epochs, states = [], []
+    for epoch in range(6):
+        loader.set_epoch(epoch)
+        epochs.append([digest(b) for b in loader])
+        states.append(loader.state_dict())
+    assert [len(epoch) for epoch in epochs] == [7] * 6
+    assert len({d for epoch in epochs for d in epoch}) == 42, "each pass of the data is shuffled and augmented anew"
+    for epoch in (0, 2, 4):
+        resumed = uio.Loader(pipeline, seed=1, steps_per_epoch=7, **options)
+        resumed.load_state_dict(carried(states[epoch]))
+        assert [digest(b) for b in resumed] == epochs[epoch + 1]
+        assert resumed.epoch == epoch + 1
+
+
+def test_the_stream_begins_again_when_every_utterance_was_given(many_shards: Corpus) -> None:
+    loader = uio.Loader(training(many_shards), steps_per_epoch=16)  # 48 utterances in batches of 3
+    for _ in range(3):
+        assert Counter(k for b in loader for k in keys_of(b)) == Counter(many_shards.keys)
+
+
+@settings(max_examples=15, deadline=None)
+@given(steps=st.integers(1, 20), cut=st.integers(0, 40), workers=st.sampled_from([0, 0, 0, 2]))
+def test_resume_in_an_epoch_of_steps(steps: int, cut: int, workers: int, many_shards: Corpus) -> None:
+    pipeline = training(many_shards)
+
+    def stream(loader: uio.Loader, count: int) -> list[Any]:
+        got: list[Any] = []
+        while len(got) < count:
+            for batch in loader:
+                got.append((loader.epoch, digest(batch)))
+                if len(got) == count:
+                    break
+        return got
+
+    undisturbed = stream(uio.Loader(pipeline, seed=1, lanes=2, steps_per_epoch=steps), cut + 9)
+    first = uio.Loader(pipeline, seed=1, lanes=2, steps_per_epoch=steps)
+    assert stream(first, cut) == undisturbed[:cut]
+    second = uio.Loader(pipeline, seed=1, lanes=2, num_workers=workers, steps_per_epoch=steps)
+    second.load_state_dict(carried(first.state_dict()))
+    assert stream(second, 9) == undisturbed[cut:]
+
+
+def test_ranks_step_alike_though_one_has_hardly_any_data(many_shards: Corpus) -> None:
+    pipeline = uio.list_files(many_shards.list).take(3).sharding_filter().open_files().load_from_tar().decode_audio()
+    counts = [len(list(loader)) for loader in ranks(pipeline.batch(1), 2, steps_per_epoch=11)]
+    assert counts == [11, 11]
+    loaders = ranks(pipeline.batch(1), 4, steps_per_epoch=11)
+    with pytest.raises(uio.ListError, match="a rank has no batch at all"):
+        list(loaders[3])
+
+
+def test_a_topology_change_within_an_epoch_of_steps(many_shards: Corpus) -> None:
+    pipeline = training(many_shards)
+    two = ranks(pipeline, 2, lanes=4, steps_per_epoch=4)
+    got = [[digest(b) for _, b in zip(range(2), loader, strict=False)] for loader in two]
+    state = uio.merge_states([loader.state_dict() for loader in two])
+    alone = uio.Loader(pipeline, seed=3, lanes=4, steps_per_epoch=8)
+    whole = [digest(b) for b in alone]
+    four = ranks(pipeline, 4, lanes=4, steps_per_epoch=4)
+    for loader in four:
+        loader.load_state_dict(carried(state))
+    after = [[digest(b) for b in loader] for loader in four]
+    assert [len(batches) for batches in after] == [2] * 4, "two steps were left of this epoch"
+    assert sorted(got[0] + got[1] + [batches[0] for batches in after]) == sorted(whole)
+
+
+def test_a_state_with_steps_does_not_pass_for_one_without(many_shards: Corpus) -> None:
+    pipeline = training(many_shards)
+    stepped = uio.Loader(pipeline, steps_per_epoch=3).state_dict()
+    whole = uio.Loader(pipeline).state_dict()
+    for state, options in ((stepped, {}), (whole, {"steps_per_epoch": 3})):
+        with pytest.raises(uio.StateError, match="steps_per_epoch"):
+            uio.Loader(pipeline, **options).load_state_dict(state)  # type: ignore[arg-type]
+
+
+def test_endless_pipelines_end_with_the_steps(many_shards: Corpus) -> None:
+    pipeline = uio.from_shard_list(many_shards.list).repeat().decode_audio().batch(3).pad()
+    loader = uio.Loader(pipeline, steps_per_epoch=40)
+    assert len(list(loader)) == 40
+    assert len(list(loader)) == 40
+
+
+# skip
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("world", [1, 2])
+def test_skip_passes_over_exactly_the_next_batches(many_shards: Corpus, workers: int, world: int) -> None:
+    pipeline = training(many_shards)
+    for undisturbed, disturbed in zip(ranks(pipeline, world, lanes=6), ranks(pipeline, world, lanes=6), strict=True):
+        expected = [digest(b) for b in undisturbed]
+        for at, count in ((0, 1), (0, 5), (2, 3), (1, 100)):
+            loader = uio.Loader(
+                pipeline, seed=3, lanes=6, rank=disturbed.rank, world_size=world, uneven="join", num_workers=workers
+            )
+            batches = iter(loader)
+            got = [digest(next(batches)) for _ in range(at)]
+            loader.skip(count)
+            got += [digest(b) for b in batches]
+            assert got == expected[:at] + expected[at + count :], (at, count)
+
+
+def test_skip_after_loading_and_the_state_after_it(many_shards: Corpus) -> None:
+    pipeline = training(many_shards)
+    expected = [digest(b) for b in uio.Loader(pipeline, lanes=2)]
+    first = uio.Loader(pipeline, lanes=2)
+    batches = iter(first)
+    for _ in range(3):
+        next(batches)
+    resumed = uio.Loader(pipeline, lanes=2)
+    resumed.load_state_dict(first.state_dict())
+    resumed.skip(4)
+    rest = iter(resumed)
+    assert digest(next(rest)) == expected[7]
+    again = uio.Loader(pipeline, lanes=2)
+    again.load_state_dict(carried(resumed.state_dict()))
+    assert [digest(b) for b in again] == expected[8:]
+
+
+def test_what_is_skipped_is_not_decoded(many_shards: Corpus) -> None:
+    decoded: list[str] = []
+
+    def spy(sample: Any) -> Any:
+        decoded.append(sample["key"])
+        return sample
+
+    pipeline = uio.from_shard_list(many_shards.list).decode_audio().map(spy, length="same").batch(3).pad()
+    loader = uio.Loader(pipeline)
+    loader.skip(10)
+    delivered = [k for b in loader for k in keys_of(b)]
+    assert sorted(decoded) == sorted(delivered) == sorted(many_shards.keys[30:])
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "3"])
+def test_skip_wants_a_count(many_shards: Corpus, count: Any) -> None:
+    with pytest.raises(uio.PipelineError, match="skip"):
+        uio.Loader(training(many_shards)).skip(count)
+
+
+# len
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    count=st.integers(1, 40),
+    size=st.integers(1, 7),
+    lanes=st.integers(1, 5),
+    world=st.integers(1, 3),
+    drop_last=st.booleans(),
+)
+def test_len_is_the_number_of_batches(count: int, size: int, lanes: int, world: int, drop_last: bool) -> None:
+    items = [{"key": str(i), "txt": ""} for i in range(count)]
+    graph = uio.from_iterable(items).sharding_filter().shuffle(4).repeat(2).skip(1).batch(size, drop_last=drop_last)
+    for loader in ranks(graph, world, lanes=max(lanes, world)):
+        assert len(loader) == len(list(loader))
+
+
+def test_len_of_raw_lists_and_mixes(raw_corpus: Corpus) -> None:
+    raw = uio.from_raw_list(raw_corpus.list).decode_audio()
+    for graph in (raw, raw.fbank().shuffle(4).sort(3), uio.mix([raw, raw.take(5)])):
+        loader = uio.Loader(graph.batch(4).pad(), lanes=2)
+        assert len(loader) == len(list(loader))
+
+
+def test_len_where_only_running_tells_is_an_error(many_shards: Corpus, raw_corpus: Corpus) -> None:
+    raw = uio.from_raw_list(raw_corpus.list).decode_audio()
+    for graph in (training(many_shards), raw.filter().batch(2), raw.dynamic_batch(500), raw.repeat().batch(2)):
+        loader = uio.Loader(graph)
+        with pytest.raises(TypeError, match="not known beforehand"):
+            len(loader)
+        assert loader, "a loader without a length is not empty"
+    assert len(uio.Loader(training(many_shards), steps_per_epoch=9)) == 9
+
+
+# validation and second loaders
+
+
+def test_validation_gives_every_rank_everything(many_shards: Corpus) -> None:
+    for loader in ranks(training(many_shards), 3, partition=False):
+        assert sorted(k for b in loader for k in keys_of(b)) == sorted(many_shards.keys)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_validation_loader_in_the_middle_of_an_epoch_changes_nothing(many_shards: Corpus, workers: int) -> None:
+    pipeline = training(many_shards)
+    expected = [digest(b) for b in uio.Loader(pipeline, seed=1, lanes=2)]
+    train = uio.Loader(pipeline, seed=1, lanes=2, num_workers=workers)
+    valid = uio.Loader(pipeline, seed=9, partition=False, num_workers=workers)
+    got = []
+    for step, batch in enumerate(train):
+        got.append(digest(batch))
+        if step % 5 == 2:
+            assert sum(len(keys_of(b)) for b in valid) == len(many_shards.keys)
+    assert got == expected
+
+
+def test_two_loaders_side_by_side(many_shards: Corpus) -> None:
+    pipeline = training(many_shards)
+    expected = [[digest(b) for b in uio.Loader(pipeline, seed=s)] for s in (1, 2)]
+    pairs = zip(uio.Loader(pipeline, seed=1), uio.Loader(pipeline, seed=2), strict=True)
+    assert [list(column) for column in zip(*((digest(a), digest(b)) for a, b in pairs), strict=True)] == expected

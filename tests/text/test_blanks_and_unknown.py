@@ -1,0 +1,146 @@
+"""What ``tokenize`` does about blanks that the tokenizer lacks, and about unknown tokens."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import Case, check_cuts, record, some_cuts
+from corpus import Corpus
+from helpers_bad import raw_items, run
+
+import uio_pipes as uio
+
+WITHOUT = {"<blank>": 0, "<unk>": 1, "你": 2, "好": 3, "a": 4, "b": 5}
+WITH = {**WITHOUT, "▁": 6}
+TEXT = "你 好 a b"
+
+
+class Wenets:
+    """As WeNet's own tokenizers look from outside."""
+
+    def __init__(self, table: dict[str, int], split_with_space: bool = False) -> None:
+        self.symbol_table, self.split_with_space, self.unk = table, split_with_space, "<unk>"
+
+    def tokenize(self, line: str) -> tuple[list[str], list[int]]:
+        tokens = list(line.replace(" ", "▁"))
+        return tokens, [self.symbol_table.get(t, 1) for t in tokens]
+
+
+def labels(root: Path, tokenizer: Any, **options: Any) -> list[int]:
+    graph = uio.from_raw_list(raw_items(root, 1, txt=TEXT)).tokenize(tokenizer, **options)
+    (sample,), _ = run(graph, on_error="raise")
+    assert sample["txt"] == TEXT
+    return list(sample["label"])
+
+
+@pytest.mark.parametrize("make", [uio.CharTokenizer, Wenets])
+def test_blanks_in_mandarin_go_where_the_tokenizer_has_none(tmp_path: Path, make: Any) -> None:
+    assert labels(tmp_path, make(WITHOUT)) == [2, 3, 4, 1, 5]
+    assert labels(tmp_path, make(WITH)) == [2, 6, 3, 6, 4, 6, 5]
+
+
+def test_blanks_go_or_stay_as_told(tmp_path: Path) -> None:
+    assert labels(tmp_path, uio.CharTokenizer(WITH), remove_blanks=True) == [2, 3, 4, 6, 5]
+    assert labels(tmp_path, uio.CharTokenizer(WITHOUT), remove_blanks=False) == [2, 1, 3, 1, 4, 1, 5]
+
+
+def test_blanks_stay_where_they_part_tokens_or_nothing_is_known(tmp_path: Path) -> None:
+    assert labels(tmp_path, uio.CharTokenizer(WITHOUT, split_with_space=True)) == [2, 3, 4, 5]
+    assert labels(tmp_path, Wenets(WITHOUT, split_with_space=True)) == [2, 1, 3, 1, 4, 1, 5]
+    assert labels(tmp_path, lambda text: [ord(c) for c in text]) == [ord(c) for c in TEXT]
+
+
+# The share of unknown tokens
+
+
+def corpus(root: Path, count: int = 60) -> uio.Pipeline:
+    """Texts of 20 labels each, two of which are in no table here."""
+    return uio.from_raw_list(raw_items(root, count, samples=400, txt="你好" * 9 + "囧a怪")).decode_audio()
+
+
+def test_a_share_above_the_bound_is_told_once_with_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(corpus(tmp_path).tokenize(uio.CharTokenizer(WITHOUT)))
+    (message,) = [r.getMessage() for r in caplog.records]
+    assert "9.5% of the first 1008 labels" in message
+    assert "max_unk_share=0.01" in message
+    assert "R000 '你好你好" in message
+    assert "('囧' '怪')" in message
+    assert message.count("囧a怪") == 3  # three examples
+    assert "normalize_text" in message
+
+
+@pytest.mark.parametrize(
+    ("count", "options"), [(40, {}), (60, {"max_unk_share": 0.1}), (60, {"max_unk_share": 1})], ids=str
+)
+def test_too_few_labels_or_a_share_within_the_bound_are_not_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, options: dict[str, Any]
+) -> None:
+    run(corpus(tmp_path, count).tokenize(uio.CharTokenizer(WITHOUT), **options))
+    assert caplog.records == []
+
+
+def test_wenets_tokenizers_are_watched_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(corpus(tmp_path).tokenize(Wenets(WITHOUT)))
+    assert "labels are unknown tokens" in caplog.text
+
+
+def test_one_warning_for_all_lanes_of_a_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(corpus(tmp_path).tokenize(uio.CharTokenizer(WITHOUT)), lanes=4)
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("way", ["loader", "dataset"])
+def test_the_warning_comes_from_workers_to_the_terminal(tmp_path: Path, way: str) -> None:
+    raw = raw_items(tmp_path, 120, samples=400, txt="你好" * 9 + "囧a怪")
+    (tmp_path / "script.py").write_text(SCRIPT.format(way=way, items=raw, table=WITHOUT), encoding="utf-8")
+    ran = subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("labels are unknown tokens") == 2, ran.stderr  # one from each worker
+
+
+SCRIPT = """
+import torch
+import uio_pipes as uio
+
+if __name__ == "__main__":
+    graph = uio.from_raw_list({items!r}).decode_audio().tokenize(uio.CharTokenizer({table!r})).batch(8).pad()
+    if "{way}" == "loader":
+        batches = uio.Loader(graph, num_workers=2)
+    else:
+        batches = torch.utils.data.DataLoader(graph.as_dataset(), batch_size=None, num_workers=2)
+    for batch in batches:
+        pass
+"""
+
+
+def test_counting_is_no_part_of_the_state(plain_corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+    def graph(share: float) -> uio.Pipeline:
+        tokenizer = uio.CharTokenizer({"<unk>": 0, "文": 1})
+        text = uio.from_shard_list(plain_corpus.list, shuffle=True).decode_audio().normalize_text(_long)
+        return text.tokenize(tokenizer, max_unk_share=share).filter(token_max_length=999).shuffle(6).batch(3).pad()
+
+    recorded = record(Case(graph(0.01)))
+    assert "labels are unknown tokens" in caplog.text
+    check_cuts(recorded, some_cuts(len(recorded.digests)))
+    assert record(Case(graph(1))).digests == recorded.digests
+
+
+def _long(text: str) -> str:
+    return text * 40
+
+
+@pytest.mark.parametrize("options", [{"max_unk_share": 1.5}, {"max_unk_share": "1%"}, {"remove_blanks": "yes"}])
+def test_wrong_options(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(uio.PipelineError, match=rf"tokenize: {name} must be"):
+        uio.from_raw_list("x").tokenize(uio.CharTokenizer(WITHOUT), **options)
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_seen(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="uio_pipes")

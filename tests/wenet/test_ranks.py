@@ -1,0 +1,105 @@
+"""``wenet_dataset`` under a process group: two real ranks, each with torch's ``DataLoader`` and two workers.
+
+Run as a script, this file is one launcher of the ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import corpus
+import pytest
+from processes import launch
+
+TRAIN = {"aishell", "wenetspeech", "u2pp"}
+
+
+def rank(number: int, folder: str, port: int) -> None:
+    """One rank: two epochs of each training set, and one of the validation set."""
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader
+    from yamls import dataset_conf
+
+    import uio_pipes as uio
+
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=number, world_size=2)
+    tokenizer = uio.CharTokenizer({"<unk>": 0, "文": 1, **{str(i): 2 + i for i in range(10)}})
+    listed, seen = f"{folder}/shards.list", {}
+    for name in sorted(TRAIN):
+        dataset = uio.wenet_dataset("shard", listed, tokenizer, dataset_conf(name))
+        loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=True, prefetch_factor=2)
+        for epoch in range(2):
+            dataset.set_epoch(epoch)
+            seen[f"{name} {epoch}"] = [batch["keys"] for batch in loader]
+    conf = {**dataset_conf("aishell"), "speed_perturb": False, "spec_aug": False, "shuffle": False}
+    for part, partition in (("all", False), ("share", True)):
+        given = {**conf, "list_shuffle": False, "sort": False}
+        dataset = uio.wenet_dataset("shard", listed, tokenizer, given, partition=partition)
+        loader = DataLoader(dataset, batch_size=None, num_workers=2)
+        seen[part] = [batch["keys"] for batch in loader]
+    Path(f"{folder}/rank{number}.json").write_text(json.dumps(seen))
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[corpus.Corpus, list[dict[str, Any]]]:
+    """The corpus, and the keys of the batches that each rank saw."""
+    root = tmp_path_factory.mktemp("ranks")
+    shards = corpus.shards(root, [3, 4, 2, 5] * 3, rate=16_000, seconds=(0.2, 0.5))
+    launch([__file__, str(root)], timeout=200)
+    return shards, [json.loads((root / f"rank{i}.json").read_text()) for i in range(2)]
+
+
+Ran = tuple[corpus.Corpus, list[dict[str, Any]]]
+
+
+def flat(groups: list[list[str]]) -> list[str]:
+    return [key for group in groups for key in group]
+
+
+@pytest.mark.parametrize("name", sorted(TRAIN))
+def test_ranks_share_each_epoch_and_epochs_differ(name: str, ran: Ran) -> None:
+    shards, seen = ran
+    for epoch in range(2):
+        assert sorted(flat(seen[0][f"{name} {epoch}"]) + flat(seen[1][f"{name} {epoch}"])) == sorted(shards.keys)
+    assert seen[0][f"{name} 0"] != seen[0][f"{name} 1"]
+
+
+def test_validation_is_all_of_it_on_each_rank(ran: Ran) -> None:
+    shards, seen = ran
+    assert seen[0]["all"] == seen[1]["all"]
+    assert sorted(flat(seen[0]["all"])) == sorted(shards.keys)
+
+
+def test_shares_are_every_n_th_shard_as_in_wenet(ran: Ran) -> None:
+    shards, seen = ran
+    sizes, start, parts = [3, 4, 2, 5] * 3, 0, []
+    for size in sizes:
+        parts.append(list(shards.keys[start : start + size]))
+        start += size
+    for number in range(2):
+        mine = parts[number::2]
+        expected = [sorted(flat(mine[worker::2])) for worker in range(2)]
+        assert sorted(flat(seen[number]["share"])) == sorted(flat(expected))
+        firsts = [set(group) for group in seen[number]["share"]]
+        assert all(any(group <= set(lane) for lane in expected) for group in firsts)
+
+
+if __name__ == "__main__":
+    import socket
+
+    import torch.multiprocessing as mp
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    sys.path.insert(0, str(Path(__file__).parent))
+    ranks = [mp.get_context("spawn").Process(target=rank, args=(i, sys.argv[1], port)) for i in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    sys.exit(max(abs(process.exitcode or 0) for process in ranks))

@@ -1,0 +1,110 @@
+"""``concat``: short utterances joined up to a length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.errors import PipelineError
+from uio_pipes.joined import join, joining, ticks
+from uio_pipes.lane import Lane, Site
+from uio_pipes.length import TICKS, Plan
+from uio_pipes.node import Buffer, Node
+from uio_pipes.sample import Chain, Sample
+from uio_pipes.stage import Stage, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Concat"]
+
+
+@dataclass(frozen=True)
+class Concat(Stage):
+    """Join utterances that follow one another, as long as all together are at most ``max_seconds``, or ``max_frames``.
+
+    Exactly one of the two is given: seconds of audio, or planned frames (10 ms of audio where no feature stage stands
+    before). One that is longer by itself passes as it is. What comes out is one utterance: ``wav`` and ``feat`` in a
+    row, ``key`` joined by "+", ``label`` and ``tokens`` in a row, ``txt`` joined by a blank where neither side of the
+    seam is of a script without blanks (Chinese, Japanese, Thai, …); other texts and numbers (``speaker``, ``lang``)
+    where all parts agree. To have those blanks as tokens, tokenize behind. Put ``shuffle`` before, or the same
+    neighbours meet in each epoch.
+
+    Joined by the plan: parts are decoded when the batch is made. A part that fails then is left out and counted, and
+    the others stay; so is one whose sample rate, channels or feature bins differ from the first part's
+    (``mixed_sample_rates``, ``mixed_channels``, ``mixed_features``). Statistics count a joined utterance as one.
+    """
+
+    name: ClassVar[str] = "concat"
+    gives: ClassVar[str] = "sample"
+    note: ClassVar[str] = "by the plan: nothing is decoded"
+
+    max_seconds: float | None = None
+    max_frames: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = (self.max_seconds, self.max_frames)
+        rule = "exactly one of max_seconds and max_frames must be given"
+        require(given.count(None) == 1, self.name, rule, given, "try max_seconds=20")
+        for field, value in zip(("max_seconds", "max_frames"), given, strict=True):
+            require(value is None or value > 0, self.name, f"{field} must be above 0", value, "try max_seconds=20")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _ConcatNode(source, lane, self, site)
+
+    def size(self, plan: Plan) -> int:
+        """What is bounded: microseconds or frames."""
+        if self.max_seconds is None:
+            return plan.length
+        if plan.frames is not None and not plan.samples:
+            raise PipelineError("concat: precomputed features tell no seconds; give max_frames instead of max_seconds")
+        return ticks(plan)
+
+    @property
+    def most(self) -> int:
+        """The bound, in the same unit."""
+        return self.max_frames or round((self.max_seconds or 0) * TICKS)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().shuffle(5).concat(max_seconds=2.5).fbank(num_mel_bins=8)
+
+
+class _ConcatNode(Buffer):
+    def __init__(self, source: Node, lane: Lane, stage: Concat, site: Site) -> None:
+        super().__init__(source, lane, site.name)
+        self.stage = stage
+        self.chains: dict[frozenset[str], Chain] = {}
+
+    def order(self) -> list[int]:
+        return self.first
+
+    def rebuild(self, order: list[int]) -> None:
+        self.first = order  # the utterance that did not fit behind the ones before
+
+    def next(self) -> Sample:
+        numbers, self.first = self.first, []
+        size = sum(self.stage.size(self.held[n].plan) for n in numbers)
+        try:
+            while not self.first:
+                number, item = self.pull()
+                if self.length(item) is None:
+                    continue
+                self.hold(number, item)
+                size += self.stage.size(item.plan)
+                if not numbers or size <= self.stage.most:
+                    numbers.append(number)
+                else:
+                    self.first = [number]
+        except StopIteration:
+            if not numbers:
+                raise
+        parts = [self.release(n) for n in numbers]
+        return parts[0] if len(parts) == 1 else join(parts, self._chain(parts[0]))
+
+    def _chain(self, part: Sample) -> Chain:
+        names = frozenset(part)
+        if names not in self.chains:
+            self.chains[names] = joining(names, self.lane.ledger)
+        return self.chains[names]

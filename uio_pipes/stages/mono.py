@@ -1,0 +1,54 @@
+"""``mono``: one channel of several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from uio_pipes.errors import DataError
+from uio_pipes.lane import Draws
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Mono"]
+
+
+@dataclass(frozen=True)
+class Mono(PerUtterance):
+    """Make ``wav`` (C, S) one channel, (1, S): the average of all, or the one numbered ``channel`` from 0.
+
+    For recordings decoded with ``decode_audio(channel=None)``; ``decode_audio(channel=0)``, its default and WeNet's,
+    keeps one from the start. A channel that is not there is the failure ``no_such_channel``.
+    """
+
+    name: ClassVar[str] = "mono"
+    reads: ClassVar[frozenset[str]] = frozenset(["wav"])
+    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+
+    channel: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.channel is None or self.channel >= 0
+        require(ok, self.name, "channel must be 0 or more, or None for the average", self.channel, "count from 0")
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        wav = torch.as_tensor(sample.fields["wav"])
+        wav = wav if wav.ndim == 2 else wav.reshape(1, -1)
+        if self.channel is not None:
+            if self.channel >= len(wav):
+                message = f"channel {self.channel} is wanted, the audio has {len(wav)}; count from 0"
+                raise DataError("no_such_channel", message)
+            wav = wav[self.channel : self.channel + 1]
+        elif len(wav) > 1:
+            wav = wav.mean(dim=0, keepdim=True)
+        sample.fields["wav"] = wav
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio(channel=None).mono()

@@ -1,0 +1,89 @@
+"""``random_crop``: a random piece of each utterance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.errors import PipelineError
+from uio_pipes.lane import Draws
+from uio_pipes.length import SLACK, TICKS, Plan
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["RandomCrop"]
+
+
+@dataclass(frozen=True)
+class RandomCrop(PerUtterance):
+    """Keep a random piece of at most ``max_seconds`` of ``wav``, or of at most ``max_frames`` of ``feat``.
+
+    Exactly one of the two: ``max_seconds`` before features are computed, ``max_frames`` behind, or with precomputed
+    ones. Every position is as likely as any other; what is shorter stays as it is. ``txt`` and labels stay too, and no
+    longer tell what is heard: for speaker, codec and self-supervised training.
+    """
+
+    name: ClassVar[str] = "random_crop"
+
+    max_seconds: float | None = None
+    max_frames: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = (self.max_seconds, self.max_frames)
+        rule = "exactly one of max_seconds and max_frames must be given"
+        require(given.count(None) == 1, self.name, rule, given, "max_seconds is for waveforms, max_frames for features")
+        if self.max_seconds is not None:
+            require(self.max_seconds > 0, self.name, "max_seconds must be above 0", self.max_seconds, "try 3.0")
+        if self.max_frames is not None:
+            require(self.max_frames > 0, self.name, "max_frames must be above 0", self.max_frames, "try 300")
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(["feat"] if self.max_seconds is None else ["wav", "sample_rate"])
+
+    @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(["feat" if self.max_seconds is None else "wav"])
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        if plan is None:
+            return None
+        if (plan.frames is None) != (self.max_frames is None):
+            raise PipelineError(
+                "random_crop: max_seconds crops waveforms, before features; max_frames crops features, behind "
+                f".fbank(…) or precomputed. Here is {plan}, and {'no features' if plan.frames is None else 'features'}"
+            )
+        if self.max_frames is not None and plan.frames is not None:
+            return plan._replace(frames=min(plan.frames, self.max_frames))
+        most = self._samples(plan.sample_rate) + (SLACK if plan.sample_rate == TICKS else 0)
+        return plan._replace(samples=min(plan.samples, most))
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        fields = sample.fields
+        if self.max_frames is not None:
+            fields["feat"] = _crop(fields["feat"], 0, self.max_frames, draws)
+        else:
+            fields["wav"] = _crop(fields["wav"], -1, self._samples(fields["sample_rate"]), draws)
+
+    def _samples(self, sample_rate: int) -> int:
+        assert self.max_seconds is not None
+        return max(1, round(self.max_seconds * sample_rate))
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.decode_audio().random_crop(max_seconds=0.4).fbank(num_mel_bins=8).random_crop(max_frames=30)
+
+
+def _crop(array: Any, axis: int, most: int, draws: Draws) -> Any:
+    """At most ``most`` entries along the first (0) or last (-1) axis, in memory of their own: a view would keep, and
+    send, the whole."""
+    length = array.shape[axis]
+    if length <= most:
+        return array
+    first = draws.below(length - most + 1)
+    piece = array[first : first + most] if axis == 0 else array[..., first : first + most]
+    return piece.clone() if hasattr(piece, "clone") else piece.copy()
