@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 
+from uio_pipes.errors import PipelineError
 from uio_pipes.loader import Loader
 from uio_pipes.pipeline import Pipeline
 
@@ -17,6 +18,7 @@ __all__ = ["PipelineDataPipe", "PipelineDataset"]
 
 logger = logging.getLogger("uio_pipes")
 UNSET = -1
+THEIRS = {"num_workers", "prefetch", "pin_memory", "uneven", "steps_per_epoch"}
 
 
 class PipelineDataset(IterableDataset[Any]):
@@ -25,11 +27,15 @@ class PipelineDataset(IterableDataset[Any]):
     Works with torch's ``DataLoader`` and, with its state, with torchdata's ``StatefulDataLoader``
     (``batch_size=None``: batches come ready). The number of workers must be the same when a state is loaded. Call
     ``set_epoch`` before each epoch, as for a ``DistributedSampler``. Takes the options of :class:`Loader` but for
-    ``num_workers``, ``prefetch``, ``pin_memory`` and ``uneven``: those are the other loader's. ``rank`` and
+    ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven`` and ``steps_per_epoch``: those are the other loader's, or
+    its trainer's. ``rank`` and
     ``world_size`` are those of ``torch.distributed`` where the dataset is made.
     """
 
     def __init__(self, pipeline: Pipeline, **options: Any) -> None:
+        own = sorted(THEIRS & set(options))
+        if own:
+            raise PipelineError(f"as_dataset: {own[0]} is of the loader that the dataset is given to; set it there")
         self.pipeline, self.options = pipeline, _with_topology(options)
         # In shared memory: workers that outlive an epoch (persistent_workers) see it, too.
         self._epoch = _shared_number()

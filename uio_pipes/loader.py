@@ -198,7 +198,7 @@ class Loader:
             "epoch": progress.epoch,
             "seed": self.seed,
             "lanes": progress.lanes,
-            "ended": progress.ended and self._together,
+            "ended": progress.ended and self.together,
             **self.fingerprints(),
         }
         if self.steps_per_epoch is not None:
@@ -208,8 +208,8 @@ class Loader:
         return state
 
     @property
-    def _together(self) -> bool:
-        """Whether the epoch ends for all ranks at once."""
+    def together(self) -> bool:
+        """Whether ranks step together, so that the epoch ends for all at once."""
         return self.uneven != "join" or self.steps_per_epoch is not None
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -334,7 +334,8 @@ def gather_state(loader: Loader) -> dict[str, str] | None:
     """
     if loader.world_size == 1:
         return loader.state_dict()
-    refuse_join(loader.uneven, loader.world_size)
+    if not loader.together:
+        refuse_join()
     states: list[Any] | None = [None] * loader.world_size if loader.rank == 0 else None
     dist.gather_object(loader.state_dict(), states, dst=0, group=private_group())
     return merge_states(states) if states is not None else None

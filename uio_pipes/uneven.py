@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import weakref
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -116,11 +116,9 @@ def no_batch() -> ListError:
     )
 
 
-def refuse_join(uneven: str, world_size: int) -> None:
-    """Raises: StateError where ranks do not step together, so that a collective would wait for ever."""
-    if world_size > 1 and uneven == "join":
-        raise StateError(
-            'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank '
-            "save its own "
-            "loader.state_dict() and join them by uio.merge_states when loading"
-        )
+def refuse_join() -> NoReturn:
+    """Raises: StateError: ranks do not step together, so that a collective would wait for ever."""
+    raise StateError(
+        'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank save its '
+        "own loader.state_dict() and join them by uio.merge_states when loading"
+    )

@@ -61,13 +61,26 @@ def test_precomputed_features_have_no_waveform(feature_corpus: Corpus, tmp_path:
     assert both.shape[1] == pytest.approx(2 * alone.shape[1], abs=2)
 
 
-def test_features_that_are_trimmed(many_shards: Corpus, tmp_path: Path) -> None:
-    drawn(utterances(many_shards).fbank(num_mel_bins=20).spec_sub().spec_trim(), tmp_path / "a.png")
+def test_features_that_are_trimmed_and_scaled(many_shards: Corpus, tmp_path: Path) -> None:
+    features = utterances(many_shards).fbank(num_mel_bins=20)
+    assert red(drawn(features.spec_trim(max_t=5), tmp_path / "a.png")) < 0.001
+    masked = features.spec_aug(max_t=20, max_f=5)
+    for name, graph in {
+        "then trimmed": masked.spec_sub().spec_trim(max_t=5),
+        "trimmed before": features.spec_trim(max_t=5).spec_aug(max_t=20, max_f=5),
+        "scaled after": masked.map(halved, length="same"),
+    }.items():
+        assert red(drawn(graph, tmp_path / f"{name}.png")) > 0.01, name
+
+
+def halved(sample: Any) -> Any:
+    sample["feat"] = sample["feat"] / 2
+    return sample
 
 
 def test_names_with_dollars_and_mandarin(many_shards: Corpus, tmp_path: Path) -> None:
     def rename(sample: Any) -> Any:
-        sample["key"], sample["txt"] = "a$b_{c$", "今天天气不错"
+        sample["key"], sample["txt"] = "录音_{a$b$", "今天天气不错\t$x$"
         return sample
 
     drawn(utterances(many_shards).map(rename), tmp_path / "a.png", 1)

@@ -57,18 +57,29 @@ def test_masks_are_as_many_and_as_long_as_told(tmp_path: Path, count: int, longe
         assert (count == 0) == (lengths == [])
 
 
-def test_lengths_and_starts_are_uniform_and_cut_off_at_the_end(tmp_path: Path) -> None:
-    """One mask of 1 … 4 frames on 20: each (start, length) pair has 1 chance in 80, as WeNet draws them."""
+@pytest.mark.parametrize(
+    ("axis", "size", "masks"),
+    [
+        (1, 20, {"num_t_mask": 1, "num_f_mask": 0, "max_t": 4}),
+        (0, BINS, {"num_t_mask": 0, "num_f_mask": 1, "max_f": 4}),
+    ],
+    ids=["time", "frequency"],
+)
+def test_lengths_and_starts_are_uniform_and_cut_off_at_the_end(
+    tmp_path: Path, axis: int, size: int, masks: dict[str, int]
+) -> None:
+    """One mask of 1 … 4 on 20 frames or 40 bins: each (start, length) pair is as likely, as WeNet draws them."""
     counts: Counter[tuple[int, int]] = Counter()
-    for feat in masked(tmp_path, 4000, frames=20, num_t_mask=1, num_f_mask=0, max_t=4):
-        zero = (feat == 0).all(1).nonzero().flatten().tolist()
+    for feat in masked(tmp_path, 4000, frames=20, **masks):
+        zero = (feat == 0).all(axis).nonzero().flatten().tolist()
         counts[zero[0], len(zero)] += 1
     chances: Counter[tuple[int, int]] = Counter()
-    for start in range(20):
+    for start in range(size):
         for length in range(1, 5):
-            chances[start, min(length, 20 - start)] += 1
+            chances[start, min(length, size - start)] += 1
     assert set(counts) == set(chances)
-    chi_squared = sum((counts[x] - 50 * n) ** 2 / (50 * n) for x, n in chances.items())
+    each = 4000 / (4 * size)
+    chi_squared = sum((counts[x] - each * n) ** 2 / (each * n) for x, n in chances.items())
     assert chi_squared < len(chances) + 4 * (2 * len(chances)) ** 0.5
 
 

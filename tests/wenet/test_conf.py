@@ -219,12 +219,15 @@ def test_an_empty_block_is_all_defaults(block: str) -> None:
         ("fbank_conf.num_mel_bin", "fbank_conf.num_mel_bins"),
         ("fbank_conf.dithers", "fbank_conf.dither"),
         ("fbank_conf.max_frames_in_batch", "batch_conf.max_frames_in_batch"),
-        ("num_mel_bins", "fbank_conf.num_mel_bins"),
+        (
+            "num_mel_bins",
+            "fbank_conf.num_mel_bins or mfcc_conf.num_mel_bins or log_mel_spectrogram_conf.num_mel_bins",
+        ),
         ("signal_channel_conf.channel", "singal_channel_conf.channel"),
         ("filter_config.max_length", "filter_conf.max_length"),
-        ("spec_aug_conf.num_mask", "spec_aug_conf.num_t_mask"),
+        ("spec_aug_conf.num_mask", "spec_aug_conf.num_t_mask or spec_aug_conf.num_f_mask"),
         ("batch_conf.max_frame_in_batch", "batch_conf.max_frames_in_batch"),
-        ("shuffle_size", "shuffle_conf.shuffle_size"),
+        ("shuffle_size", "list_shuffle_conf.shuffle_size or shuffle_conf.shuffle_size"),
     ],
 )
 def test_unknown_key_names_the_nearest(name: str, nearest: str) -> None:

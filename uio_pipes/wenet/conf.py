@@ -12,8 +12,7 @@ from uio_pipes.wenet.table import KEYS, RENAMED, UNUSED
 
 __all__ = ["read_conf"]
 
-_KNOWN = (*KEYS, *RENAMED, *UNUSED)
-_BLOCKS = {name.split(".")[0] for name in _KNOWN if "." in name}
+_BLOCKS = {name.split(".")[0] for name in (*KEYS, *RENAMED, *UNUSED) if "." in name}
 
 
 def read_conf(conf: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,12 +61,13 @@ def _flat(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _unknown(name: str, conf: Mapping[str, Any]) -> str:
     if "dataset_conf" in conf:
         return "conf is a whole WeNet YAML; pass its block conf['dataset_conf']"
-    nearest = max(_KNOWN, key=lambda known: _likeness(name, known))
-    return f"dataset_conf has no key {name}; the nearest is {nearest}"
+    likeness = {known: _likeness(name, known) for known in (*KEYS, *RENAMED)}
+    best = max(likeness.values())
+    nearest = dict.fromkeys(RENAMED.get(known, known) for known, alike in likeness.items() if alike == best)
+    return f"dataset_conf has no key {name}; the nearest is {' or '.join(nearest)}"
 
 
-def _likeness(name: str, known: str) -> tuple[float, float]:
+def _likeness(name: str, known: str) -> float:
     """Of the whole names, or of the keys within their blocks, whichever are more alike."""
     whole = SequenceMatcher(None, name, known).ratio()
-    within = SequenceMatcher(None, name.split(".")[-1], known.split(".")[-1]).ratio()
-    return max(whole, within - 0.05), whole
+    return max(whole, SequenceMatcher(None, name.split(".")[-1], known.split(".")[-1]).ratio() - 0.05)

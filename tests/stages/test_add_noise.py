@@ -1,0 +1,166 @@
+"""Noise in a graph: the ratios that were drawn, belonging to the utterance, and nothing lost in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers_bad import audio, keys, raw_items, run, shard
+
+import uio_pipes as uio
+
+
+@pytest.fixture
+def noises(tmp_path: Path) -> str:
+    (tmp_path / "noises").mkdir()
+    for i in range(5):
+        (tmp_path / "noises" / f"{i}.wav").write_bytes(audio(700 + 900 * i, 100 + i, rate=16_000 if i == 2 else 8000))
+    return str(tmp_path / "noises" / "*.wav")
+
+
+def wavs(items: list[dict[str, Any]], *stages: Any, **options: Any) -> list[torch.Tensor]:
+    graph = uio.from_raw_list(items).decode_audio()
+    for stage in stages:
+        graph = stage(graph)
+    return [b["wav"] for b in run(graph, on_error="raise", **options)[0]]
+
+
+def ratios(items: list[dict[str, Any]], noises: str, snr: tuple[float, float], **options: Any) -> np.ndarray:
+    """Signal-to-noise ratios in dB, measured."""
+    clean = wavs(items)
+    noisy = wavs(items, lambda g: g.add_noise(noises, snr=snr), **options)
+    power = [(c.double().square().mean(), (n - c).double().square().mean()) for c, n in zip(clean, noisy, strict=True)]
+    return np.array([10 * float(torch.log10(s / n)) for s, n in power])
+
+
+def test_measured_ratio_is_the_one_that_is_wanted(tmp_path: Path, noises: str) -> None:
+    items = raw_items(tmp_path, 20)
+    for snr in (-5.0, 0.0, 12.5):
+        assert np.abs(ratios(items, noises, (snr, snr)) - snr).max() < 0.01
+
+
+def test_ratios_are_even_between_the_bounds(tmp_path: Path, noises: str) -> None:
+    """Kolmogorov and Smirnov's distance of 800 draws, below its 99.9 % quantile."""
+    measured = np.sort(ratios(raw_items(tmp_path, 1) * 800, noises, (3.0, 18.0)))
+    assert 3 - 0.01 < measured[0] < 3.2
+    assert 17.8 < measured[-1] < 18.01
+    assert np.abs((measured - 3) / 15 - np.arange(800) / 800).max() < 1.95 / 800**0.5
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
+def test_probability_is_the_share_that_gets_noise(tmp_path: Path, noises: str, probability: float) -> None:
+    items = raw_items(tmp_path, 1) * 600
+    (clean,) = wavs(items[:1])
+    noisy = wavs(items, lambda g: g.add_noise(noises, probability=probability))
+    count = sum(not torch.equal(n, clean) for n in noisy)
+    assert abs(count - 600 * probability) <= 3.3 * (600 * probability * (1 - probability)) ** 0.5
+
+
+def test_noise_belongs_to_seed_epoch_and_utterance(tmp_path: Path, noises: str) -> None:
+    items = raw_items(tmp_path, 12)
+
+    def noisy(items: list[dict[str, Any]], **options: Any) -> list[bytes]:
+        return [w.numpy().tobytes() for w in wavs(items, lambda g: g.add_noise(noises, cache_mb=cache), **options)]
+
+    cache = 256
+    first = noisy(items)
+    assert noisy(items, seed=1) != first
+    assert noisy(items[:5]) == first[:5]
+    assert noisy(items, num_workers=1) == first
+    cache = 0
+    assert noisy(items) == first
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_shards_of_noise_serve_every_lane_alike(tmp_path: Path, lanes: int) -> None:
+    name = shard(tmp_path / "n.tar", [(f"{i}.wav", audio(500 + 700 * i, i)) for i in range(5)])
+    graph = uio.from_raw_list(raw_items(tmp_path, 12)).decode_audio().add_noise([name], snr=(0, 10))
+    batches, _ = run(graph, lanes=lanes)
+    one, _ = run(graph, lanes=1)
+    wanted = {b["key"]: b["wav"] for b in one}
+    assert len(batches) == 12
+    assert all(torch.equal(b["wav"], wanted[b["key"]]) for b in batches)
+
+
+def test_length_and_rate_stay_and_the_users_tensor_too(tmp_path: Path, noises: str) -> None:
+    mine = torch.ones(1, 3000) / 8
+
+    def made(sample: uio.Sample) -> dict[str, Any]:
+        return {"key": sample["key"], "wav": mine, "sample_rate": 11_025}
+
+    graph = uio.from_raw_list(raw_items(tmp_path, 3)).map(made).add_noise(noises, snr=(0, 0))
+    batches, _ = run(graph, on_error="raise")
+    assert all(b["wav"].shape == (1, 3000) and not torch.equal(b["wav"], mine) for b in batches)
+    assert torch.equal(mine, torch.ones(1, 3000) / 8)
+
+
+def test_silence_stays_silent_and_finite(tmp_path: Path, noises: str) -> None:
+    def silent(sample: uio.Sample) -> dict[str, Any]:
+        return {"key": sample["key"], "wav": torch.zeros(1, 3000), "sample_rate": 8000}
+
+    graph = uio.from_raw_list(raw_items(tmp_path, 3)).map(silent).add_noise(noises)
+    assert all(torch.equal(b["wav"], torch.zeros(1, 3000)) for b in run(graph, on_error="raise")[0])
+
+
+def test_bad_noise_fails_the_utterance_and_is_counted_and_named(
+    tmp_path: Path, noises: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "noises" / "0.wav").write_bytes(b"no audio")
+    items = raw_items(tmp_path, 60)
+    batches, loader = run(uio.from_raw_list(items).decode_audio().add_noise(noises))
+    failed = loader.stats().skipped["bad_noise"]
+    assert 2 <= failed <= 30
+    assert loader.stats().skipped == {"bad_noise": failed}
+    assert len(batches) + failed == 60
+    assert "0.wav: cannot be decoded" in caplog.text
+    left = set(keys(batches))
+    assert any(f"member '{i['key']}'" in caplog.text for i in items if i["key"] not in left)
+    with pytest.raises(uio.DataError, match=r"0\.wav: .*take it off the list \[bad_noise\]"):
+        run(uio.from_raw_list(items).decode_audio().add_noise(noises), on_error="raise")
+
+
+def test_describing_reads_nothing_and_building_reads_the_list(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 2)).decode_audio().add_noise(str(tmp_path / "later.list"))
+    assert "add_noise" in str(graph)
+    with pytest.raises(uio.ListError, match=r"later\.list"):
+        run(graph)
+    (tmp_path / "later.list").write_text(f"{tmp_path}/R000.wav\n")
+    assert len(run(graph)[0]) == 2
+
+
+def test_state_knows_the_list_of_noises(tmp_path: Path) -> None:
+    path = tmp_path / "noises.list"
+    path.write_text(f"{tmp_path}/R000.wav\n")
+    graph = uio.from_raw_list(raw_items(tmp_path, 4)).decode_audio().add_noise(str(path))
+    loader = uio.Loader(graph)
+    next(iter(loader))
+    state = loader.state_dict()
+    path.write_text(f"{tmp_path}/R000.wav\n{tmp_path}/R001.wav\n")
+    with pytest.raises(uio.StateError, match="list"):
+        list(_loaded(graph, state))
+
+
+def _loaded(graph: uio.Pipeline, state: dict[str, str]) -> uio.Loader:
+    loader = uio.Loader(graph)
+    loader.load_state_dict(state)
+    return loader
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"noises": []}, "noises must be"),
+        ({"noises": 3}, "noises must be"),
+        ({"snr": (10, 5)}, "snr must be"),
+        ({"snr": (1, 2, 3)}, "snr must be"),
+        ({"snr": 5}, "snr must be"),
+        ({"probability": 1.5}, "probability"),
+        ({"cache_mb": -1}, "cache_mb"),
+    ],
+)
+def test_wrong_arguments_are_refused(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(uio.PipelineError, match=what):
+        uio.from_raw_list("x.list").decode_audio().add_noise(**{"noises": "n.list", **options})

@@ -1,0 +1,101 @@
+"""Rooms in a graph: length, timing and loudness stay; which room belongs to the utterance."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from helpers_bad import raw_items, run, shard
+
+import uio_pipes as uio
+from uio_pipes.dsp.noise import reverberate
+
+
+def response(i: int, rate: int = 8000) -> bytes:
+    """A decaying tail after a direct sound that comes 10 (i + 1) samples late."""
+    rng = np.random.default_rng(i)
+    taps = 0.1 * rng.standard_normal(900) * np.exp(-np.arange(900) / 150)
+    taps[10 * (i + 1)] = 0.9
+    buffer = io.BytesIO()
+    soundfile.write(buffer, taps, rate, format="WAV", subtype="FLOAT")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def rooms(tmp_path: Path) -> str:
+    return shard(tmp_path / "rooms.tar", [(f"{i}.wav", response(i)) for i in range(4)])
+
+
+def taps(i: int) -> torch.Tensor:
+    return torch.from_numpy(soundfile.read(io.BytesIO(response(i)), dtype="float32")[0])
+
+
+def test_each_room_is_about_equally_often_and_is_convolved_with(tmp_path: Path, rooms: str) -> None:
+    """400 draws: chi-squared with 3 degrees of freedom, below its 99.9 % quantile."""
+    items = raw_items(tmp_path, 1) * 400
+    (clean,), _ = run(uio.from_raw_list(items[:1]).decode_audio())
+    wanted = {reverberate(clean["wav"], taps(i)).numpy().tobytes(): i for i in range(4)}
+    batches, _ = run(uio.from_raw_list(items).decode_audio().reverberate(rooms), on_error="raise")
+    counts = Counter(wanted[b["wav"].numpy().tobytes()] for b in batches)
+    assert len(counts) == 4
+    assert sum((n - 100) ** 2 / 100 for n in counts.values()) < 16.3
+
+
+def test_length_and_power_stay(tmp_path: Path, rooms: str) -> None:
+    items = raw_items(tmp_path, 10)
+    clean, _ = run(uio.from_raw_list(items).decode_audio())
+    wet, _ = run(uio.from_raw_list(items).decode_audio().reverberate(rooms), on_error="raise")
+    for a, b in zip(clean, wet, strict=True):
+        assert a["wav"].shape == b["wav"].shape
+        assert float(b["wav"].square().mean()) == pytest.approx(float(a["wav"].square().mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.4, 1.0])
+def test_probability_is_the_share_that_is_reverberated(tmp_path: Path, rooms: str, probability: float) -> None:
+    items = raw_items(tmp_path, 1) * 400
+    (clean,), _ = run(uio.from_raw_list(items[:1]).decode_audio())
+    batches, _ = run(uio.from_raw_list(items).decode_audio().reverberate(rooms, probability))
+    count = sum(not torch.equal(b["wav"], clean["wav"]) for b in batches)
+    assert abs(count - 400 * probability) <= 3.3 * (400 * probability * (1 - probability)) ** 0.5
+
+
+def test_response_is_resampled_to_the_utterance(tmp_path: Path) -> None:
+    """A room recorded at 16 kHz delays its echo by as many seconds at 8 kHz."""
+    echo = np.zeros(4001)
+    echo[0], echo[4000] = 1.0, 0.5  # a quarter of a second
+    soundfile.write(tmp_path / "room.wav", echo, 16_000, subtype="FLOAT")
+
+    def click(sample: uio.Sample) -> dict[str, Any]:
+        wav = torch.zeros(1, 8000)
+        wav[0, 1000] = 1.0
+        return {"key": sample["key"], "wav": wav, "sample_rate": 8000}
+
+    graph = uio.from_raw_list(raw_items(tmp_path, 1)).map(click).reverberate(str(tmp_path / "room.wav"))
+    (batch,), _ = run(graph, on_error="raise")
+    first, second = torch.topk(batch["wav"][0].abs(), 2).indices.sort().values.tolist()
+    assert (first, second) == (1000, 3000)
+
+
+@pytest.mark.parametrize("content", [b"no audio", None])
+def test_bad_and_silent_responses_fail_the_utterance(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "room.wav"
+    if content is None:
+        soundfile.write(path, np.zeros(100), 8000)
+    else:
+        path.write_bytes(content)
+    graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().reverberate(str(path))
+    assert run(graph)[1].stats().skipped == {"bad_impulse_response": 3}
+    with pytest.raises(uio.DataError, match=r"room\.wav: .* \[bad_impulse_response\]"):
+        run(graph, on_error="raise")
+
+
+@pytest.mark.parametrize("options", [{"impulse_responses": []}, {"probability": -0.1}, {"cache_mb": -1}])
+def test_wrong_arguments_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(uio.PipelineError, match="reverberate: "):
+        uio.from_raw_list("x.list").decode_audio().reverberate(**{"impulse_responses": "r.list", **options})

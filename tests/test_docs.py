@@ -1,0 +1,90 @@
+"""Every Python block of the documentation runs as it stands, and every stage has one."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import wave
+from pathlib import Path
+
+import corpus
+import numpy as np
+import pytest
+
+import uio_pipes as uio
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.stage import Stage
+
+DOCS = Path(__file__).parents[1] / "docs"
+TEXT = "今天天气很好我们去公园散步你想不想一起来"
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SOURCES = {"list_files", "from_iterable", "mix", "interleave"}
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Name (page, heading) and code of every block."""
+    found = []
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text()
+        for number, match in enumerate(BLOCK.finditer(text)):
+            headings = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)
+            found.append((f"{page.stem}-{headings[-1].strip('`')}-{number}", match[1]))
+    return found
+
+
+def stages() -> set[str]:
+    """Names of all stages of the functional form, and of what begins a pipeline."""
+    methods = (getattr(Pipeline, name) for name in vars(Pipeline) if not name.startswith("_"))
+    return SOURCES | {m.name for m in methods if isinstance(m, type) and issubclass(m, Stage)}
+
+
+def wav(seconds: float, seed: int) -> bytes:
+    """Noise whose loudness rises and falls, at 16 kHz."""
+    rng = np.random.default_rng(seed)
+    count = int(16_000 * seconds)
+    pcm = rng.standard_normal(count) * 3000 * np.sin(np.arange(count) / 4000) ** 2
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(pcm.astype("<i2").tobytes())
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the examples run in."""
+    root = tmp_path_factory.mktemp("docs")
+    folder = root / "data"
+    (folder / "wav").mkdir(parents=True)
+    (folder / "noise").mkdir()
+    lines = []
+    for shard in range(3):
+        members = []
+        for i in range(shard * 8, shard * 8 + 8):
+            text, audio = TEXT[i % 5 : i % 5 + 3 + i % 7], wav(0.6 + 0.1 * (i % 9), i)
+            members += [(f"U{i:03d}.txt", text.encode()), (f"U{i:03d}.wav", audio)]
+            path = folder / "wav" / f"R{i:03d}.wav"
+            path.write_bytes(audio)
+            lines.append({"key": f"R{i:03d}", "wav": f"data/wav/{path.name}", "txt": text, "speaker": f"S{i % 3}"})
+        (folder / f"train-{shard:03d}.tar").write_bytes(corpus._tar(members))
+    (folder / "shards.list").write_text("".join(f"data/train-{i:03d}.tar\n" for i in range(3)))
+    (folder / "raw.list").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    features = corpus.feature_shards(folder / "features", [6, 6], bins=80)
+    (folder / "feature_shards.list").write_text(features.list.read_text())
+    symbols = ["<blank>", "<unk>", "<sos/eos>", *dict.fromkeys(TEXT)]
+    (folder / "lang_char.txt").write_text("".join(f"{s} {i}\n" for i, s in enumerate(symbols)))
+    (folder / "texts.txt").write_text("今天\n很好\n")
+    (folder / "texts.list").write_text("data/texts.txt\n")
+    return root
+
+
+def test_every_stage_has_a_section_with_an_example() -> None:
+    shown = {name.split("-")[1] for name, _ in blocks() if name.startswith("stages-")}
+    assert stages() - shown == set()
+
+
+@pytest.mark.parametrize(("name", "code"), blocks(), ids=[name for name, _ in blocks()])
+def test_the_example_runs(name: str, code: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data)
+    exec(compile(code, f"docs/{name}", "exec"), {"__name__": "example"})
