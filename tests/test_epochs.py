@@ -212,6 +212,19 @@ def test_len_where_only_running_tells_is_an_error(many_shards: Corpus, raw_corpu
     assert len(uio.Loader(training(many_shards), steps_per_epoch=9)) == 9
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"steps_per_epoch": 4}], ids=str)
+def test_a_trainer_that_counts_by_len_gets_whole_epochs(
+    raw_corpus: Corpus, options: dict[str, Any], workers: int
+) -> None:
+    graph = uio.from_raw_list(raw_corpus.list, shuffle=True).decode_audio().batch(4).pad()
+    expected = uio.Loader(graph, lanes=2, **options)
+    epochs = [[keys_of(b) for b in expected] for _ in range(3)]
+    counting = uio.Loader(graph, lanes=2, num_workers=workers, **options)
+    got = [[keys_of(b) for _, b in zip(range(len(counting)), counting, strict=False)] for _ in range(3)]
+    assert got == epochs
+
+
 # validation and second loaders
 
 

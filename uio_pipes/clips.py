@@ -6,32 +6,27 @@ order of calls. In a shard the member is chosen among all that the shard holds, 
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from uio_pipes.dsp.decode import decode, decode_file
+from uio_pipes.dsp.decode import decode, decode_at, decode_file
 from uio_pipes.dsp.resample import resample
-from uio_pipes.errors import DataError, ListError
+from uio_pipes.errors import DataError
 from uio_pipes.io.local import LocalFile, Payload, Ref
 from uio_pipes.io.lru import Lru
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.io.stream import open_source
 from uio_pipes.lane import Draws, Site
 from uio_pipes.length import audio_info, segment_samples
 from uio_pipes.sample import Sample
-from uio_pipes.sources.table import ARCHIVES, Table
-from uio_pipes.sources.tar_members import Member, TarMembers
-from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES, split_name
-from uio_pipes.stage import PerUtterance, StageLink, is_number, require
+from uio_pipes.sources.clip_list import ClipTable, Place, parse
+from uio_pipes.sources.clip_shard import MEMBER_BYTES, members, read_again, weight
+from uio_pipes.stage import PerUtterance, StageLink
 
-__all__ = ["Choice", "ClipLink", "ClipTable", "Clips", "entries"]
+__all__ = ["Choice", "ClipLink", "Clips"]
 
 LONG = 30  # seconds: of longer files only the wanted segment is decoded
-MEMBER_BYTES = 400  # of a shard's member in the cache, without its payload
 BITS = 32
 
 
@@ -41,22 +36,6 @@ class Choice(NamedTuple):
     item: int
     member: int
     offset: int
-
-
-class ClipTable(Table):
-    """Lists of audio files or shards of them; audio files themselves may be named too."""
-
-    direct = (*ARCHIVES, *(f".{s}" for s in AUDIO_SUFFIXES), *(f".{s.upper()}" for s in AUDIO_SUFFIXES))
-
-
-class _Place(NamedTuple):
-    """Where the audio of a clip is: a path or URL, bytes, or a reference; perhaps a segment of it, in seconds."""
-
-    key: tuple[int, int]
-    name: str
-    audio: Payload | str
-    start: float | None = None
-    end: float | None = None
 
 
 def _is_remote(audio: Payload | str) -> bool:
@@ -71,7 +50,7 @@ class Clips:
 
     def __init__(self, paths: tuple[str, ...], reason: str, cache_bytes: int) -> None:
         self.table = ClipTable(paths)
-        self.lines = [_parse(self.table, i) for i in range(len(self.table))]
+        self.lines = [parse(self.table, i) for i in range(len(self.table))]
         self.reason = reason
         self.cache = Lru(cache_bytes)
 
@@ -107,7 +86,7 @@ class Clips:
         first = len(clip) * choice.offset >> BITS
         return clip.repeat(-(-(samples + first) // len(clip)))[first : first + samples]
 
-    def _part(self, place: _Place, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor | None:
+    def _part(self, place: Place, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor | None:
         """The segment, decoded alone; None where the clip is short or only decoding tells its length."""
         if ("clip", place.key, sample_rate) in self.cache or _is_remote(place.audio):
             return None
@@ -122,47 +101,26 @@ class Clips:
         waveform, _ = _decode(place.audio, first / rate, (first + needed) / rate)
         return resample(waveform, rate, sample_rate)[0, :samples]
 
-    def _whole(self, place: _Place, sample_rate: int) -> torch.Tensor:
+    def _whole(self, place: Place, sample_rate: int) -> torch.Tensor:
         def make() -> torch.Tensor:
             waveform, rate = _decode(place.audio, place.start, place.end)
             return resample(waveform, rate, sample_rate)[0]
 
         return self.cache.get(("clip", place.key, sample_rate), make, lambda clip: clip.nbytes)
 
-    def _place(self, choice: Choice) -> _Place:
+    def _place(self, choice: Choice) -> Place:
         line = self.lines[choice.item]
-        if isinstance(line, _Place):
+        if isinstance(line, Place):
             return line
         name = line
         try:
-            members = self.cache.get(("shard", choice.item), lambda: self._members(line), _weight)
-            number = len(members) * choice.member >> BITS
-            name = f"{line}, member {members[number][0]!r}"
-            audio = members[number][1]
-            return _Place((choice.item, number), name, _read_again(line, *audio) if isinstance(audio, tuple) else audio)
+            found = self.cache.get(("shard", choice.item), lambda: members(line, self.cache.limit // 2), weight)
+            number = len(found) * choice.member >> BITS
+            name = f"{line}, member {found[number][0]!r}"
+            audio = found[number][1]
+            return Place((choice.item, number), name, read_again(line, *audio) if isinstance(audio, tuple) else audio)
         except DataError as error:
             raise self._bad(choice, name, error) from error
-
-    def _members(self, url: str) -> list[_Member]:
-        """The audio of a shard: references into a local plain tar; of a stream the bytes, until they take half of what
-        may be kept, and then where they are."""
-        source = open_source(url)
-        found: list[_Member] = []
-        held = 0
-        try:
-            reader = TarMembers(url, source, 0, False)
-            for member in iter(lambda: _next_audio(reader), None):
-                payload = source.payload(member.offset, member.size)
-                if payload is None:
-                    raise reader.cut_short("a payload", member.start, member.offset + member.size)
-                held += len(payload) if isinstance(payload, bytes) else 0
-                fits = held <= self.cache.limit // 2
-                found.append((member.name, payload if fits else (member.offset, member.size)))
-        finally:
-            source.close()
-        if not found:
-            raise DataError("empty_shard", f"the shard holds no audio ({', '.join(sorted(AUDIO_SUFFIXES))})")
-        return found
 
     def _bad(self, choice: Choice, name: str, error: DataError) -> DataError:
         place = self.table.place(choice.item)
@@ -185,34 +143,6 @@ class ClipLink(StageLink):
         self.act(sample, sample.draws(self.salt), self.clips)
 
 
-_Member = tuple[str, Payload | tuple[int, int]]  # name, and the audio or its offset and size
-
-
-def _next_audio(reader: TarMembers) -> Member:
-    """The next member that is audio by its suffix. Raises StopIteration at the end."""
-    while True:
-        member = reader.next()
-        parts = None if member is None else split_name(member.name, "wenet")
-        if member is not None and parts is not None and parts[1] in AUDIO_SUFFIXES:
-            return member
-
-
-def _weight(members: list[_Member]) -> int:
-    return sum(MEMBER_BYTES + (len(audio) if isinstance(audio, bytes) else 0) for _, audio in members)
-
-
-def _read_again(url: str, offset: int, size: int) -> Payload:
-    """A member of a stream too large to be kept: read from its beginning once more."""
-    source = open_source(url)
-    try:
-        payload = source.payload(offset, size)
-    finally:
-        source.close()
-    if payload is None:
-        raise DataError("truncated", f"the shard ends before byte {offset + size}; fetch it again")
-    return payload
-
-
 def _decode(audio: Payload | str, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
     path = is_local(audio) if isinstance(audio, str) else None
     if path is not None:
@@ -221,41 +151,6 @@ def _decode(audio: Payload | str, start: float | None, end: float | None) -> tup
     if isinstance(audio, str):
         with open_binary(audio) as file:
             audio = file.read()
-    return decode(audio.read() if isinstance(audio, Ref) else audio, 0, start, end)
-
-
-def _parse(table: Table, number: int) -> _Place | str:
-    """A line: a shard's name; or an audio file's, after its key (Kaldi), or as ``wav`` of a JSON object."""
-    line = table[number]
-    if line.endswith(ARCHIVES):
-        return line
-    start = end = None
-    if line.startswith("{"):
-        wav, start, end = _parse_json(line, table.place(number))
-    else:
-        first, _, rest = line.partition(" ") if " " in line else line.partition("\t")
-        wav = rest.strip() if rest.strip() and "/" not in first else line
-    if wav.endswith("|"):
-        raise ListError(f"{table.place(number)} is a shell command: {line[:80]!r}; run it and list the files it makes")
-    return _Place((number, 0), wav, wav, start, end)
-
-
-def _parse_json(line: str, place: str) -> tuple[str, float | None, float | None]:
-    try:
-        fields: dict[str, Any] = json.loads(line)
-        wav = fields["wav"]
-    except (ValueError, KeyError) as error:
-        raise ListError(f'{place} is no JSON object with a "wav": {line[:80]!r}') from error
-    start, end = fields.get("start"), fields.get("end")
-    if not isinstance(wav, str) or not all(v is None or is_number(v) for v in (start, end)):
-        raise ListError(f'{place} must have a path as "wav", and seconds as "start" and "end", if any: {line[:80]!r}')
-    return wav, start, end
-
-
-def entries(stage: str, name: str, paths: Any) -> tuple[str, ...]:
-    """``paths`` of a stage's parameter ``name`` as a tuple of strings. Raises: PipelineError."""
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    ok = isinstance(given, (list, tuple)) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p) for p in given)
-    rule = f"{name} must be a list file, an audio file or a tar shard, or several of them"
-    require(ok and bool(given), stage, rule, paths, 'name a list, or files by a glob ("noise/**/*.wav")')
-    return tuple(os.fspath(p) for p in given)
+    if isinstance(audio, Ref):
+        return decode_at(audio.read_at, audio.size, 0, start, end)
+    return decode(audio, 0, start, end)

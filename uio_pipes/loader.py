@@ -291,7 +291,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """The batches from the current position to the end of the epoch; at the end of one, the next epoch's."""
-        if self._progress.ended and self._asked is None:
+        if self._asked is None and (self._progress.ended or self._all_received()):
             self._go_to(self.epoch + 1)
         if self._progress.ended:
             logger.warning(
@@ -306,6 +306,15 @@ class Loader:
         self._kept = batches if self.steps_per_epoch is not None else None
         self._active = weakref.ref(batches)  # no cycle: forgotten batches end their workers at once
         return batches
+
+    def _all_received(self) -> bool:
+        """Whether the trainer took as many batches as there are by ``len``, and did not ask for the end."""
+        progress = self._progress
+        if progress.loaded is not None:
+            return False
+        if self.steps_per_epoch is not None:
+            return progress.step == self.steps_per_epoch
+        return bool(self._lengths) and sum(p.state["k"] for p in progress.positions.values()) >= len(self)
 
     def _close(self) -> None:
         active = self._active() if self._active is not None else None

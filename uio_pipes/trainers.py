@@ -98,7 +98,8 @@ class LightningLoader:
 def _gathered(loader: Loader, state: dict[str, str]) -> dict[str, str]:
     if loader.world_size == 1:
         return state
-    refuse_join(loader.uneven, loader.world_size)
+    if not loader.together:
+        refuse_join()
     states: list[Any] = [None] * loader.world_size
     dist.all_gather_object(states, state, group=private_group())
     return merge_states(states)

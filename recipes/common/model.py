@@ -1,78 +1,145 @@
-"""A small CTC model: normalised features, convolutions that keep every fourth frame, a Conformer, a linear layer."""
+"""A hybrid CTC/attention model: torchaudio's Conformer as encoder, PyTorch's transformer decoder.
+
+What comes out for an utterance does not depend on the others in its batch (but for the last bits): padding is cut off
+wherever a convolution could look at it, and no norm takes statistics over frames. So decoding gives the same text in
+whatever batches, on any number of ranks.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchaudio.models import Conformer
+
+from uio_pipes.cmvn import Cmvn
+
+from .config import ModelConfig
+from .conformer import MaskedConformer, inside
+
+__all__ = ["BLANK", "AsrModel"]
 
 BLANK = 0
+IGNORE = -1  # padding of targets
 
 
-@dataclass(frozen=True)
-class ModelSize:
-    """The defaults give about 1.3 million parameters."""
+class AsrModel(nn.Module):
+    """Features (B, T, F) and their lengths in.
 
-    num_mel_bins: int = 80
-    channels: int = 32
-    dim: int = 144
-    heads: int = 4
-    feed_forward: int = 288
-    layers: int = 4
-    kernel: int = 31
-    dropout: float = 0.0
+    Args:
+        config: sizes.
+        vocab_size: labels in the dictionary; 0 is CTC's blank.
+        cmvn: what features are normalized by; kept in the model. None: they stay as they are.
+        eos: the label of <sos/eos>, which begins and ends a text for the decoder.
+    """
 
-
-class CtcConformer(nn.Module):
-    """Features (B, T, F) and their lengths in; log-probabilities (B, T / 4, vocabulary) and their lengths out."""
-
-    def __init__(self, vocabulary: int, size: ModelSize | None = None) -> None:
+    def __init__(self, config: ModelConfig, vocab_size: int, cmvn: Cmvn | None = None, eos: int = 2) -> None:
         super().__init__()
-        size = size or ModelSize()
-        self.subsample = nn.Sequential(
-            nn.Conv2d(1, size.channels, kernel_size=3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(size.channels, size.channels, kernel_size=3, stride=2, padding=1),
-            nn.ReLU(),
-        )
-        self.project = nn.Linear(size.channels * _quarter(size.num_mel_bins), size.dim)
-        self.encoder = Conformer(
-            size.dim,
-            size.heads,
-            size.feed_forward,
-            size.layers,
-            size.kernel,
-            dropout=size.dropout,
-            use_group_norm=True,
-        )
-        self.head = nn.Linear(size.dim, vocabulary)
+        self.sos = self.eos = eos
+        self.vocab_size, self.dim = vocab_size, config.dim
+        self.ctc_weight, self.label_smoothing = config.ctc_weight, config.label_smoothing
+        bins = config.num_mel_bins
+        self.register_buffer("mean", torch.zeros(bins) if cmvn is None else torch.from_numpy(cmvn.mean))
+        self.register_buffer("istd", torch.ones(bins) if cmvn is None else torch.from_numpy(cmvn.istd))
+        self.conv1 = nn.Conv2d(1, config.channels, kernel_size=3, stride=2, padding=1)
+        self.conv2 = nn.Conv2d(config.channels, config.channels, kernel_size=3, stride=2, padding=1)
+        self.project = nn.Linear(config.channels * ((bins + 3) // 4), config.dim)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = MaskedConformer(config)
+        self.ctc = nn.Linear(config.dim, vocab_size)
+        self.decoder = _decoder(config) if config.decoder_layers else None
+        self.embed = nn.Embedding(vocab_size, config.dim) if config.decoder_layers else None
+        self.output = nn.Linear(config.dim, vocab_size) if config.decoder_layers else None
 
-    def forward(self, feats: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and their lengths."""
-        maps = self.subsample(normalise(feats, lengths).unsqueeze(1))
+    def encode(self, feats: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (B, T, F), lengths (B,) → memory (B, ⌈T / 4⌉, D) and its lengths."""
+        lengths = lengths.long()
+        feats = (feats - self.mean) * self.istd
+        maps = feats.masked_fill(~inside(lengths, feats.size(1)).unsqueeze(2), 0.0).unsqueeze(1)
+        maps = functional.relu(self.conv1(maps))
+        lengths = (lengths + 1) // 2
+        maps = maps * inside(lengths, maps.size(2)).to(maps.dtype).unsqueeze(1).unsqueeze(3)
+        maps = functional.relu(self.conv2(maps))
+        lengths = (lengths + 1) // 2
         frames = self.project(maps.transpose(1, 2).flatten(2))
-        encoded, lengths = self.encoder(frames, (lengths.long() + 3) // 4)
-        return functional.log_softmax(self.head(encoded), dim=-1), lengths
+        return self.encoder(self.dropout(_with_positions(frames)), lengths), lengths
+
+    def ctc_log_probs(self, memory: Tensor) -> Tensor:
+        """Memory (B, T', D) → log-probabilities (B, T', V)."""
+        return functional.log_softmax(self.ctc(memory).float(), dim=-1)
+
+    def decoder_log_probs(self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor) -> Tensor:
+        """Log-probabilities (B, U, V) of what follows each of ``tokens`` (B, U), which begin with <sos/eos>.
+
+        Tokens look only to their left, so whatever stands behind the end of the shorter ones changes nothing.
+        """
+        return functional.log_softmax(self._decode(memory, memory_lengths, tokens).float(), dim=-1)
+
+    def _decode(self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor) -> Tensor:
+        assert self.decoder is not None and self.embed is not None and self.output is not None  # ctc_weight < 1
+        size = tokens.size(1)
+        future = torch.ones(size, size, dtype=torch.bool, device=tokens.device).triu(1)
+        padding = ~inside(memory_lengths, memory.size(1))
+        hidden = self.decoder(
+            self.dropout(_with_positions(self.embed(tokens) * math.sqrt(self.dim))),
+            memory,
+            tgt_mask=future,
+            memory_key_padding_mask=padding,
+            tgt_is_causal=True,
+        )
+        return self.output(hidden)
+
+    def forward(self, feats: Tensor, feats_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> dict[str, Tensor]:
+        """Losses, each a mean over the utterances of the batch: ``loss`` (their weighted sum), ``ctc``, ``attention``.
+
+        ``target`` (B, U) is padded with -1.
+        """
+        memory, lengths = self.encode(feats, feats_lengths)
+        ctc = self._ctc_loss(self.ctc_log_probs(memory), lengths, target, target_lengths)
+        if self.decoder is None:
+            return {"loss": ctc, "ctc": ctc, "attention": torch.zeros_like(ctc)}
+        attention = self._attention_loss(memory, lengths, target, target_lengths)
+        loss = self.ctc_weight * ctc + (1 - self.ctc_weight) * attention
+        return {"loss": loss, "ctc": ctc, "attention": attention}
+
+    def _ctc_loss(self, log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
+        frames = log_probs.transpose(0, 1)
+        labels = target.clamp(min=0)  # padding, which CTC does not look at
+        losses = functional.ctc_loss(frames, labels, lengths, target_lengths, BLANK, "sum", zero_infinity=True)
+        return losses / target.size(0)
+
+    def _attention_loss(self, memory: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
+        labels = target.masked_fill(target < 0, self.eos)
+        tokens = functional.pad(labels, (1, 0), value=self.sos)
+        wanted = functional.pad(target, (0, 1), value=IGNORE)
+        wanted = wanted.scatter(1, target_lengths.long().unsqueeze(1), self.eos)
+        logits = self._decode(memory, lengths, tokens)
+        losses = functional.cross_entropy(
+            logits.float().flatten(0, 1),
+            wanted.flatten(),
+            ignore_index=IGNORE,
+            reduction="sum",
+            label_smoothing=self.label_smoothing,
+        )
+        return losses / target.size(0)
 
 
-def _quarter(size: int) -> int:
-    return (size + 3) // 4
-
-
-def normalise(feats: Tensor, lengths: Tensor) -> Tensor:
-    """Mean 0 and variance 1 for each utterance and mel bin, over its own frames; padding becomes 0."""
-    inside = (torch.arange(feats.size(1), device=feats.device) < lengths.unsqueeze(1)).unsqueeze(2)
-    count = lengths.view(-1, 1, 1)
-    centred = (feats - (feats * inside).sum(1, keepdim=True) / count) * inside
-    return centred * (centred.square().sum(1, keepdim=True) / count + 1e-5).rsqrt()
-
-
-def ctc_loss(log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
-    """Mean over the utterances of the batch. ``target`` is padded with -1, which CTC does not look at."""
-    losses = functional.ctc_loss(
-        log_probs.transpose(0, 1), target.clamp(min=0), lengths, target_lengths, BLANK, "sum", zero_infinity=True
+def _decoder(config: ModelConfig) -> nn.TransformerDecoder:
+    layer = nn.TransformerDecoderLayer(
+        config.dim, config.heads, config.decoder_feed_forward, config.dropout, batch_first=True, norm_first=True
     )
-    return losses / len(target)
+    decoder = nn.TransformerDecoder(layer, config.decoder_layers, nn.LayerNorm(config.dim))
+    for parameter in decoder.parameters():  # PyTorch copies one layer: without this they would begin equal
+        if parameter.dim() > 1:
+            nn.init.xavier_uniform_(parameter)
+    return decoder
+
+
+def _with_positions(x: Tensor) -> Tensor:
+    """``x`` (B, N, D) plus sines and cosines of the position (Vaswani et al., 2017)."""
+    half = x.size(2) // 2
+    position = torch.arange(x.size(1), device=x.device, dtype=torch.float32).unsqueeze(1)
+    rate = torch.exp(torch.arange(half, device=x.device, dtype=torch.float32) * (-math.log(10_000.0) / half))
+    angles = position * rate
+    return x + torch.cat([angles.sin(), angles.cos()], dim=1).to(x.dtype)

@@ -81,7 +81,7 @@ def test_every_checkpoint_resumes_with_what_was_missing(many_shards: Corpus, tmp
     for step in sorted({*steps, epoch - 1, epoch, epoch + 1}):
         resumed = Model()
         trainer(tmp_path / "again").fit(
-            resumed, LightningLoader(graph, **options), ckpt_path=checkpoint(tmp_path, step), weights_only=False
+            resumed, LightningLoader(graph, **options), ckpt_path=checkpoint(tmp_path, step)
         )
         assert resumed.seen == expected[step:], f"after step {step}"
 
@@ -94,7 +94,7 @@ def test_max_steps_ends_in_mid_epoch(many_shards: Corpus, tmp_path: Path) -> Non
     assert model.seen == expected[:5]
     resumed = Model()
     trainer(tmp_path / "again", max_epochs=1).fit(
-        resumed, LightningLoader(graph, seed=3), ckpt_path=checkpoint(tmp_path, 5), weights_only=False
+        resumed, LightningLoader(graph, seed=3), ckpt_path=checkpoint(tmp_path, 5)
     )
     assert resumed.seen == expected[5:]
 
@@ -105,9 +105,7 @@ def test_the_plain_loader_is_one_batch_ahead_in_lightnings_checkpoints(many_shar
     expected = [digest(b) for b in uio.Loader(graph, seed=3)]
     trainer(tmp_path, every=5, max_steps=5).fit(Model(), uio.Loader(graph, seed=3))
     resumed = Model()
-    trainer(tmp_path / "again", max_epochs=1).fit(
-        resumed, uio.Loader(graph, seed=3), ckpt_path=checkpoint(tmp_path, 5), weights_only=False
-    )
+    trainer(tmp_path / "again", max_epochs=1).fit(resumed, uio.Loader(graph, seed=3), ckpt_path=checkpoint(tmp_path, 5))
     assert resumed.seen == expected[6:]
 
 
@@ -121,9 +119,7 @@ def test_epochs_of_known_length(raw_corpus: Corpus, tmp_path: Path, options: dic
     trainer(tmp_path, every=3).fit(model, LightningLoader(graph, **options))
     assert model.seen == expected
     resumed = Model()
-    trainer(tmp_path / "again").fit(
-        resumed, LightningLoader(graph, **options), ckpt_path=checkpoint(tmp_path, 3), weights_only=False
-    )
+    trainer(tmp_path / "again").fit(resumed, LightningLoader(graph, **options), ckpt_path=checkpoint(tmp_path, 3))
     assert resumed.seen == expected[3:]
 
 
@@ -167,7 +163,7 @@ def fit_on_ranks(settings: dict[str, Any]) -> None:
     model = Model()
     fit = trainer(folder, every=2, devices=2, strategy="ddp", max_epochs=1)
     loader = LightningLoader(pipeline(settings["list"]), seed=3, lanes=settings["lanes"], uneven=settings["uneven"])
-    fit.fit(model, loader, ckpt_path=settings["checkpoint"], weights_only=False)
+    fit.fit(model, loader, ckpt_path=settings["checkpoint"])
     (folder / f"rank{fit.global_rank}.json").write_text(json.dumps([model.seen, model.keys]))
 
 
@@ -195,7 +191,7 @@ def test_two_ranks_get_each_utterance_once_and_resume(many_shards: Corpus, tmp_p
         assert resumed[rank][0] == whole[rank][0][step:]
     alone = Model()
     loader = LightningLoader(pipeline(str(many_shards.list)), seed=3, lanes=6)
-    trainer(tmp_path / "alone", max_epochs=1).fit(alone, loader, ckpt_path=saved, weights_only=False)
+    trainer(tmp_path / "alone", max_epochs=1).fit(alone, loader, ckpt_path=saved)
     before = [d for seen in own for d in seen[:step]]
     assert Counter(before + alone.seen) == Counter(d for seen in own for d in seen), "on one rank, each batch once"
 

@@ -29,4 +29,5 @@ def test_least_recently_used_goes_first_and_the_bound_holds() -> None:
 
 def test_a_limit_of_0_keeps_nothing() -> None:
     cache = Lru(0)
-    assert [cache.get("a", lambda: n, lambda _: 8) for n in range(3)] == [0, 1, 2]
+    values = iter(range(3))
+    assert [cache.get("a", lambda: next(values), lambda _: 8) for _ in range(3)] == [0, 1, 2]

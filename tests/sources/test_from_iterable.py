@@ -127,6 +127,16 @@ def test_audio_in_every_form(tmp_path: Path) -> None:
         torch.testing.assert_close(sample["feat"], got[0]["feat"])
 
 
+@pytest.mark.parametrize(
+    "wav", [np.zeros(4000, np.int16), np.zeros((1, 4000)), torch.zeros(4000)], ids=lambda w: str(w.dtype)
+)
+def test_samples_need_no_decoding(wav: Any) -> None:
+    items = [{"key": "a", "wav": wav, "sample_rate": 8000, "txt": ""}]
+    (sample,) = uio.Loader(uio.from_iterable(items).speed_perturb([1.0]).fbank(num_mel_bins=4))
+    assert sample["feat"].shape == (48, 4)
+    assert sample["wav"].dtype == torch.float32
+
+
 def test_features_and_missing_keys(tmp_path: Path) -> None:
     feats = [np.full((30 + i, 4), i, np.float32) for i in range(3)]
     np.save(tmp_path / "f.npy", feats[2])

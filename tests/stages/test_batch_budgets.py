@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from contract import Case, check_cuts, record, some_cuts
-from helpers_bad import Given, drained
+from helpers_bad import Given, drained, raw_items, run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -136,12 +137,12 @@ def in_unit(rule: Rules, lengths: list[int]) -> list[int]:
 @given(rule=rules(), lengths=LENGTHS)
 def test_budget_minimum_and_count_are_kept_and_what_is_left_out_is_counted(rule: Rules, lengths: list[int]) -> None:
     sizes = in_unit(rule, lengths)
-    run = Run(rule, sizes)
-    skipped = Counter(run.ledger.skipped)
-    for batch in run.batches:
+    ran = Run(rule, sizes)
+    skipped = Counter(ran.ledger.skipped)
+    for batch in ran.batches:
         assert len(batch) >= rule.least
         assert rule.fits([sizes[n] for n in batch])
-    given_out = [n for batch in run.batches for n in batch]
+    given_out = [n for batch in ran.batches for n in batch]
     fit = [n for n, size in enumerate(sizes) if rule.stage.name == "batch" or (size and rule.fits([size] * rule.least))]
     assert len(given_out) == len(set(given_out))
     assert set(given_out) <= set(fit)
@@ -195,8 +196,8 @@ def test_several_lanes_lose_nothing_and_resume_everywhere(
 @given(rule=rules(["dynamic"]), lengths=LENGTHS)
 def test_a_dynamic_batch_ends_only_where_the_next_would_not_fit(rule: Rules, lengths: list[int]) -> None:
     sizes = in_unit(rule, lengths)
-    run = Run(rule, sizes)
-    for batch, after in zip(run.batches, run.batches[1:], strict=False):
+    ran = Run(rule, sizes)
+    for batch, after in zip(ran.batches, ran.batches[1:], strict=False):
         assert not rule.fits([sizes[n] for n in [*batch, after[0]]])
 
 
@@ -217,8 +218,8 @@ def test_drop_last_leaves_out_only_what_another_one_would_have_fitted_into(rule:
 
 
 def batches_of(stage: Stage, sizes: list[int], unit: str = "frames") -> tuple[list[list[int]], dict[str, int]]:
-    run = Run(Rules(stage, unit), sizes)
-    return run.batches, run.ledger.skipped
+    ran = Run(Rules(stage, unit), sizes)
+    return ran.batches, ran.ledger.skipped
 
 
 def test_quadratic_doubles_the_cost_of_an_utterance_as_long_as_it_is() -> None:
@@ -293,19 +294,33 @@ def test_over_the_budget_tells_all_numbers() -> None:
         ({"max_samples": 89}, ["90 samples", "(89)", "max_samples"]),
     ):
         unit = "samples" if "max_samples" in options else "frames"
-        run = ledger_of(Rules(uio.Pipeline.dynamic_batch(**options), unit))
-        assert run.ledger.skipped == {"over_budget": 1}
-        assert all(text in run.ledger.reports[0] for text in texts)
+        ran = ledger_of(Rules(uio.Pipeline.dynamic_batch(**options), unit))
+        assert ran.ledger.skipped == {"over_budget": 1}
+        assert all(text in ran.ledger.reports[0] for text in texts)
 
 
 @pytest.mark.parametrize("stage", [uio.Pipeline.dynamic_batch, partial(uio.Pipeline.bucket_batch, [50])])
-def test_samples_of_features_or_of_seconds_are_refused_with_the_remedy(stage: Any, tmp_path: Any) -> None:
+def test_samples_of_features_or_of_seconds_are_refused_with_the_remedy(stage: Any, tmp_path: Path) -> None:
     items = [{"key": "a", "wav": "none", "txt": "", "duration": 1.5}]
     graph = uio.from_raw_list(items).decode_audio()
     with pytest.raises(uio.PipelineError, match=r"features.*max_frames"):
         list(uio.Loader(graph.fbank().then(stage(max_samples=16_000))))
     with pytest.raises(uio.PipelineError, match=r"`duration`.*resample"):
         list(uio.Loader(graph.then(stage(max_samples=16_000))))
+
+
+@pytest.mark.parametrize("stage", [uio.Pipeline.dynamic_batch, partial(uio.Pipeline.bucket_batch, [25])])
+@pytest.mark.parametrize("seed", range(2))
+def test_made_batches_are_within_the_budget(stage: Any, seed: int, tmp_path: Path) -> None:
+    audio = uio.from_raw_list(raw_items(tmp_path, 30)).decode_audio().resample(16_000).speed_perturb([0.9, 1.0, 1.1])
+    batches, loader = run(audio.then(stage(max_samples=16_000, min_batch_size=2)).pad(), seed=seed)
+    assert loader.stats().utterances + loader.stats().skipped.get("min_batch_size", 0) == 30
+    assert all(batch["pcm"].numel() <= 16_000 and len(batch["keys"]) >= 2 for batch in batches)
+    batches, loader = run(audio.fbank(8).then(stage(max_frames=150, quadratic=50)).pad(), seed=seed)
+    assert loader.stats().utterances == 30
+    for batch in batches:
+        count, longest, _ = batch["feats"].shape
+        assert count * (longest + longest**2 / 50) <= 150
 
 
 def test_seconds_are_rounded_up_to_samples_behind_resample() -> None:

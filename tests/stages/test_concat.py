@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.joined import Joined, join_text
+from uio_pipes.joined import Joined
+from uio_pipes.joining import join_text
 from uio_pipes.lane import Lane
 from uio_pipes.ledger import Ledger
 from uio_pipes.stages.concat import Concat
@@ -174,7 +175,9 @@ def test_labels_are_looked_at_without_decoding(items: list[dict[str, Any]], tmp_
         assert isinstance(sample, Joined)
         return not any(hasattr(part.fields["wav"], "shape") for part in sample.parts)
 
-    batches, loader = run(uio.from_raw_list(items).decode_audio().tokenize(code_points).concat(max_seconds=0.6).filter(few))
+    batches, loader = run(
+        uio.from_raw_list(items).decode_audio().tokenize(code_points).concat(max_seconds=0.6).filter(few)
+    )
     assert seen == [4] * 5
     assert loader.stats().skipped == {}
     assert len(batches) == 5

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from corpus import Corpus
 from helpers_bad import raw_items, run
 
 import uio_pipes as uio
@@ -142,3 +143,19 @@ def test_workers_hand_over_the_same(tmp_path: Path, workers: int) -> None:
 
 def _codes(text: str) -> list[int]:
     return [ord(c) for c in text]
+
+
+def test_waveforms_beside_features_on_request(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().fbank(num_mel_bins=8).batch(3)
+    (bare,), _ = run(graph.pad())
+    (both,), _ = run(graph.pad(pcm=True))
+    (waves,), _ = run(uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().batch(3).pad())
+    assert set(both) - set(bare) == {"pcm", "pcm_length"}
+    assert torch.equal(both["feats"], bare["feats"])
+    assert torch.equal(both["pcm"], waves["pcm"])
+    assert both["pcm_length"].tolist() == waves["pcm_length"].tolist()
+
+
+def test_waveforms_beside_features_have_to_be_there(feature_corpus: Corpus) -> None:
+    graph = uio.from_shard_list(feature_corpus.list).batch(3)
+    assert "pcm" not in run(graph.pad(pcm=True))[0][0]

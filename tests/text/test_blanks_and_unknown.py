@@ -52,6 +52,7 @@ def test_blanks_go_or_stay_as_told(tmp_path: Path) -> None:
 def test_blanks_stay_where_they_part_tokens_or_nothing_is_known(tmp_path: Path) -> None:
     assert labels(tmp_path, uio.CharTokenizer(WITHOUT, split_with_space=True)) == [2, 3, 4, 5]
     assert labels(tmp_path, Wenets(WITHOUT, split_with_space=True)) == [2, 1, 3, 1, 4, 1, 5]
+    assert labels(tmp_path, Wenets({**WITHOUT, "Ġ": 6})) == [2, 1, 3, 1, 4, 1, 5]  # byte-level
     assert labels(tmp_path, lambda text: [ord(c) for c in text]) == [ord(c) for c in TEXT]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,13 @@ def test_list_goes_round_as_often_as_cycle_says(raw: tuple[str, dict[str, int]])
         made = [k for group in keys(listed, {"sort": False, "cycle": 3, **conf}) for k in group]
         assert sorted(made) == sorted(list(samples) * 3)
         assert (made[:16] == longest_first(list(samples)[:16], samples)) == (conf == {})
+
+
+def test_an_endless_cycle_goes_on(raw: tuple[str, dict[str, int]]) -> None:
+    listed, samples = raw
+    endless = uio.wenet_dataset("raw", listed, None, {**QUIET, "sort": False, "cycle": -1})
+    made = islice(DataLoader(endless, batch_size=None), 9)
+    assert sum(len(batch["keys"]) for batch in made) == 9 * 16 > 3 * len(samples)
 
 
 def test_workers_get_every_n_th_line_as_in_wenet(raw: tuple[str, dict[str, int]]) -> None:

@@ -11,7 +11,8 @@ from yamls import YAMLS, dataset_conf
 import uio_pipes as uio
 from uio_pipes.stage import Stage
 from uio_pipes.wenet.conf import read_conf
-from uio_pipes.wenet.table import KEYS, LIST, RENAMED, STEPS
+from uio_pipes.wenet.older import RENAMED
+from uio_pipes.wenet.table import KEYS, LIST, STEPS
 
 TOKENIZER = uio.CharTokenizer({"<unk>": 0, "文": 1})
 

@@ -1,11 +1,12 @@
 """``wenet_dataset`` under a process group: two real ranks, each with torch's ``DataLoader`` and two workers.
 
-Run as a script, this file is one launcher of the ranks.
+Run as a script with a folder, this file starts the ranks; with a number too, it is one of them.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from processes import launch
 TRAIN = {"aishell", "wenetspeech", "u2pp"}
 
 
-def rank(number: int, folder: str, port: int) -> None:
+def rank(number: int, folder: str) -> None:
     """One rank: two epochs of each training set, and one of the validation set."""
     import torch.distributed as dist
     from torch.utils.data import DataLoader
@@ -25,7 +26,7 @@ def rank(number: int, folder: str, port: int) -> None:
 
     import uio_pipes as uio
 
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=number, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
     tokenizer = uio.CharTokenizer({"<unk>": 0, "文": 1, **{str(i): 2 + i for i in range(10)}})
     listed, seen = f"{folder}/shards.list", {}
     for name in sorted(TRAIN):
@@ -89,17 +90,8 @@ def test_shares_are_every_n_th_shard_as_in_wenet(ran: Ran) -> None:
 
 
 if __name__ == "__main__":
-    import socket
-
-    import torch.multiprocessing as mp
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    if len(sys.argv) == 2:
+        ranks = [subprocess.Popen([sys.executable, *sys.argv, str(number)]) for number in range(2)]
+        sys.exit(max(process.wait() for process in ranks))
     sys.path.insert(0, str(Path(__file__).parent))
-    ranks = [mp.get_context("spawn").Process(target=rank, args=(i, sys.argv[1], port)) for i in range(2)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join()
-    sys.exit(max(abs(process.exitcode or 0) for process in ranks))
+    rank(int(sys.argv[2]), sys.argv[1])

@@ -117,7 +117,7 @@ def _decode(av: ModuleType, container: Any, stream: Any, start: float | None, en
         raise _cut(f"{packets} of the {stream.frames} packets that its index names are there")
     samples = np.concatenate(pieces, axis=1) if pieces else np.empty((stream.channels, 0), np.float32)
     total = first + samples.shape[1]
-    if whole and stream.frames:  # the last packet is padded: only an index tells its true duration
+    if whole and "m4a" in container.format.name:  # its last packet is padded, and tells its true duration
         total = min(total, round(until * rate))
     return Decoded(samples[:, : total - first], first, total, rate)
 

@@ -19,7 +19,7 @@ import torch
 from uio_pipes.dsp.codecs import coded, decode_coded
 from uio_pipes.errors import DataError
 
-__all__ = ["AudioInfo", "decode", "decode_file", "probe", "probe_file"]
+__all__ = ["AudioInfo", "decode", "decode_at", "decode_file", "probe", "probe_file"]
 
 _HEAD = 4096  # bytes of a file read for its header
 _CHUNK = Struct("<4sI").unpack_from  # id, bytes
@@ -91,6 +91,16 @@ def decode(
         )
     view = memoryview(data)
     return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
+
+
+def decode_at(
+    read: Callable[[int, int], bytes], size: int, channel: int | None, start: float | None, end: float | None
+) -> tuple[torch.Tensor, int]:
+    """``decode`` for ``size`` bytes of which ``read(offset, count)`` gives any: of PCM wav the range alone is read."""
+    wav = _walk(read(0, _HEAD), size)
+    if wav is None or not wav.is_pcm16:
+        return decode(read(0, size), channel, start, end)
+    return _pcm16(wav, channel, start, end, read)
 
 
 def decode_file(

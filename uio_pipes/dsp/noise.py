@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 __all__ = ["add_noise", "reverberate"]
@@ -30,8 +31,9 @@ def reverberate(waveform: torch.Tensor, response: torch.Tensor) -> torch.Tensor:
     peak = int(response.abs().argmax())
     response = response[: peak + samples]  # what comes later is heard only after the end
     size = fast_length(samples + len(response) - 1)
-    spectrum = torch.fft.rfft(waveform, size) * torch.fft.rfft(response, size)
-    wet = torch.fft.irfft(spectrum, size)[..., peak : peak + samples]
+    spectrum = np.fft.rfft(waveform.numpy(), size)  # pocketfft: three times as fast as torch's on one thread
+    spectrum *= np.fft.rfft(response.numpy(), size)
+    wet = torch.from_numpy(np.fft.irfft(spectrum, size)[..., peak : peak + samples].astype(np.float32, copy=False))
     before, after = _power(waveform), _power(wet)
     return wet * (before / after) ** 0.5 if min(before, after) >= SILENCE else torch.zeros_like(waveform)
 

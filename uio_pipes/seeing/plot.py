@@ -71,7 +71,8 @@ def _changed(before: Array | None, after: Array | None, feat: Array, masked: Arr
     if before is None or after is None or min(len(before), len(after)) < frames or before.shape[1] != feat.shape[1]:
         return masked
     changed = before[:frames] != after[:frames]
-    return changed if masked is None else masked | changed
+    both: Array = changed if masked is None else masked | changed
+    return both
 
 
 def _array(value: Any) -> Array | None:

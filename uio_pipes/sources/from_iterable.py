@@ -7,15 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import torch
 from torch.utils.data import IterableDataset, IterDataPipe
 from torchdata.nodes import BaseNode
 
 from uio_pipes.errors import PipelineError, StateError
 from uio_pipes.lane import Lane, Site, stable_hash
 from uio_pipes.node import Node
-from uio_pipes.sample import Chain, Origin, Sample, run_key
+from uio_pipes.length import Plan
+from uio_pipes.sample import Chain, Link, Origin, Sample, run_key
 from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.stage import Stage, require
+from uio_pipes.stages.decode_audio import as_waveform
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -72,7 +76,7 @@ class FromIterable(Stage):
 class _IterableNode(Node):
     """State: how many have been given."""
 
-    state_fields = ("position",)
+    state_fields: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(self, items: Any, lane: Lane) -> None:
         super().__init__()
@@ -98,6 +102,8 @@ class _IterableNode(Node):
         fields = dict(item)
         fields["key"] = str(fields.get("key", f"{number:09d}"))
         chain = self.chain.then(LOAD_FEATURES) if isinstance(fields.get("feat"), (str, bytes)) else self.chain
+        if isinstance(fields.get("wav"), (torch.Tensor, np.ndarray)):
+            chain = chain.then(AS_WAVEFORM)
         origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
         return Sample(fields, origin, self.run_key, chain, f"from_iterable, item {number}")
 
@@ -168,6 +174,22 @@ class _StateNode(_IterableNode):
 
     def get_state(self) -> dict[str, Any]:
         return {**super().get_state(), "own": copy.deepcopy(self.keeper.state_dict())}
+
+
+class _AsWaveform:
+    """Samples of the user's in the form that audio stages take: float32 (C, S)."""
+
+    name = "as_waveform"
+    reads = writes = frozenset(["wav"])
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return plan
+
+    def apply(self, sample: Sample) -> None:
+        sample.fields["wav"] = as_waveform(sample.fields["wav"], None)
+
+
+AS_WAVEFORM: Link = _AsWaveform()
 
 
 def _own_iterator(items: Any) -> Iterator[Any]:

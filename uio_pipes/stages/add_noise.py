@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from uio_pipes.clips import ClipLink, Clips, ClipTable, entries
+from uio_pipes.clips import ClipLink, Clips
 from uio_pipes.dsp.noise import add_noise
 from uio_pipes.lane import Draws, Lane, Site
 from uio_pipes.node import Deferred, Node
 from uio_pipes.sample import Sample
+from uio_pipes.sources.clip_list import ClipTable, entries
 from uio_pipes.stage import PerUtterance, is_number, require
 
 if TYPE_CHECKING:

@@ -39,16 +39,14 @@ class Budget:
         """The budget that a stage's arguments describe; None if they set none. Raises: PipelineError."""
         given = {"max_frames": max_frames, "max_samples": max_samples, "quadratic": quadratic, "min_batch_size": least}
         for argument, value in given.items():
-            require(value is None or value >= 1, name, f"{argument} must be 1 or more", value, f"see help for {name}")
-        capped = [(n, value) for n in ("frames", "samples") if (value := given[f"max_{n}"]) is not None]
-        both = (max_frames, max_samples)
-        require(len(capped) < 2, name, "give either max_frames or max_samples", both, "samples are for waveforms")
-        ok = bool(capped) or quadratic is None
+            ok = value is None or value >= 1
+            require(ok, name, f"{argument} must be 1 or more", value, f"see help(pipeline.{name})")
+        one, both = max_frames is None or max_samples is None, (max_frames, max_samples)
+        require(one, name, "give either max_frames or max_samples", both, "samples are for waveforms")
+        unit, most = ("frames", max_frames) if max_samples is None else ("samples", max_samples)
+        ok = most is not None or quadratic is None
         require(ok, name, "quadratic needs a budget that it counts in", quadratic, "give max_frames or max_samples too")
-        if not capped:
-            return None
-        unit, most = capped[0]
-        return cls(name, most, unit, quadratic, least)
+        return None if most is None else cls(name, most, unit, quadratic, least)
 
     def size(self, plan: Plan) -> int:
         """Length of an utterance in ``unit``. Raises: PipelineError if samples are to be counted of features."""

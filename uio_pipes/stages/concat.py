@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.errors import PipelineError
-from uio_pipes.joined import join, joining, ticks
+from uio_pipes.joined import join
+from uio_pipes.joining import joining, ticks
 from uio_pipes.lane import Lane, Site
 from uio_pipes.length import TICKS, Plan
 from uio_pipes.node import Buffer, Node

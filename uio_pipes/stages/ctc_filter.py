@@ -63,7 +63,7 @@ class CtcFilter(PerUtterance):
         if length is not None and needed(label) > self.steps(length):
             message = (
                 f"{len(label)} labels need {needed(label)} steps of CTC, but there are {self.steps(length)}, fewer "
-                f"than planned ({length}): mend its header or `duration`"
+                f"than planned ({length}): its header or `duration` tells more than there is"
             )
             raise DataError("ctc_too_short", message)
 

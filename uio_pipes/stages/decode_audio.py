@@ -84,7 +84,9 @@ def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> to
     waveform = waveform if waveform.ndim == 2 else waveform.reshape(1, -1)
     if channel is not None:
         if channel >= len(waveform):
-            raise DataError("no_such_channel", f"channel {channel} is wanted, the audio has {len(waveform)}; count from 0")
+            raise DataError(
+                "no_such_channel", f"channel {channel} is wanted, the audio has {len(waveform)}; count from 0"
+            )
         waveform = waveform[channel : channel + 1]
     if not waveform.is_floating_point():
         return waveform.float() / (torch.iinfo(waveform.dtype).max + 1)

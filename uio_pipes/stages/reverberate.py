@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.clips import ClipLink, Clips, ClipTable, entries
+from uio_pipes.clips import ClipLink, Clips
 from uio_pipes.dsp.noise import reverberate
 from uio_pipes.lane import Draws, Lane, Site
 from uio_pipes.node import Deferred, Node
 from uio_pipes.sample import Sample
+from uio_pipes.sources.clip_list import ClipTable, entries
 from uio_pipes.stage import PerUtterance, require
 from uio_pipes.stages.add_noise import _lists
 

@@ -12,7 +12,8 @@ from uio_pipes.io.local import Ref
 from uio_pipes.lane import Draws
 from uio_pipes.sample import Sample
 from uio_pipes.stage import PerUtterance, is_whole, require
-from uio_pipes.tokenizers.base import digest, read_symbols
+from uio_pipes.tokenizers.base import digest
+from uio_pipes.tokenizers.symbols import read_symbols
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

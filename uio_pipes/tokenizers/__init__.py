@@ -1,9 +1,10 @@
 """Tokenizers: text to tokens and labels. :class:`Tokenizer` is the protocol; a file for each kind."""
 
-from uio_pipes.tokenizers.base import Tokenizer, read_symbols
+from uio_pipes.tokenizers.base import Tokenizer
 from uio_pipes.tokenizers.characters import CharTokenizer
 from uio_pipes.tokenizers.huggingface import HuggingFaceTokenizer
 from uio_pipes.tokenizers.sentencepiece import SentencePieceTokenizer
+from uio_pipes.tokenizers.symbols import read_symbols
 from uio_pipes.tokenizers.tiktoken import TiktokenTokenizer
 
 __all__ = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from uio_pipes.tokenizers.base import BLANK, NonLangSyms, SymbolTable, digest
+from uio_pipes.tokenizers.base import BLANK, digest
+from uio_pipes.tokenizers.symbols import NonLangSyms, SymbolTable
 
 __all__ = ["CharTokenizer"]
 

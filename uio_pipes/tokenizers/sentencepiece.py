@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from uio_pipes.errors import ListError
-from uio_pipes.tokenizers.base import BLANK, NonLangSyms, SymbolTable, digest
+from uio_pipes.tokenizers.base import BLANK, digest
+from uio_pipes.tokenizers.symbols import NonLangSyms, SymbolTable
 
 __all__ = ["SentencePieceTokenizer"]
 

@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from uio_pipes.errors import PipelineError
-from uio_pipes.wenet.table import KEYS, RENAMED, UNUSED
+from uio_pipes.wenet.older import RENAMED, UNUSED
+from uio_pipes.wenet.table import KEYS
 
 __all__ = ["read_conf"]
 

@@ -1,0 +1,41 @@
+"""Keys of WeNet's older configurations: those that still mean something, and what to use instead of the others."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["RENAMED", "UNUSED", "Unused"]
+
+
+class Unused(NamedTuple):
+    """An older key that does nothing here: the values that say so, and what to do who wants another."""
+
+    allowed: tuple[Any, ...]
+    remedy: str
+
+
+# Older names whose meaning is that of a newer one
+RENAMED = {
+    "speed_perturb_conf.speeds": "speeds",
+    "feature_extraction_conf.mel_bins": "fbank_conf.num_mel_bins",
+    "feature_extraction_conf.frame_length": "fbank_conf.frame_length",
+    "feature_extraction_conf.frame_shift": "fbank_conf.frame_shift",
+    "wav_distortion_conf.wav_dither": "fbank_conf.dither",
+    **{name: f"filter_conf.{name}" for name in ("max_length", "min_length", "token_max_length", "token_min_length")},
+    **{name: f"batch_conf.{name}" for name in ("batch_type", "batch_size", "max_frames_in_batch")},
+}
+
+_OWN_GRAPH = "it is a stage for a graph of your own (print(dataset.pipeline) shows this one, to begin with)"
+_DISTORT = f".volume_perturb(…), .add_noise(…) or .map(…): {_OWN_GRAPH}"
+UNUSED = {
+    "raw_wav": Unused((True,), "for precomputed features begin a graph of your own: shards hold KEY.npy"),
+    "feature_extraction_conf.feature_type": Unused(("fbank",), "use feats_type with mfcc_conf"),
+    "feature_extraction_conf.using_pitch": Unused((False,), "pitch is not extracted"),
+    "feature_dither": Unused((0,), "use fbank_conf.dither, or .map(…) in a graph of your own"),
+    "spec_aug_conf.warp_for_time": Unused((False,), "SpecAugment's masks are applied without warping"),
+    "wav_distortion_conf.wav_distortion_rate": Unused((0,), _DISTORT),
+    "wav_distortion_conf.distortion_methods": Unused(([],), _DISTORT),
+    "speaker": Unused((False,), "use speaker_conf.speaker_table_path"),
+    "reverb_*": Unused((0, [], ""), f".reverberate(…): {_OWN_GRAPH}"),
+    "noise_*": Unused((0, [], ""), f".add_noise(…): {_OWN_GRAPH}"),
+}  # fmt: skip
