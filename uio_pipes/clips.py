@@ -19,12 +19,13 @@ from uio_pipes.io.lru import Lru
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.lane import Draws, Site
 from uio_pipes.length import audio_info, segment_samples
+from uio_pipes.node import Deferred, Node
 from uio_pipes.sample import Sample
 from uio_pipes.sources.clip_list import ClipTable, Place, parse
 from uio_pipes.sources.clip_shard import MEMBER_BYTES, members, read_again, weight
 from uio_pipes.stage import PerUtterance, StageLink
 
-__all__ = ["Choice", "ClipLink", "Clips"]
+__all__ = ["Choice", "ClipLink", "ClipNode", "Clips"]
 
 LONG = 30  # seconds: of longer files only the wanted segment is decoded
 BITS = 32
@@ -52,6 +53,7 @@ class Clips:
         self.table = ClipTable(paths)
         self.lines = [parse(self.table, i) for i in range(len(self.table))]
         self.reason = reason
+        self.lanes = 0  # of this process
         self.cache = Lru(cache_bytes)
 
     def choose(self, draws: Draws) -> Choice:
@@ -126,6 +128,18 @@ class Clips:
         place = self.table.place(choice.item)
         where = name if name.startswith(place) else f"{name} (listed in {place})"
         return DataError(self.reason, f"{where}: {error.message} [{error.reason}]; mend it, or take it off the list")
+
+
+class ClipNode(Deferred):
+    """Adds the link of a stage that works with clips; its lanes share the clips' cache, and account for it."""
+
+    def __init__(self, source: Node, link: ClipLink) -> None:
+        super().__init__(source, link)
+        self.clips = link.clips
+        self.clips.lanes += 1
+
+    def memory(self) -> int:
+        return super().memory() + self.clips.cache.limit // self.clips.lanes
 
 
 class ClipLink(StageLink):

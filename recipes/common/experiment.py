@@ -18,7 +18,7 @@ import torch
 
 import uio_pipes as uio
 from uio_pipes.cmvn import Cmvn, read_cmvn
-from uio_pipes.tokenizers.base import read_symbols
+from uio_pipes.tokenizers import read_symbols
 
 from . import checkpoint
 from .config import Config, ConfigError

@@ -126,6 +126,12 @@ def test_aac_cut_between_two_frames_is_a_sound_shorter_file() -> None:
     assert decode(data[: starts[5]], 0)[0].shape == (1, 5 * 1024)
 
 
+def test_rate_that_changes_within_a_file_is_an_error() -> None:
+    data = encode(chirp(16_000, 16_000), 16_000, "aac") + encode(chirp(8_000, 8_000), 8_000, "aac")
+    with pytest.raises(DataError, match="changes within the file"):
+        decode(data, 0)
+
+
 def test_aac_behind_an_id3_tag() -> None:
     data = encode(chirp(16_000, 16_000), 16_000, "aac")
     tagged = b"ID3\x04\x00\x00\x00\x00\x01\x00" + bytes(128) + data

@@ -58,10 +58,11 @@ def test_every_codec_can_be_sorted_filtered_and_batched(tmp_path: Path, codec: s
             assert n == SAMPLES[i]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
-def test_segments_are_cut_out_and_planned(tmp_path: Path, codec: str) -> None:
+def test_segments_are_cut_out_and_planned(tmp_path: Path, codec: str, workers: int) -> None:
     graph = from_list(tmp_path, codec, start=0.1, end=0.25).decode_audio().sort(3)
-    batches, _ = run(graph, on_error="raise")
+    batches, _ = run(graph, on_error="raise", num_workers=workers)
     assert [b["wav"].shape for b in batches] == [(1, 2400)] * 3
 
 

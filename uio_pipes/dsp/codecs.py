@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
 from struct import Struct
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -90,44 +89,56 @@ def _library(form: str) -> ModuleType:
 
 
 def _decode(av: ModuleType, container: Any, stream: Any, start: float | None, end: float | None) -> Decoded:
-    rate, origin = int(stream.rate), stream.start_time or 0
     seeks = start is not None and start > _PREROLL
     if start is not None and seeks:
         container.seek(int((start - _PREROLL) / stream.time_base), stream=stream)
-    last = None if end is None else end + _PREROLL
-    pieces: list[npt.NDArray[np.float32]] = []
-    first, until, packets = round((stream.duration or 0) * stream.time_base * rate) if seeks else 0, 0.0, 0
-    resampler = av.AudioResampler(format="fltp")
-    whole = True
+    frames = _Frames(av.AudioResampler(format="fltp"))
+    origin, began, until, packets, whole = stream.start_time or 0, None, 0.0, 0, True
     for packet in container.demux(stream):
         if packet.is_corrupt:
             raise _cut("its last packet is incomplete")
-        if packet.size:
-            packets += 1
+        packets += packet.size > 0
         if packet.pts is not None:
             until = max(until, float((packet.pts - origin + (packet.duration or 0)) * stream.time_base))
         for frame in packet.decode():
-            if not pieces and seeks:
-                first = round((frame.pts - origin) * stream.time_base * rate)
-            pieces += (part.to_ndarray() for part in _planar(resampler, frame))
-        if last is not None and until > last:
+            began = frame.pts if began is None else began
+            frames.add(frame)
+        if end is not None and until > end + _PREROLL:
             whole = False
             break
     if whole and not seeks and packets < stream.frames:
         raise _cut(f"{packets} of the {stream.frames} packets that its index names are there")
-    samples = np.concatenate(pieces, axis=1) if pieces else np.empty((stream.channels, 0), np.float32)
-    total = first + samples.shape[1]
+    rate = frames.sample_rate or int(stream.rate)
+    first = 0
+    if seeks:  # behind the end, nothing is decoded, and the index tells where that is
+        first = round(((stream.duration or 0) if began is None else began - origin) * stream.time_base * rate)
+    total = first + frames.samples
     if whole and "m4a" in container.format.name:  # its last packet is padded, and tells its true duration
         total = min(total, round(until * rate))
-    return Decoded(samples[:, : total - first], first, total, rate)
+    return Decoded(frames.joined()[:, : total - first], first, total, rate)
 
 
-def _planar(resampler: Any, frame: Any) -> Iterator[Any]:
-    """The frame as planar float32."""
-    if frame.format.name == "fltp":
-        yield frame
-    else:
-        yield from resampler.resample(frame)
+class _Frames:
+    """Decoded frames in a row."""
+
+    def __init__(self, resampler: Any) -> None:
+        self.samples = self.sample_rate = 0  # the decoder's rate: a header may tell half of it (HE-AAC)
+        self._resampler = resampler
+        self._pieces: list[npt.NDArray[np.float32]] = []
+
+    def add(self, frame: Any) -> None:
+        """Append the frame as planar float32. Raises: DataError if it is of another kind than those before."""
+        for part in [frame] if frame.format.name == "fltp" else self._resampler.resample(frame):
+            piece = part.to_ndarray()
+            if self._pieces and (part.sample_rate, len(piece)) != (self.sample_rate, len(self._pieces[0])):
+                message = "the sample rate or the number of channels changes within the file; encode it again"
+                raise DataError("bad_audio", message)
+            self.sample_rate = int(part.sample_rate)
+            self.samples += piece.shape[1]
+            self._pieces.append(piece)
+
+    def joined(self) -> npt.NDArray[np.float32]:
+        return np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((1, 0), np.float32)
 
 
 def _id3_size(head: bytes) -> int:

@@ -24,8 +24,8 @@ def add_noise(waveform: torch.Tensor, noise: torch.Tensor, snr: float) -> torch.
 def reverberate(waveform: torch.Tensor, response: torch.Tensor) -> torch.Tensor:
     """``waveform`` (…, S) convolved with ``response`` (N,), of the same shape, in time with it and as loud.
 
-    As Kaldi's ``wav-reverberate --shift-output --normalize-output``: the response's highest peak (the direct sound)
-    is at time 0, and the result is scaled to the power of ``waveform``. Silence stays silence.
+    In the manner of Kaldi's ``wav-reverberate --shift-output --normalize-output``: the response's highest peak (the
+    direct sound) is at time 0, and the result is scaled to the power of ``waveform``. Silence stays silence.
     """
     samples = waveform.shape[-1]
     peak = int(response.abs().argmax())

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from uio_pipes.clips import ClipLink, Clips
+from uio_pipes.clips import ClipLink, ClipNode, Clips
 from uio_pipes.dsp.noise import add_noise
 from uio_pipes.lane import Draws, Lane, Site
-from uio_pipes.node import Deferred, Node
+from uio_pipes.node import Node
 from uio_pipes.sample import Sample
 from uio_pipes.sources.clip_list import ClipTable, entries
 from uio_pipes.stage import PerUtterance, is_number, require
@@ -40,8 +40,9 @@ class AddNoise(PerUtterance):
     every channel of the utterance. Nothing is added to silence, or of it. Nor is anything clipped.
 
     Errors: ListError if the list is missing when the pipeline is built. A noise that cannot be read fails the
-    utterance, as ``bad_noise``, and names itself: no utterance goes on without the noise that it should have. Remote or
-    compressed shards are kept whole up to half the cache; a larger one is read anew for each of its members.
+    utterance, as ``bad_noise``, and names itself: no utterance goes on without the noise that it should have. Remote
+    files are read whole; remote or compressed shards are kept up to half the cache, and a larger one is read anew for
+    each of its members.
     """
 
     name: ClassVar[str] = "add_noise"
@@ -65,7 +66,7 @@ class AddNoise(PerUtterance):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         key = (self.name, self.noises, self.cache_mb)
         clips = lane.shared(key, lambda: Clips(tuple(self.noises), "bad_noise", self.cache_mb << 20))
-        return Deferred(source, ClipLink(self, site, clips, self.mix))
+        return ClipNode(source, ClipLink(self, site, clips, self.mix))
 
     def mix(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         """Add the noise that ``draws`` choose."""

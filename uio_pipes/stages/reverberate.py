@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.clips import ClipLink, Clips
+from uio_pipes.clips import ClipLink, ClipNode, Clips
 from uio_pipes.dsp.noise import reverberate
 from uio_pipes.lane import Draws, Lane, Site
-from uio_pipes.node import Deferred, Node
+from uio_pipes.node import Node
 from uio_pipes.sample import Sample
 from uio_pipes.sources.clip_list import ClipTable, entries
 from uio_pipes.stage import PerUtterance, require
@@ -33,8 +33,8 @@ class Reverberate(PerUtterance):
         cache_mb: of the responses last used, decoded, that each process keeps (MiB, for all its lanes).
 
     The response's highest peak, the direct sound, is put at time 0, and the result is scaled to the power of the
-    input (Kaldi's ``wav-reverberate --shift-output --normalize-output``). The response is resampled to the
-    utterance's rate; its first channel is used. Which one belongs to the utterance, whatever the cache holds.
+    input, in the manner of Kaldi's ``wav-reverberate --shift-output --normalize-output``. The response is resampled
+    to the utterance's rate; its first channel is used. Which one belongs to the utterance, whatever the cache holds.
 
     Errors: ListError if the list is missing when the pipeline is built. A response that cannot be read, or that is
     silent, fails the utterance, as ``bad_impulse_response``, and names itself.
@@ -58,7 +58,7 @@ class Reverberate(PerUtterance):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         key = (self.name, self.impulse_responses, self.cache_mb)
         make = lambda: Clips(tuple(self.impulse_responses), "bad_impulse_response", self.cache_mb << 20)  # noqa: E731
-        return Deferred(source, ClipLink(self, site, lane.shared(key, make), self.convolve))
+        return ClipNode(source, ClipLink(self, site, lane.shared(key, make), self.convolve))
 
     def convolve(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         """Reverberate by the response that ``draws`` choose."""

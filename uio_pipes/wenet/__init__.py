@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from uio_pipes.dataset import PipelineDataset
@@ -12,7 +12,7 @@ from uio_pipes.sources.list_files import list_files
 from uio_pipes.stage import require
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.wenet.conf import read_conf
-from uio_pipes.wenet.table import LIST, STEPS, Step
+from uio_pipes.wenet.table import LIST_STEPS, STEPS, Step
 
 __all__ = ["wenet_dataset"]
 
@@ -43,33 +43,22 @@ def wenet_dataset(
         data_type in ("raw", "shard"), "wenet_dataset", "data_type must be 'raw' or 'shard'", data_type, "see above"
     )
     values = read_conf(conf)
-    pipeline = _source(data_type, data_list, **{key.argument: values[key.name] for key in LIST})
-    for step in STEPS:
-        arguments = {key.argument: values[key.name] for key in step.keys}
-        if step.stage == "tokenize":
-            arguments["tokenizer"] = tokenizer
-        on = step.switch is None or values[step.switch.name] == step.on
-        if on and arguments.get(step.needs, step) is not None:
-            pipeline = _applied(pipeline, step, arguments)
+    whole = values["list_shuffle"] and values["list_shuffle_conf.shuffle_size"] is None
+    pipeline = _apply(list_files(data_list, shuffle=whole), LIST_STEPS, values).sharding_filter()
+    pipeline = pipeline.load_from_raw() if data_type == "raw" else pipeline.open_files().load_from_tar()
+    pipeline = _apply(pipeline, STEPS, values, tokenize={"tokenizer": tokenizer})
     return pipeline.pad(pcm=True).as_dataset(partition=partition)
 
 
-def _source(data_type: str, data_list: Any, shuffle: bool, shuffle_size: int | None, times: int) -> Pipeline:
-    """Utterances of the list: shuffled as a whole, or through a buffer; several times over."""
-    whole = shuffle_size is None
-    pipeline = list_files(data_list, shuffle=shuffle and whole)
-    if shuffle and not whole:
-        pipeline = _applied(pipeline, Step("shuffle", LIST[1:2]), {"shuffle_size": shuffle_size})
-    if times != 1:
-        pipeline = _applied(pipeline, Step("repeat", LIST[2:]), {"times": times})
-    pipeline = pipeline.sharding_filter()
-    return pipeline.load_from_raw() if data_type == "raw" else pipeline.open_files().load_from_tar()
-
-
-def _applied(pipeline: Pipeline, step: Step, arguments: dict[str, Any]) -> Pipeline:
-    try:
-        result: Pipeline = getattr(pipeline, step.stage)(**arguments)
-    except PipelineError as error:
-        keys = ", ".join(key.name for key in step.keys)
-        raise PipelineError(f"dataset_conf ({keys}): {error}" if keys else str(error)) from error
-    return result
+def _apply(pipeline: Pipeline, steps: Iterable[Step], values: Mapping[str, Any], **given: dict[str, Any]) -> Pipeline:
+    """``pipeline`` with those of ``steps`` that the values ask for. ``given``: arguments that are in no key."""
+    for step in steps:
+        arguments = {key.argument: values[key.name] for key in step.keys} | given.get(step.stage, {})
+        on = step.switch is None or values[step.switch.name] == step.on
+        if on and not (step.needs and arguments[step.needs] == step.idle):
+            try:
+                pipeline = getattr(pipeline, step.stage)(**arguments)
+            except PipelineError as error:
+                keys = ", ".join(key.name for key in step.keys)
+                raise PipelineError(f"dataset_conf ({keys}): {error}" if keys else str(error)) from error
+    return pipeline

@@ -1,6 +1,6 @@
 """WeNet's ``dataset_conf`` as a table: every key, the kind of its value, its default, and the stage that it goes to.
 
-``LIST`` is what is done with the data list; ``STEPS`` is in the order in which WeNet applies them.
+``LIST_STEPS`` are for the lines of the data list, ``STEPS`` for utterances, in the order in which WeNet applies them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from uio_pipes.stage import is_number, is_whole
 
-__all__ = ["KEYS", "LIST", "STEPS", "Key", "Kind", "Step"]
+__all__ = ["KEYS", "LIST_STEPS", "STEPS", "Key", "Kind", "Step"]
 
 
 class Kind(NamedTuple):
@@ -45,13 +45,14 @@ class Key(NamedTuple):
 
 class Step(NamedTuple):
     """A stage and its keys. It is applied where ``switch`` has the value ``on`` (always, without a switch), unless the
-    argument that it ``needs`` is None."""
+    argument ``needs`` is ``idle``, with which it would do nothing."""
 
     stage: str
     keys: tuple[Key, ...] = ()
     switch: Key | None = None
     on: Any = True
     needs: str = ""
+    idle: Any = None
 
 
 _FEATURES = Key("feats_type", _one_of("fbank", "mfcc", "log_mel_spectrogram"), "fbank")
@@ -68,10 +69,14 @@ def _kaldi(block: str) -> tuple[Key, ...]:
     )
 
 
-LIST = (
-    Key("list_shuffle", FLAG, True, "shuffle"),
-    Key("list_shuffle_conf.shuffle_size", WHOLE, None, "shuffle_size"),
-    Key("cycle", WHOLE, 1, "times"),
+LIST_STEPS = (
+    Step(
+        "shuffle",
+        (Key("list_shuffle_conf.shuffle_size", WHOLE, None, "shuffle_size"),),
+        Key("list_shuffle", FLAG, True),
+        needs="shuffle_size",  # without one, list_files shuffles the whole list
+    ),
+    Step("repeat", (Key("cycle", WHOLE, 1, "times"),), needs="times", idle=1),
 )
 
 STEPS = (
@@ -152,5 +157,6 @@ STEPS = (
     ),
 )
 
-_SWITCHES = [step.switch for step in STEPS if step.switch is not None]
-KEYS = {key.name: key for key in (*LIST, *_SWITCHES, *(key for step in STEPS for key in step.keys))}
+_ALL = (*LIST_STEPS, *STEPS)
+_SWITCHES = [step.switch for step in _ALL if step.switch is not None]
+KEYS = {key.name: key for key in (*_SWITCHES, *(key for step in _ALL for key in step.keys))}
