@@ -9,14 +9,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..common.files import write_lines
-from ..common.progress import follow
-from ..common.shards import Utterance, write_dictionary, write_kaldi, write_raw_list, write_shards
+from ..common.lists import ListWriter, Utterance
+from ..common.shards import PackSettings, pack
 from .layout import SPLITS, CorpusMissing, find_wavs, read_transcript
 
 
@@ -25,21 +27,26 @@ def prepare(root: Path, out: Path, shard_size: int = 1000) -> None:
     transcript = read_transcript(root)
     for split in SPLITS:
         wavs = find_wavs(root.resolve(), split)
-        utterances = [Utterance(wav.stem, wav, transcript[wav.stem]) for wav in wavs if wav.stem in transcript]
+        utterances = [Utterance(wav.stem, str(wav), transcript[wav.stem]) for wav in wavs if wav.stem in transcript]
         if split == "train":
-            write_dictionary(out / "dict" / "lang_char.txt", (utterance.txt for utterance in utterances))
+            _write_dictionary(out / "dict" / "lang_char.txt", (utterance.txt for utterance in utterances))
         _write_split(out.resolve() / split, utterances, shard_size)
         without = f" ({len(wavs) - len(utterances)} without a text left out)" if len(utterances) < len(wavs) else ""
         typer.echo(f"{out / split}: {len(utterances)} utterances{without}")
 
 
 def _write_split(folder: Path, utterances: list[Utterance], shard_size: int) -> None:
-    write_kaldi(folder, utterances)
-    write_raw_list(folder / "data.list", utterances)
-    shards = write_shards(folder / "shards", utterances, shard_size)
-    paths = list(follow(shards, f"shards of {folder.name}", len(utterances)))
-    # The list is written last: it names complete shards only.
-    write_lines(folder / "shards.list", (str(path) for path in paths))
+    with ListWriter(folder) as lists:
+        for utterance in utterances:
+            lists.write(utterance)
+    settings = PackSettings(shard_size, name="shards_{:09d}.tar")
+    pack(folder / "data.list", folder / "shards", folder / "shards.list", settings, multiprocessing.cpu_count())
+
+
+def _write_dictionary(path: Path, texts: Iterable[str]) -> None:
+    """``token id`` a line: the special ones, then every character of the texts."""
+    tokens = ["<blank>", "<unk>", "<sos/eos>", *sorted({character for text in texts for character in text})]
+    write_lines(path, (f"{token} {number}" for number, token in enumerate(tokens)))
 
 
 def main(

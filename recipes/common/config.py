@@ -166,7 +166,9 @@ class Config:
     @classmethod
     def of(cls, values: Any, override: Sequence[str] = ()) -> Config:
         """From what YAML holds. Raises: ConfigError."""
-        check(isinstance(values, dict), "the configuration", f"blocks ({', '.join(f.name for f in fields(cls))})", values)
+        check(
+            isinstance(values, dict), "the configuration", f"blocks ({', '.join(f.name for f in fields(cls))})", values
+        )
         for text in override:
             _override(values, text)
         return read(cls, values)

@@ -87,7 +87,9 @@ def _keep(source: Path, target: Path) -> None:
 
 def _difference(before: object, now: object) -> str:
     changed = (f"{name}: {old!r} then, {vars(now)[name]!r} now" for name, old in vars(before).items())
-    return ", ".join(text for text, old in zip(changed, vars(before).items(), strict=True) if vars(now)[old[0]] != old[1])
+    return ", ".join(
+        text for text, old in zip(changed, vars(before).items(), strict=True) if vars(now)[old[0]] != old[1]
+    )
 
 
 def build_model(exp: Path, config: Config) -> AsrModel:

@@ -90,7 +90,9 @@ class AsrModel(nn.Module):
         )
         return self.output(hidden)
 
-    def forward(self, feats: Tensor, feats_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> dict[str, Tensor]:
+    def forward(
+        self, feats: Tensor, feats_lengths: Tensor, target: Tensor, target_lengths: Tensor
+    ) -> dict[str, Tensor]:
         """Losses, each a mean over the utterances of the batch: ``loss`` (their weighted sum), ``ctc``, ``attention``.
 
         ``target`` (B, U) is padded with -1.

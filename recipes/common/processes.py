@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from multiprocessing.context import BaseContext
 
 
@@ -13,3 +15,14 @@ def pool_context(preload: list[str]) -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)
     return context
+
+
+def end_with_parent() -> None:
+    """Called in a helper process: it ends when its parent does, even if that was killed."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

@@ -1,70 +1,146 @@
-"""WeNet's files: raw lists, shards and shard lists, the dictionary, Kaldi's wav.scp and text."""
+"""Packing a raw list into WeNet's shards: in parallel, restartable, each recording opened and decoded once.
+
+A shard is a tar of ``KEY.txt`` and ``KEY.wav`` (or flac), ``size`` utterances each in the list's order. With
+``groups`` it goes by length, as CAT's ``pack_data`` does it: ``10:500`` keeps 10 <= frames < 500, in a folder
+``10_500``; what lies in no group is left out and counted. Killed at any moment, the same call goes on, and ends with
+the same bytes. An utterance that cannot be cut leaves its shard one shorter, is counted under a reason and listed in
+``failed.jsonl``.
+"""
 
 from __future__ import annotations
 
-import io
+import itertools
 import json
-import multiprocessing
-import tarfile
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from .files import atomic_path, write_lines
+from .cutting import cut_recording
+from .files import write_lines
+from .grouping import Group, PackSettings, Plan, parse_group
+from .journal import Journal, OtherPacking
+from .lists import Utterance
+from .processes import end_with_parent, pool_context
+from .progress import follow
+from .shard_writer import Audio, ShardWriter
 
-SPECIAL = ("<blank>", "<unk>", "<sos/eos>")
+__all__ = ["Group", "OtherPacking", "PackSettings", "Packed", "PackingFailed", "pack", "parse_group"]
 
+TASK = 64  # utterances that a process cuts at a time, or more: a recording is not divided
 
-@dataclass(frozen=True)
-class Utterance:
-    """What a list or a shard says of one utterance."""
-
-    key: str
-    wav: Path
-    txt: str
-
-
-def write_kaldi(folder: Path, utterances: list[Utterance]) -> None:
-    """``wav.scp`` and ``text``, a line an utterance."""
-    write_lines(folder / "wav.scp", (f"{utterance.key} {utterance.wav}" for utterance in utterances))
-    write_lines(folder / "text", (f"{utterance.key} {utterance.txt}" for utterance in utterances))
+Placed = tuple[str, Utterance]  # shard and utterance
 
 
-def write_raw_list(path: Path, utterances: list[Utterance]) -> None:
-    """WeNet's raw list: a JSON object a line."""
-    fields = ({"key": u.key, "wav": str(u.wav), "txt": u.txt} for u in utterances)
-    write_lines(path, (json.dumps(line, ensure_ascii=False) for line in fields))
+class PackingFailed(Exception):
+    """Packing cannot go on; the message says why and what to do."""
 
 
-def write_dictionary(path: Path, texts: Iterable[str]) -> int:
-    """``token id`` a line: the special ones, then every character of the texts. Returns how many there are."""
-    tokens = [*SPECIAL, *sorted({character for text in texts for character in text})]
-    write_lines(path, (f"{token} {number}" for number, token in enumerate(tokens)))
-    return len(tokens)
+@dataclass
+class Packed:
+    """What a packing came to, all of its runs together."""
+
+    shards: list[Path] = field(default_factory=list)
+    utterances: int = 0
+    bytes: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)  # in no group
+    failed: Counter[str] = field(default_factory=Counter)  # could not be cut
+
+    def __str__(self) -> str:
+        lost = (f"{count} {reason}" for reason, count in sorted((self.left_out + self.failed).items()))
+        without = ", ".join(lost)
+        size = f"{self.utterances} utterances in {len(self.shards)} shards, {self.bytes / 1e6:.1f} MB"
+        return f"{size}; left out: {without}" if without else size
 
 
-def write_shards(folder: Path, utterances: list[Utterance], size: int) -> Iterator[tuple[Path, int]]:
-    """Write ``shards_000000000.tar``, … with ``size`` utterances each; yields path and count of each in its order.
+def pack(source: Path, out: Path, shard_list: Path, settings: PackSettings, jobs: int = 1) -> Packed:
+    """Pack the raw list ``source`` into shards under ``out``; at the end write their paths to ``shard_list``.
 
-    Threads do: it is reading and writing of files. A shard exists only when it is complete.
+    Utterances of one recording must stand together in the list, or it is opened again. Memory: about 2 bytes a sample
+    of a whole recording for each of ``jobs`` processes, twice that in this one.
+
+    Raises: OtherPacking, PackingFailed, ListProblem.
     """
-    starts = range(0, len(utterances), size)
-    blocks = [utterances[start : start + size] for start in starts]
-    paths = [folder / f"shards_{index:09d}.tar" for index in range(len(blocks))]
-    with ThreadPoolExecutor(multiprocessing.cpu_count()) as pool:
-        yield from zip(paths, pool.map(_write_shard, paths, blocks), strict=True)
+    journal = Journal(out, settings.identity(source))
+    try:
+        for leftover in out.rglob(".*.tar.*"):
+            leftover.unlink()  # of a packing that was killed
+        plan = Plan(settings)
+        total = sum(1 for _ in plan.place(source, journal.finished))
+        if total:
+            with ShardWriter(out, journal) as shards:
+                results = _cut_all(plan.place(source, frozenset(journal.finished)), settings, jobs)
+                for shard, utterance, audio in follow(results, f"packing {source.parent.name}", total):
+                    shards.add(shard, utterance, audio)
+        return _summary(out, shard_list, journal, plan)
+    finally:
+        journal.close()
 
 
-def _write_shard(path: Path, utterances: list[Utterance]) -> int:
-    with atomic_path(path) as temporary, tarfile.open(temporary, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for utterance in utterances:
-            _add(tar, f"{utterance.key}.txt", utterance.txt.encode())
-            _add(tar, f"{utterance.key}.wav", utterance.wav.read_bytes())
-    return len(utterances)
+def _summary(out: Path, shard_list: Path, journal: Journal, plan: Plan) -> Packed:
+    failures = list(journal.failures())
+    packed = Packed(left_out=plan.left_out, failed=Counter(reason for _, reason, _ in failures))
+    for name, done in sorted(journal.finished.items()):
+        packed.utterances += done.utterances
+        packed.bytes += done.bytes
+        packed.shards += [out / name] if done.utterances else []
+    lines = (dict(zip(("key", "reason", "detail"), failure, strict=True)) for failure in failures)
+    write_lines(out / "failed.jsonl", (json.dumps(line, ensure_ascii=False) for line in lines))
+    # The list is written last: it names complete shards only.
+    write_lines(shard_list, map(str, packed.shards))
+    return packed
 
 
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)  # no time, no owner: equal content gives equal shards
-    member.size = len(data)
-    tar.addfile(member, io.BytesIO(data))
+def _tasks(placed: Iterator[Placed]) -> Iterator[list[Placed]]:
+    """Whole recordings, as many as make ``TASK`` utterances."""
+    task: list[Placed] = []
+    for _, recording in itertools.groupby(placed, key=lambda one: one[1].wav):
+        task += recording
+        if len(task) >= TASK:
+            yield task
+            task = []
+    if task:
+        yield task
+
+
+def _cut(task: list[Placed], settings: PackSettings) -> list[Audio]:
+    audio: list[Audio] = []
+    for wav, recording in itertools.groupby((utterance for _, utterance in task), key=lambda one: one.wav):
+        audio += cut_recording(wav, list(recording), settings.sample_rate, settings.form)
+    return audio
+
+
+def _cut_all(
+    placed: Iterator[Placed], settings: PackSettings, jobs: int
+) -> Iterator[tuple[tuple[str, Utterance, Audio], int]]:
+    """Shard, utterance and audio, in the list's order, each worth 1 to a progress bar."""
+    cut = ((task, _cut(task, settings)) for task in _tasks(placed)) if jobs == 1 else _in_pool(placed, settings, jobs)
+    for task, audios in cut:
+        for (shard, utterance), audio in zip(task, audios, strict=True):
+            yield (shard, utterance, audio), 1
+
+
+def _in_pool(placed: Iterator[Placed], settings: PackSettings, jobs: int) -> Iterator[tuple[list[Placed], list[Audio]]]:
+    """Results in order; few tasks are under way at a time, so that memory is bounded however slow the disk is."""
+    context = pool_context(preload=["recipes.common.cutting"])
+    running: deque[tuple[list[Placed], Future[list[Audio]]]] = deque()
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=end_with_parent) as pool:
+        try:
+            for task in _tasks(placed):
+                running.append((task, pool.submit(_cut, task, settings)))
+                if len(running) > jobs + 2:
+                    done, future = running.popleft()
+                    yield done, future.result()
+            while running:
+                done, future = running.popleft()
+                yield done, future.result()
+        except BrokenProcessPool as error:
+            raise PackingFailed(
+                "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole "
+                "recording each): run the same command again with fewer --jobs; it goes on where it was"
+            ) from error
+        finally:
+            for _, future in running:
+                future.cancel()

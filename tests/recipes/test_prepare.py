@@ -68,14 +68,23 @@ def test_equal_input_gives_equal_shards_and_no_leftovers(corpus: Path, tmp_path:
     assert not list((tmp_path / "a").rglob(".*"))
 
 
-def test_a_shard_that_fails_is_in_no_list(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Path) -> bytes:
+def test_a_recording_that_is_none_is_left_out_and_listed(corpus: Path, tmp_path: Path) -> None:
+    next(corpus.rglob("BAC009S0001W0002.wav")).write_bytes(b"no audio")
+    prepare(corpus, tmp_path / "out")
+    shard = tmp_path / "out/dev/shards/shards_000000000.tar"
+    assert [name for name in names_in(shard) if name.endswith("wav")] == [f"BAC009S0001W000{n}.wav" for n in (0, 1, 3)]
+    failed = json.loads((tmp_path / "out/dev/shards/failed.jsonl").read_text())
+    assert (failed["key"], failed["reason"]) == ("BAC009S0001W0002", "bad_audio")
+
+
+def test_nothing_is_listed_before_it_is_complete(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
         raise OSError("disk")
 
-    monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr("recipes.common.shard_writer._Shard._member", fail)
     with pytest.raises(OSError, match="disk"):
         prepare(corpus, tmp_path / "out")
-    assert not list((tmp_path / "out").rglob("shards*.tar"))
+    assert not list((tmp_path / "out").rglob("*.tar*"))
     assert not list((tmp_path / "out").rglob("shards.list"))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from contract import Case, check_cuts, record
 from corpus import Corpus
 from helpers_bad import Given, audio, drained, keys, raw_items, run, shard, started
 from hypothesis import given, settings
@@ -309,3 +310,29 @@ def test_flat_map_behind_makes_several_of_a_joined_one(items: list[dict[str, Any
     assert len(batches) == 10
     assert batches[0]["key"] == batches[1]["key"] == "R000+R001"
     assert len({b["wav"].shape for b in batches}) > 5  # draws of their own
+
+
+@pytest.mark.parametrize("options", [{}, {"lanes": 2, "snapshot_every": 3}], ids=str)
+def test_resumes_anywhere_among_augmentations_with_damaged_data(bad_corpus: Corpus, options: dict[str, Any]) -> None:
+    """Batches and counts are what they would have been, also where parts were left out before and behind the cut."""
+    lists = str(bad_corpus.list)
+    graph = (
+        uio.from_shard_list(bad_corpus.list, shuffle=True)
+        .decode_audio()
+        .volume_perturb()
+        .add_noise(lists, probability=0.5)
+        .speed_perturb()
+        .random_crop(max_seconds=0.9)
+        .shuffle(6)
+        .concat(max_seconds=2)
+        .tokenize(code_points)
+        .filter(token_max_length=9)
+        .fbank(8, dither=0.1)
+        .sort(4)
+        .dynamic_batch(500)
+        .pad()
+    )
+    recorded = record(Case(graph, options))
+    assert recorded.stats.skipped.keys() > {"bad_noise", "truncated"}
+    assert any("+" in key for key in recorded.keys)
+    check_cuts(recorded, range(len(recorded.digests) + 1))

@@ -31,7 +31,7 @@ def reverberate(waveform: torch.Tensor, response: torch.Tensor) -> torch.Tensor:
     peak = int(response.abs().argmax())
     response = response[: peak + samples]  # what comes later is heard only after the end
     size = fast_length(samples + len(response) - 1)
-    spectrum = np.fft.rfft(waveform.numpy(), size)  # pocketfft: three times as fast as torch's on one thread
+    spectrum = np.fft.rfft(waveform.numpy(), size)  # pocketfft: twice as fast as torch's on one thread
     spectrum *= np.fft.rfft(response.numpy(), size)
     wet = torch.from_numpy(np.fft.irfft(spectrum, size)[..., peak : peak + samples].astype(np.float32, copy=False))
     before, after = _power(waveform), _power(wet)
