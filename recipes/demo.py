@@ -30,6 +30,7 @@ from .common.score import read_texts, score
 KILLED_EPOCH = 1
 KILLED_AFTER = (30, 90)  # steps into that epoch, when checkpoints are there
 MAX_CER = 5.0
+CONFIG = Path(__file__).parent / "aishell" / "conf" / "mini.yaml"
 console = Console(highlight=False)
 
 WHERE_NEXT = """
@@ -51,7 +52,7 @@ class Demo:
         """Everything. Returns whether the checks held."""
         with _phase("1. Speak a mini AISHELL-1"):
             make_mini(self.corpus, settings_for(self.hours, self.seed))
-        with _phase("2. Write lists, a dictionary and shards"):
+        with _phase("2. Write lists, global CMVN, a dictionary and shards"):
             prepare(self.corpus, self.data, shard_size=40)
         with _phase("3. Train on 2 ranks × 1 worker, and kill everything in the middle of an epoch"):
             self._train_and_kill()
@@ -69,11 +70,12 @@ class Demo:
     def _start(self, num_workers: int) -> Iterator[subprocess.Popen[bytes]]:
         """Run torchrun; whatever ends the block, Ctrl-C too, ends all of its processes."""
         runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-        options = ["--epochs", str(self.epochs), "--num-workers", str(num_workers)]
+        values = {"train.epochs": self.epochs, "train.log_every": 40, "data.num_workers": num_workers}
+        options = ["--config", str(CONFIG), "--log-keys", *(f"--set={key}={value}" for key, value in values.items())]
         command = [*runner, "-m", "recipes.common.train", str(self.data), str(self.exp), *options]
         # One thread each: two ranks and their workers share the cores.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-        console.print(f"torchrun: 2 ranks, {num_workers} worker(s) each; a line every 3 s once torch is imported")
+        console.print(f"torchrun: 2 ranks, {num_workers} worker(s) each; a line every 40 steps once torch is imported")
         torchrun = subprocess.Popen(command, env=environment, start_new_session=True)
         try:
             yield torchrun
@@ -124,8 +126,9 @@ class Demo:
 
     def _decode(self) -> bool:
         from .common.decode import decode  # here, because torch takes seconds to import
+        from .common.search import Search
 
-        hypothesis = read_texts(decode(self.data, self.exp, "test"))
+        hypothesis = read_texts(decode(self.data, self.exp, "test", Search("ctc_greedy_search"), model="latest"))
         reference = read_texts(self.data / "test" / "text")
         for key in sorted(reference)[:3]:
             console.print(f"  {key}  said {reference[key]}\n  {'':16}  read {hypothesis.get(key, '')}")
@@ -148,7 +151,7 @@ def _phase(title: str) -> Iterator[None]:
 def main(
     folder: Annotated[Path, typer.Option(help="Where everything lands.")] = Path("demo"),
     hours: Annotated[float, typer.Option(help="Training speech.")] = 0.5,
-    epochs: int = 6,
+    epochs: int = 4,
     seed: int = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the folder first.")] = False,
 ) -> None:

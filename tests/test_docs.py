@@ -12,7 +12,6 @@ import corpus
 import numpy as np
 import pytest
 
-import uio_pipes as uio
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stage import Stage
 

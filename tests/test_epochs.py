@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import time
 from collections import Counter
 from typing import Any
 
@@ -175,6 +178,54 @@ def test_what_is_skipped_is_not_decoded(many_shards: Corpus) -> None:
 def test_skip_wants_a_count(many_shards: Corpus, count: Any) -> None:
     with pytest.raises(uio.PipelineError, match="skip"):
         uio.Loader(training(many_shards)).skip(count)
+
+
+def test_a_skip_to_come_is_in_the_state_and_another_epoch_forgets_it(many_shards: Corpus) -> None:
+    pipeline = training(many_shards)
+    expected = [digest(b) for b in uio.Loader(pipeline, lanes=2)]
+    for loaded in (False, True):
+        loader = uio.Loader(pipeline, lanes=2)
+        if loaded:
+            loader.load_state_dict(uio.Loader(pipeline, lanes=2).state_dict())
+        loader.skip(3)
+        resumed = uio.Loader(pipeline, lanes=2)
+        resumed.load_state_dict(carried(loader.state_dict()))
+        assert [digest(b) for b in resumed] == expected[3:]
+    loader = uio.Loader(pipeline, lanes=2)
+    before = loader.state_dict()
+    loader.skip(3)
+    loader.load_state_dict(before)
+    assert [digest(b) for b in loader] == expected
+    loader.skip(4)
+    assert sorted(k for b in loader for k in keys_of(b)) == sorted(many_shards.keys)
+
+
+def test_fewer_steps_than_the_state_has_made_end_the_epoch(many_shards: Corpus) -> None:
+    pipeline = training(many_shards)
+    loader = uio.Loader(pipeline, steps_per_epoch=9)
+    batches = iter(loader)
+    for _ in range(5):
+        next(batches)
+    resumed = uio.Loader(pipeline, steps_per_epoch=2)
+    resumed.load_state_dict(loader.state_dict())
+    assert list(resumed) == []
+    assert len(list(resumed)) == 2
+
+
+def test_a_forgotten_loader_of_steps_ends_its_workers(many_shards: Corpus) -> None:
+    loader = uio.Loader(training(many_shards), steps_per_epoch=2, num_workers=2)
+    assert len(list(loader)) == 2
+    workers = multiprocessing.active_children()
+    assert len(workers) == 2, "they live on for the next epoch"
+    gc.disable()
+    try:
+        del loader
+        deadline = time.monotonic() + 20
+        while multiprocessing.active_children() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert multiprocessing.active_children() == []
+    finally:
+        gc.enable()
 
 
 # len

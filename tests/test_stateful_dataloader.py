@@ -101,6 +101,17 @@ def test_set_epoch_reaches_workers_that_live_on(many_shards: Corpus, method: str
     assert sorted(digest(b) for b in DataLoader(fresh, batch_size=None)) == epochs[2]
 
 
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}], ids=str)
+def test_a_pass_that_was_left_begins_again(many_shards: Corpus, options: dict[str, Any]) -> None:
+    """As torch's loaders do. Only a loaded state is gone on from."""
+    loader = DataLoader(pipeline(many_shards).as_dataset(partition=False), batch_size=None, **options)
+    for number, _ in enumerate(loader):
+        if number == 2:
+            break
+    for _ in range(2):
+        assert Counter(k for b in loader for k in keys_of(b)) == Counter(many_shards.keys)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_epoch_begun_again_is_told(
     many_shards: Corpus, workers: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -115,6 +126,10 @@ def test_an_epoch_begun_again_is_told(
     assert "begun again" not in capfd.readouterr().err
     list(loader)
     assert "begun again" in capfd.readouterr().err
+    whole = DataLoader(pipeline(many_shards).as_dataset(partition=False), batch_size=None, num_workers=workers)
+    for _ in range(2):
+        list(whole)
+    assert "begun again" not in capfd.readouterr().err, "validation has no epochs"
 
 
 @pytest.mark.parametrize("workers", [0, 2])

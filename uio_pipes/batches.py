@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,12 @@ from uio_pipes.lane import worker_of
 from uio_pipes.ledger import check_budget
 from uio_pipes.runner import Message, Position, RunSpec
 from uio_pipes.transport import InProcess, Source, Worker
-from uio_pipes.uneven import Horizon, no_batch
+from uio_pipes.uneven import Horizon, check_data
 
 if TYPE_CHECKING:
     from uio_pipes.loader import Loader
 
-__all__ = ["Batches", "Progress"]
+__all__ = ["Batches", "Progress", "Run"]
 
 logger = logging.getLogger("uio_pipes")
 
@@ -32,6 +33,7 @@ class Progress:
         lanes: how many there are in this epoch; positions: this rank's.
         ended: the epoch is over: for this rank, as the trainer saw, or for all, as a state says.
         stream: the epoch whose data this is: with ``steps_per_epoch`` that in which the stream began.
+        skip: batches to pass over before the next one.
         step: batches delivered in this epoch, where ``steps_per_epoch`` counts them.
         left_out: utterances (at least) and list items that no rank delivered.
         loaded: the state that this was taken from, until the first batch.
@@ -42,6 +44,7 @@ class Progress:
     positions: dict[int, Position]
     stream: int
     step: int = 0
+    skip: int = 0
     ended: bool = False
     left_out: tuple[int, int] = (0, 0)
     loaded: dict[str, str] | None = None
@@ -51,7 +54,8 @@ class Batches(Iterator[Any]):
     """One run over an epoch. Ends its workers at the end, on an error, when closed or forgotten."""
 
     def __init__(self, loader: Loader, progress: Progress) -> None:
-        self.loader, self.progress = loader, progress
+        self.loader: Loader = weakref.proxy(loader)  # who goes through the batches holds it, see Run
+        self.progress = progress
         self.closed = False
         self.sources: list[Source] = []
         self.told = False
@@ -68,6 +72,8 @@ class Batches(Iterator[Any]):
         for message in self.feed.pass_over(pass_over):
             self._report(message)
         self.horizon = Horizon(self.feed, "join" if alone else loader.uneven, loader.world_size)
+        if loader.steps_per_epoch is not None and not progress.ended:
+            check_data(self.feed, loader.uneven, loader.world_size)
 
     def _start(self, pass_over: dict[int, int]) -> dict[int, Source]:
         loader, progress = self.loader, self.progress
@@ -101,14 +107,15 @@ class Batches(Iterator[Any]):
     def __next__(self) -> Any:
         if self.closed:
             raise StopIteration
-        if self.progress.step == self.loader.steps_per_epoch:
+        steps = self.loader.steps_per_epoch
+        if steps is not None and self.progress.step >= steps:
             self.progress.ended = True
-        if self.progress.ended and self.loader.steps_per_epoch is not None:
             raise StopIteration  # but stay open: the stream goes on in the next epoch
         try:
-            if n := self.loader.take_skip():
+            if self.progress.skip and not self.progress.ended:
                 self._stop_sources()
-                self._begin(n)
+                self._begin(self.progress.skip)
+                self.progress.skip = 0
             if not self.horizon.allows(self.delivered):
                 self._finish()
                 raise StopIteration
@@ -143,8 +150,6 @@ class Batches(Iterator[Any]):
         """The epoch is over for this rank."""
         if self.progress.ended:
             return
-        if self.loader.steps_per_epoch is not None:
-            raise no_batch()
         self.progress.loaded = None
         if self.loader.uneven == "join":
             while (rest := self.feed.deliver()) is not None:
@@ -190,6 +195,16 @@ class Batches(Iterator[Any]):
 
     def __del__(self) -> None:
         self.close()
+
+
+class Run(Iterator[Any]):
+    """What the trainer iterates over. It keeps loader and batches; they do not keep each other."""
+
+    def __init__(self, loader: Loader, batches: Batches) -> None:
+        self.loader, self.batches = loader, batches
+
+    def __next__(self) -> Any:
+        return next(self.batches)
 
 
 def _tell_memory(estimate: int) -> None:

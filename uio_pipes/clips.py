@@ -101,12 +101,12 @@ class Clips:
         rate = info.sample_rate
         first = round((place.start or 0) * rate) + ((total - needed + 1) * choice.offset >> BITS)
         waveform, _ = _decode(place.audio, first / rate, (first + needed) / rate)
-        return resample(waveform, rate, sample_rate)[0, :samples]
+        return _finite(resample(waveform, rate, sample_rate)[0, :samples])
 
     def _whole(self, place: Place, sample_rate: int) -> torch.Tensor:
         def make() -> torch.Tensor:
             waveform, rate = _decode(place.audio, place.start, place.end)
-            return resample(waveform, rate, sample_rate)[0]
+            return _finite(resample(waveform, rate, sample_rate)[0])
 
         return self.cache.get(("clip", place.key, sample_rate), make, lambda clip: clip.nbytes)
 
@@ -155,6 +155,12 @@ class ClipLink(StageLink):
 
     def apply(self, sample: Sample) -> None:
         self.act(sample, sample.draws(self.salt), self.clips)
+
+
+def _finite(clip: torch.Tensor) -> torch.Tensor:
+    if not clip.isfinite().all():
+        raise DataError("bad_audio", "some samples are no finite numbers")
+    return clip
 
 
 def _decode(audio: Payload | str, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:

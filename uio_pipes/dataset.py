@@ -37,6 +37,7 @@ class PipelineDataset(IterableDataset[Any]):
         if own:
             raise PipelineError(f"as_dataset: {own[0]} is of the loader that the dataset is given to; set it there")
         self.pipeline, self.options = pipeline, _with_topology(options)
+        self.partition = bool(options.get("partition", True))
         # In shared memory: workers that outlive an epoch (persistent_workers) see it, too.
         self._epoch = _shared_number()
         self._begun = _shared_number()  # the last epoch that worker 0 began
@@ -61,19 +62,15 @@ class PipelineDataset(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
-        before, state = self._loader, self._state
-        if before is None or before.finished:
-            self._loader = self._make(worker, workers)
-            if before is not None:
-                self._loader.set_epoch(before.epoch)
-        loader, epoch = self._loader, int(self._epoch)
-        assert loader is not None
-        if epoch not in (UNSET, loader.epoch):
+        before, state, self._state = self._loader, self._state, None
+        loader = self._loader = self._make(worker, workers)  # only a loaded state is gone on from
+        if before is not None:
+            loader.set_epoch(before.epoch)
+        if (epoch := int(self._epoch)) != UNSET:
             loader.set_epoch(epoch)
         if state is not None:
             loader.load_state_dict(state)
-            self._state = None
-        elif worker == 0:
+        elif worker == 0 and self.partition:
             self._remember(loader.epoch)
         return iter(loader)
 
@@ -87,7 +84,7 @@ class PipelineDataset(IterableDataset[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """State of this worker's lanes."""
-        if self._loader is not None:
+        if self._loader is not None and self._state is None:
             return dict(self._loader.state_dict())
         return dict(self._state or {})
 
@@ -95,7 +92,7 @@ class PipelineDataset(IterableDataset[Any]):
         """Go to where :meth:`state_dict` was taken."""
         self._state = dict(state_dict) or None
         if self._loader is not None and self._state is not None:
-            self._loader.load_state_dict(self._state)
+            self._loader.load_state_dict(self._state)  # for who goes on with an iterator that is there already
 
 
 class PipelineDataPipe(IterDataPipe[Any]):

@@ -59,5 +59,9 @@ class DataError(UioError):
         return f"{', '.join(where)}: {self.message} [{self.reason}]" if where else f"{self.message} [{self.reason}]"
 
 
+class LeftOut(DataError):
+    """Not bad, but not wanted, as only realizing could tell: counted under its reason, and no failure."""
+
+
 def _rebuild(reason: str, message: str, url: str, member: str, offset: int | None) -> DataError:
     return DataError(reason, message, url=url, member=member, offset=offset)

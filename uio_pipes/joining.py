@@ -61,7 +61,7 @@ class _Join:
 
 class _JoinText(_Join):
     def join(self, sample: Joined) -> None:
-        sample.fields["txt"] = join_text(sample.gather(lambda part: str(part["txt"]), self.ledger))
+        sample.fields["txt"] = join_text(sample.gather(_text, self.ledger))
 
 
 class _JoinLabels(_Join):
@@ -121,6 +121,12 @@ def total(plans: list[Plan]) -> Plan:
 def ticks(plan: Plan) -> int:
     """Planned microseconds, rounded up."""
     return -(-plan.samples * TICKS // plan.sample_rate)
+
+
+def _text(part: Sample) -> str:
+    if not isinstance(part.get("txt"), str):
+        raise DataError("missing_text", "the utterance has no text, those that it is joined with have")
+    return str(part["txt"])
 
 
 def join_text(texts: list[str]) -> str:

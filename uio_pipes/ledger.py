@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from uio_pipes.errors import DataError, PipelineError, TooManyFailures, UioError
+from uio_pipes.errors import DataError, LeftOut, PipelineError, TooManyFailures, UioError
 
 __all__ = ["Ledger", "Policy"]
 
@@ -90,6 +90,8 @@ class Ledger:
         if self.passing:
             return
         self.count(error.reason)
+        if isinstance(error, LeftOut):
+            return
         self.failures += 1
         self.streaks[stage] = self.streaks.get(stage, 0) + 1
         self.reports.append(f"{stage}: {error}")

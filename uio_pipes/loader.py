@@ -11,13 +11,14 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from uio_pipes.batches import Batches, Progress
+from uio_pipes.batches import Batches, Progress, Run
 from uio_pipes.errors import DataError, PipelineError, StateError
 from uio_pipes.io.opening import stamp
 from uio_pipes.lane import lanes_of
 from uio_pipes.ledger import Policy
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.runner import Position
+from uio_pipes.stage import is_whole
 from uio_pipes.state import SCHEMA, lane_name, lanes_in, merge_states, read_lane, read_meta, shard_stamps
 from uio_pipes.stats import Stats
 from uio_pipes.uneven import choose, private_group, refuse_join
@@ -41,8 +42,8 @@ class Loader:
         partition: False gives every rank everything (validation).
         uneven: "stop" (all ranks end when the first does), "join" (each with its own), "repeat" (all with the last).
             The default is "stop" where a process group exists, else "join".
-        steps_per_epoch: batches of each rank in an epoch; the stream goes on in the next one, and begins again by itself
-            when it ends. For streams without an end (``repeat()``) or epochs of weeks. Statistics and budgets of
+        steps_per_epoch: batches of each rank in an epoch; the stream goes on in the next one, and begins again by
+            itself when it ends. For streams without an end (``repeat()``) or epochs of weeks. Statistics and budgets of
             failures then count from the stream's beginning.
         prefetch: batches that each worker prepares ahead.
         pin_memory: batches in pinned memory, for copies to a GPU.
@@ -91,7 +92,6 @@ class Loader:
         self.lanes = self.world_size * max(1, num_workers) if lanes is None else lanes
         self._check()
         self._asked: int | None = None  # by set_epoch, since the last iteration began
-        self._skip = 0
         self._lengths: list[int] | None = None  # batches of each lane; []: unknown
         self._kept: Batches | None = None  # goes on in the next epoch, where steps make epochs
         self._active: weakref.ref[Batches] | None = None
@@ -104,7 +104,7 @@ class Loader:
             if not isinstance(value, int) or value < least:
                 raise PipelineError(f"{name} must be a whole number, {least} or more, not {value!r}")
         steps = self.steps_per_epoch
-        if steps is not None and (not isinstance(steps, int) or steps < 1):
+        if steps is not None and (not is_whole(steps) or steps < 1):
             raise PipelineError(f"steps_per_epoch must be a whole number, 1 or more, or None, not {steps!r}")
         if self.on_change not in ("error", "restart"):
             raise PipelineError(f"on_change must be 'error' or 'restart', not {self.on_change!r}")
@@ -150,17 +150,12 @@ class Loader:
     def skip(self, count: int) -> None:
         """Pass over the next ``count`` batches of this rank, after a loss spike: by plan, nothing is decoded for it.
 
-        Takes effect with the next batch; in the middle of an epoch workers begin anew there. Where ranks step together
-        each one calls it, at the same step.
+        Takes effect with the next batch; in the middle of an epoch workers begin anew there. A state has it, too;
+        another epoch forgets it. Where ranks step together each one calls it, at the same step.
         """
         if not isinstance(count, int) or count < 0:
             raise PipelineError(f"skip: count must be a whole number, 0 or more, not {count!r}")
-        self._skip += count
-
-    def take_skip(self) -> int:
-        """How many batches :meth:`skip` asked to pass over; they are forgotten then."""
-        count, self._skip = self._skip, 0
-        return count
+        self._progress.skip += count
 
     def __len__(self) -> int:
         """Batches of this rank in an epoch, where the graph tells it: with ``steps_per_epoch``, or where raw lists or
@@ -192,7 +187,7 @@ class Loader:
         """
         progress = self._progress
         if progress.loaded is not None:
-            return dict(progress.loaded)
+            return progress.loaded | {"meta": _with_skip(progress.loaded["meta"], progress.skip)}
         meta = {
             "schema": SCHEMA,
             "epoch": progress.epoch,
@@ -203,6 +198,8 @@ class Loader:
         }
         if self.steps_per_epoch is not None:
             meta.update(stream=progress.stream, step=progress.step)
+        if progress.skip:
+            meta["skip"] = progress.skip
         state = {"meta": json.dumps(meta, ensure_ascii=False)}
         state.update((lane_name(lane), position.text) for lane, position in progress.positions.items())
         return state
@@ -261,12 +258,21 @@ class Loader:
         ended = bool(meta["ended"]) or (over and "stream" not in meta)
         loaded = {str(k): str(v) for k, v in state.items()}
         return Progress(
-            meta["epoch"], meta["lanes"], positions, stream, meta.get("step", 0), ended=ended, loaded=loaded
+            meta["epoch"],
+            meta["lanes"],
+            positions,
+            stream,
+            meta.get("step", 0),
+            meta.get("skip", 0),
+            ended=ended,
+            loaded=loaded,
         )
 
     def fingerprints(self) -> dict[str, Any]:
         """What a state is stamped with: the graph's lines, and the lists' count and hash. Reads the lists once."""
         if self._fingerprints is None:
+            for text in self.pipeline.warnings(self._progress.lanes) if self.rank == 0 else ():
+                logger.warning("%s", text)
             self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": self.pipeline.list_fingerprint()}
         return self._fingerprints
 
@@ -300,12 +306,12 @@ class Loader:
         self._asked = None
         self.fingerprints()
         if self._kept is not None and not self._kept.closed:
-            return self._kept
+            return Run(self, self._kept)
         self._close()
         batches = Batches(self, self._progress)
         self._kept = batches if self.steps_per_epoch is not None else None
         self._active = weakref.ref(batches)  # no cycle: forgotten batches end their workers at once
-        return batches
+        return Run(self, batches)
 
     def _all_received(self) -> bool:
         """Whether the trainer took as many batches as there are by ``len``, and did not ask for the end."""
@@ -313,7 +319,7 @@ class Loader:
         if progress.loaded is not None:
             return False
         if self.steps_per_epoch is not None:
-            return progress.step == self.steps_per_epoch
+            return progress.step >= self.steps_per_epoch
         return bool(self._lengths) and sum(p.state["k"] for p in progress.positions.values()) >= len(self)
 
     def _close(self) -> None:
@@ -359,6 +365,11 @@ def _topology(rank: int | None, world_size: int | None, partition: bool) -> tupl
     if not 0 <= rank < world_size:
         raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
     return (rank, world_size) if partition else (0, 1)
+
+
+def _with_skip(meta: str, skip: int) -> str:
+    """A state's ``meta`` with batches to pass over."""
+    return meta if json.loads(meta).get("skip", 0) == skip else json.dumps({**json.loads(meta), "skip": skip})
 
 
 def _changed_shards(state: Mapping[str, Any]) -> list[str]:

@@ -82,12 +82,18 @@ class functional(Generic[P]):
         if pipeline is None:
             return self.stage
 
+        signature = inspect.signature(self.stage)
+
         def add(*args: P.args, **kwargs: P.kwargs) -> Pipeline:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                names = ", ".join(signature.parameters) or "nothing"
+                raise PipelineError(f"{add.__name__}: {error}; it takes {names}") from None
             return pipeline.then(self.stage(*args, **kwargs))
 
         add.__doc__ = self.stage.__doc__
         add.__name__ = add.__qualname__ = self.stage.name  # type: ignore[attr-defined]
-        signature = inspect.signature(self.stage)
         add.__signature__ = signature.replace(return_annotation="Pipeline")  # type: ignore[attr-defined]
         return add
 
@@ -155,6 +161,7 @@ class Pipeline:
             raise PipelineError(
                 "a second sharding_filter would keep a share of a share and lose the rest; leave one out"
             )
+        stage.check(self.stages)
         return Pipeline((*self.stages, stage))
 
     @property
@@ -217,11 +224,15 @@ class Pipeline:
         own = not batched or not any(isinstance(stage, Through) for stage in self.stages[batched[0] :])
         return own and all(p.skims for stage in self.stages for p in stage.branches.values())
 
-    def count(self, lanes: int) -> list[int] | None:
+    def warnings(self, lanes: int) -> list[str]:
+        """What a user should know before this runs in so many lanes. May read the lists."""
+        return [text for stage in self.stages for text in stage.warnings(lanes)]
+
+    def count(self, lanes: int, source: str = "") -> list[int] | None:
         """How many items (batches) each lane gives if none fails; None: only running tells. Reads the lists."""
         counts: list[int] | None = [0] * lanes
         for stage in self.stages:
-            counts = None if counts is None else stage.count(counts)
+            counts = None if counts is None else stage.count(counts, source)
         return counts
 
     def fingerprint(self) -> list[str]:

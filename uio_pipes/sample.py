@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
-from uio_pipes.errors import DataError, PipelineError, UioError
+from uio_pipes.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.io.local import Ref
 from uio_pipes.lane import Draws, Lane, mix64
 from uio_pipes.length import Plan, measure
@@ -213,6 +213,8 @@ class Sample(MutableMapping[str, Any]):
 
     def failure(self, error: Exception, stage: str) -> UioError:
         """``error`` as a ``DataError`` that says where, unless the run is wrong as a whole."""
+        if isinstance(error, LeftOut):
+            return error
         if isinstance(error, DataError):
             reason, message, offset = error.reason, error.message, error.offset
             url, member = error.url or self.url, error.member or self.key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from math import isfinite
@@ -18,7 +18,7 @@ from uio_pipes.sample import Sample
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["PerUtterance", "Stage", "Upstream", "require", "show"]
+__all__ = ["PerUtterance", "Stage", "Upstream", "have_features", "require", "sees_all", "show"]
 
 _SAME = "same"
 Upstream = Callable[[Lane], Node]
@@ -31,7 +31,8 @@ class Stage:
     Class attributes:
         name: the functional name, as in ``pipeline.shuffle(…)``.
         takes: kinds of what flows in ("item" of a list, "file", "sample", "batch"); gives: the kind that flows out,
-        or "same". note: printed beside the stage. deals: whether it gives each lane its share.
+        or "same". note: printed beside the stage. deals: whether it gives each lane its share. opaque: whether it
+        may do anything to an utterance (the user's functions).
     """
 
     name: ClassVar[str]
@@ -39,6 +40,7 @@ class Stage:
     gives: ClassVar[str] = _SAME
     note: ClassVar[str] = ""
     deals: ClassVar[bool] = False
+    opaque: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the kinds of the arguments; subclasses call this first and then check their rules."""
@@ -61,9 +63,19 @@ class Stage:
         """Pipelines within this stage, by name."""
         return {}
 
-    def count(self, counts: list[int]) -> list[int] | None:
-        """How many come out of each lane of the ``counts`` that go in, if none fails; None: only running tells."""
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        """How many come out of each lane of the ``counts`` that go in, if none fails; None: only running tells.
+
+        ``source``: the path of names through ``mix``.
+        """
         return None
+
+    def check(self, before: Sequence[Stage]) -> None:
+        """Raises: PipelineError if this stage cannot stand behind these."""
+
+    def warnings(self, lanes: int) -> list[str]:
+        """What a user should know before this runs in so many lanes."""
+        return []
 
     def content(self) -> list[tuple[int, str]]:
         """Of each list that this stage reads: number of items, and a hash of them."""
@@ -107,11 +119,37 @@ class PerUtterance(Stage):
         """Compute the fields that this stage writes."""
         raise NotImplementedError
 
+    def check(self, before: Sequence[Stage]) -> None:
+        """Raises: PipelineError where the order of stages makes this one useless: audio behind features, and so on."""
+        if not sees_all(before):
+            return
+        makes = self.writes - self.reads
+        for stage in before:
+            if not isinstance(stage, PerUtterance):
+                continue
+            if "feat" in stage.writes and "wav" in self.writes:
+                rule = f"{self.name} works on audio, but {stage.name} has made features of it already"
+                raise PipelineError(f"{rule}: put {self.name} before {stage.name}")
+            if "feat" in makes and "feat" in stage.writes | stage.reads:
+                rule = f"{self.name} makes features, but {stage.name} before it has"
+                verb = "made some already" if "feat" not in stage.reads else "worked on some"
+                raise PipelineError(f"{rule} {verb}: put {self.name} before {stage.name}, or leave one out")
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, StageLink(self, site))
 
-    def count(self, counts: list[int]) -> list[int] | None:
+    def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
+
+
+def sees_all(stages: Sequence[Stage]) -> bool:
+    """Whether all that works on the utterances is known: no function or node of the user's is among ``stages``."""
+    return not any(stage.opaque for stage in stages)
+
+
+def have_features(stages: Sequence[Stage]) -> bool:
+    """Whether a stage among these makes features."""
+    return any(isinstance(stage, PerUtterance) and "feat" in stage.writes for stage in stages)
 
 
 class StageLink:

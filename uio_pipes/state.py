@@ -58,7 +58,7 @@ def read_meta(state: Mapping[str, Any]) -> dict[str, Any]:
             f"schema: the state has {meta.get('schema')!r}, this version reads {SCHEMA}; "
             "load it with the version of uio_pipes that saved it"
         )
-    _check("meta", meta, _META if "stream" not in meta else _META | _STREAM)
+    _check("meta", meta, _META | {name: _count for name in ("stream", "step", "skip") if name in meta})
     return meta
 
 
@@ -92,9 +92,6 @@ _LANE = {
     "counts": lambda v: isinstance(v, dict) and all(_count(n) or isinstance(n, dict) for n in v.values()),
     "nodes": lambda v: v is None or isinstance(v, dict),
 }
-
-
-_STREAM = {"stream": _count, "step": _count}
 
 
 def _check(key: str, value: dict[str, Any], rules: dict[str, Callable[[Any], bool]]) -> None:

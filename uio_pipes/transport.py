@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import traceback
 from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
@@ -24,6 +25,7 @@ from uio_pipes.runner import LaneStream, Message, RunSpec
 __all__ = ["InProcess", "Source", "Worker"]
 
 SMALL = 1 << 16  # bytes
+GRACE = 60  # seconds that a worker lives on after SIGTERM, unless its trainer ends before
 PLAIN = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)
 
 
@@ -57,6 +59,7 @@ class Worker:
             num_workers=1,
             prefetch_factor=prefetch,
             collate_fn=_as_is,
+            worker_init_fn=_outlive_sigterm,
             pin_memory=pin,
             generator=torch.Generator(),  # its seed for workers must not come from the trainer's generator
         )
@@ -85,6 +88,11 @@ class Worker:
 
 
 Source = InProcess | Worker
+
+
+def _outlive_sigterm(_: int) -> None:
+    """torchrun and Slurm send SIGTERM to all processes of a rank; a trainer that saves first needs its workers."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(GRACE))
 
 
 class _Stream(IterableDataset[Any]):

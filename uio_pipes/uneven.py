@@ -20,7 +20,7 @@ import torch.distributed as dist
 from uio_pipes.errors import ListError, PipelineError, StateError
 from uio_pipes.feed import Feed
 
-__all__ = ["UNEVEN", "Horizon", "choose", "no_batch", "private_group"]
+__all__ = ["UNEVEN", "Horizon", "check_data", "choose", "private_group"]
 
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: batches that come this fast were ready, so more of them are counted before the ranks talk
@@ -89,7 +89,7 @@ class Horizon:
         dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
         horizon = int(word[0])
         if not word[1]:
-            raise no_batch()
+            raise no_batch('use fewer ranks, or choose uneven="join"')
         return -horizon if self.repeat else horizon
 
     def _look_ahead(self, delivered: int) -> None:
@@ -108,11 +108,20 @@ class Horizon:
         return int(word[0]), int(word[1])
 
 
-def no_batch() -> ListError:
+def check_data(feed: Feed, uneven: str, world_size: int) -> None:
+    """Raises: ListError on all ranks if one of them has no batch at all, where each is to make so many steps."""
+    has = torch.tensor([int(feed.fetch())])
+    if world_size > 1 and uneven != "join":
+        dist.all_reduce(has, dist.ReduceOp.MIN, group=private_group())
+    if not has:
+        raise no_batch("use fewer ranks")
+
+
+def no_batch(remedy: str) -> ListError:
     """The error of a rank that has nothing to step with."""
     return ListError(
         "a rank has no batch at all in this epoch, so ranks cannot step together: give the list at least as many "
-        'intact shards (or lines) as there are lanes, use fewer ranks, or choose uneven="join"'
+        f"intact shards (or lines) as there are lanes, or {remedy}"
     )
 
 

@@ -15,8 +15,8 @@ SPLITS = ("train", "dev", "test")
 MISSING = """\
 No AISHELL-1 under {root}: {path} is not there. Either speak a small one (seconds):
     python -m recipes.aishell.mini {root} --hours 0.5
-or get the real one (15 GB, Apache-2.0, https://www.openslr.org/33): unpack data_aishell.tgz in {root}, then each
-archive in {root}/data_aishell/wav."""
+or get the real one (15.6 GB, Apache-2.0, https://www.openslr.org/33), again after an interruption:
+    python -m recipes.aishell.download {root}"""
 
 
 class CorpusMissing(Exception):
@@ -24,8 +24,8 @@ class CorpusMissing(Exception):
 
 
 def corpus_dir(root: Path) -> Path:
-    """The corpus's own folder."""
-    return root / "data_aishell"
+    """The corpus's own folder; ``root`` may be it."""
+    return root if (root / "transcript").is_dir() else root / "data_aishell"
 
 
 def transcript_path(corpus: Path) -> Path:

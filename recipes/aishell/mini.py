@@ -18,7 +18,7 @@ import numpy as np
 import typer
 
 from ..common.files import write_lines
-from ..common.processes import pool_context
+from ..common.processes import end_with_parent, pool_context
 from ..common.progress import follow
 from .layout import corpus_dir, transcript_path, wav_path
 from .plan import Settings, Utterance, make_plan, settings_for
@@ -68,7 +68,8 @@ def _speak_all(plan: list[Utterance], corpus: Path, seed: int, jobs: int) -> Ite
     """Speak block by block; yields seconds and utterances of each. A process a block: see ``speech``."""
     blocks = [(corpus, seed, start, plan[start : start + BLOCK]) for start in range(0, len(plan), BLOCK)]
     context = pool_context(preload=["recipes.aishell.speech"])
-    with context.Pool(jobs or multiprocessing.cpu_count(), maxtasksperchild=1) as pool:
+    processes = jobs or multiprocessing.cpu_count()
+    with context.Pool(processes, initializer=end_with_parent, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(_speak_block, blocks)
 
 

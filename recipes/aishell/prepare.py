@@ -1,63 +1,109 @@
-"""From AISHELL-1's layout, real or mini, to everything WeNet-style training reads.
+"""From AISHELL-1's layout, real or mini, to everything WeNet-style training reads: stages 0 to 3 of the recipe.
 
 ``python -m recipes.aishell.prepare CORPUS OUT`` writes::
 
-    OUT/dict/lang_char.txt                                <blank> 0, <unk> 1, <sos/eos> 2, then train's characters
-    OUT/{train,dev,test}/{wav.scp,text,data.list}         texts without blanks; data.list: a JSON object a line
-    OUT/{train,dev,test}/shards/shards_000000000.tar …    OUT/{train,dev,test}/shards.list
+    OUT/{train,dev,test}/{wav.scp,text}                   0: texts without blanks
+    OUT/global_cmvn                                       1: WeNet's JSON, of train
+    OUT/dict/lang_char.txt                                2: <blank> 0, <unk> 1, <sos/eos> 2, then train's characters
+    OUT/{train,dev,test}/data.list                        3: a JSON object a line
+    OUT/{train,dev,test}/shards/shards_000000000.tar …    3: and OUT/{train,dev,test}/shards.list
+
+Stages 1 to 3 need no AISHELL, but ``wav.scp`` and ``text`` (and Kaldi's ``segments`` if there are any): write them for
+a corpus of your own and begin there.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Iterable
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..common.files import write_lines
-from ..common.lists import ListWriter, Utterance
-from ..common.shards import PackSettings, pack
+from ..common.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
+from ..common.dictionary import DictionaryProblem, write_characters, write_pieces
+from ..common.files import count_lines
+from ..common.kaldi import make_raw_list, read_texts, write_kaldi
+from ..common.lists import ListProblem, Utterance
+from ..common.shards import OtherPacking, PackingFailed, PackSettings, pack
 from .layout import SPLITS, CorpusMissing, find_wavs, read_transcript
 
+__all__ = ["PROBLEMS", "make_cmvn", "make_dictionary", "make_lists", "make_shards", "prepare", "write_texts"]
 
-def prepare(root: Path, out: Path, shard_size: int = 1000) -> None:
-    """Write lists, shards and the dictionary for the corpus under ``root``."""
-    transcript = read_transcript(root)
+PROBLEMS = (CorpusMissing, CmvnFailed, DictionaryProblem, ListProblem, OtherPacking, PackingFailed)
+SHARD_SIZE = 1000  # utterances, as WeNet's
+MIN_SHARDS = 16  # of a small corpus: every rank and worker wants one
+
+
+def write_texts(root: Path, out: Path) -> str:
+    """Stage 0: ``wav.scp`` and ``text``."""
+    transcript, report = read_transcript(root), []
     for split in SPLITS:
         wavs = find_wavs(root.resolve(), split)
-        utterances = [Utterance(wav.stem, str(wav), transcript[wav.stem]) for wav in wavs if wav.stem in transcript]
-        if split == "train":
-            _write_dictionary(out / "dict" / "lang_char.txt", (utterance.txt for utterance in utterances))
-        _write_split(out.resolve() / split, utterances, shard_size)
-        without = f" ({len(wavs) - len(utterances)} without a text left out)" if len(utterances) < len(wavs) else ""
-        typer.echo(f"{out / split}: {len(utterances)} utterances{without}")
+        known = [Utterance(wav.stem, str(wav), transcript[wav.stem]) for wav in wavs if wav.stem in transcript]
+        write_kaldi(out / split, known)
+        without = f" ({len(wavs) - len(known)} without a text left out)" if len(known) < len(wavs) else ""
+        report.append(f"{split} {len(known)}{without}")
+    return f"{out}/{{{','.join(SPLITS)}}}/{{wav.scp,text}}: utterances: {', '.join(report)}"
 
 
-def _write_split(folder: Path, utterances: list[Utterance], shard_size: int) -> None:
-    with ListWriter(folder) as lists:
-        for utterance in utterances:
-            lists.write(utterance)
-    settings = PackSettings(shard_size, name="shards_{:09d}.tar")
-    pack(folder / "data.list", folder / "shards", folder / "shards.list", settings, multiprocessing.cpu_count())
+def make_cmvn(out: Path, num_mel_bins: int, num_workers: int) -> str:
+    """Stage 1: ``global_cmvn``."""
+    settings = CmvnSettings(num_mel_bins)
+    sums = compute_cmvn(make_raw_list(out / "train"), out / "global_cmvn", settings, num_workers)
+    failed = f"; {sums.failures} could not be read" if sums.failures else ""
+    return f"{out / 'global_cmvn'}: {sums.frame_num} frames of {sums.utterances} utterances{failed}"
 
 
-def _write_dictionary(path: Path, texts: Iterable[str]) -> None:
-    """``token id`` a line: the special ones, then every character of the texts."""
-    tokens = ["<blank>", "<unk>", "<sos/eos>", *sorted({character for text in texts for character in text})]
-    write_lines(path, (f"{token} {number}" for number, token in enumerate(tokens)))
+def make_dictionary(out: Path, bpe: int = 0) -> str:
+    """Stage 2: characters, or ``bpe`` SentencePiece pieces."""
+    texts = read_texts(out / "train")
+    tokens = write_pieces(out / "dict", texts, bpe) if bpe else write_characters(out / "dict", texts)
+    return f"{out / 'dict'}: {tokens} {'pieces' if bpe else 'tokens'}"
+
+
+def make_lists(out: Path) -> str:
+    """Stage 3: the raw lists."""
+    return "  ".join(str(make_raw_list(out / split)) for split in SPLITS)
+
+
+def make_shards(out: Path, shard_size: int = 0, jobs: int = 0) -> str:
+    """Stage 3: shards of the raw lists. ``shard_size`` 0: 1000 utterances, or fewer if that gives too few shards."""
+    report = []
+    for split in SPLITS:
+        folder = out.resolve() / split
+        size = shard_size or max(1, min(SHARD_SIZE, count_lines(folder / "data.list") // MIN_SHARDS))
+        settings = PackSettings(size, name="shards_{:09d}.tar")
+        target = folder / "shards.list"
+        packed = pack(folder / "data.list", folder / "shards", target, settings, _processes(folder, jobs))
+        report.append(f"{target}: {packed}")
+    return "\n".join(report)
+
+
+def _processes(folder: Path, jobs: int) -> int:
+    """Each for a thousand utterances at least: starting one takes as long."""
+    return max(1, min(jobs or os.cpu_count() or 1, count_lines(folder / "data.list") // 1000))
+
+
+def prepare(root: Path, out: Path, shard_size: int = 0, num_mel_bins: int = 80) -> None:
+    """Stages 0 to 3, shards included."""
+    typer.echo(write_texts(root, out))
+    typer.echo(make_cmvn(out, num_mel_bins, os.cpu_count() or 1))
+    typer.echo(make_dictionary(out))
+    typer.echo(make_lists(out))
+    typer.echo(make_shards(out, shard_size))
 
 
 def main(
     corpus: Annotated[Path, typer.Argument(help="Folder with `data_aishell` in it.")],
-    out: Annotated[Path, typer.Argument(help="Folder for lists, shards and the dictionary.")],
-    shard_size: Annotated[int, typer.Option(min=1, help="Utterances in a shard.")] = 1000,
+    out: Annotated[Path, typer.Argument(help="Folder for lists, statistics, shards and the dictionary.")],
+    shard_size: Annotated[int, typer.Option(min=0, help="Utterances in a shard. 0: 1000, fewer if few.")] = 0,
+    num_mel_bins: Annotated[int, typer.Option(min=1, help="Of the features whose mean is taken.")] = 80,
 ) -> None:
-    """Write WeNet-style lists, shards and a dictionary for AISHELL-1."""
+    """Write WeNet-style lists, statistics, shards and a dictionary for AISHELL-1; goes on where it was interrupted."""
     try:
-        prepare(corpus, out, shard_size)
-    except CorpusMissing as error:
+        prepare(corpus, out, shard_size, num_mel_bins)
+    except PROBLEMS as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
 

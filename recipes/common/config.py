@@ -113,7 +113,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """AdamW; the rate rises for ``warm_up`` steps to ``learning_rate``, then falls with 1/√step or to a cosine's end."""
+    """AdamW; the rate rises for ``warm_up`` steps to ``learning_rate``, then falls with 1/√step or as a cosine."""
 
     learning_rate: float = 0.001
     warm_up: int = 25_000

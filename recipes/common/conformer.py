@@ -7,8 +7,6 @@ convolution sees zeros behind the end, as it does at the end of the longest, and
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -88,8 +88,9 @@ def _decode(audio: soundfile.SoundFile, wanted: int) -> NDArray[np.int16]:
 
 def to_int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
     """Of [-1, 1], as 16-bit PCM: rounded and clipped."""
-    scaled = np.rint(samples * np.float32(32768))
-    return np.clip(scaled, -32768, 32767, out=scaled).astype(np.int16)
+    scaled: NDArray[np.float32] = np.rint(samples * np.float32(32768))
+    np.clip(scaled, -32768, 32767, out=scaled)
+    return scaled.astype(np.int16)
 
 
 def _encode(

@@ -1,67 +1,124 @@
-"""Greedy CTC decoding: ``python -m recipes.common.decode DATA EXP --split test`` writes EXP/test.hyp."""
+"""Decodes a part of the corpus, on any number of ranks. The same command begins, and goes on after whatever ended it::
+
+    python -m recipes.common.decode DATA EXP --split test --mode attention_rescoring
+    torchrun --nproc_per_node 8 -m recipes.common.decode DATA EXP --split test --mode attention
+
+Kill it anywhere and start it again, on other numbers of ranks and workers too: it goes on behind the last batch that
+is on the disk, and the files are, byte by byte, those of a run that nobody disturbed (see ``partial`` and
+``results``). Batches belong to lanes, not to ranks, and each is computed by one CPU thread or one GPU: so neither
+decides what comes out.
+
+From Python: ``decode(data, exp, "test", Search("ctc_greedy_search"), model="latest")`` returns the path of the texts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
-import torch
 import typer
-from torch import Tensor
 
 import uio_pipes as uio
+from uio_pipes.runner import one_thread
 
-from . import checkpoint
-from .files import read_lines, write_lines
-from .model import BLANK, CtcConformer
-from .pipelines import decode_pipeline, dictionary
-from .progress import follow
+from .config import Config, ConfigError
+from .decoding import DecodeError, Decoding, OnChange
+from .experiment import NotTrained, load_model
+from .partial import Busy, Partial
+from .peers import peers
+from .pipelines import list_of, source
+from .results import Results, keys_of
+from .search import Mode, Search, SearchError
 
+__all__ = ["DecodeError", "decode", "decode_pipeline"]
 
-def greedy(log_probs: Tensor, lengths: Tensor) -> list[list[int]]:
-    """The best label of each frame, repeats joined, blanks dropped."""
-    best = log_probs.argmax(-1).cpu()
-    labels = (torch.unique_consecutive(row[:length]) for row, length in zip(best, lengths.tolist(), strict=True))
-    return [row[row != BLANK].tolist() for row in labels]
-
-
-def decode(data: Path, exp: Path, split: str, num_workers: int = 0) -> Path:
-    """Decode one part with the newest checkpoint; returns the file of ``KEY text`` lines."""
-    newest = checkpoint.newest(exp)
-    if newest is None:
-        raise FileNotFoundError(f"no complete checkpoint in {exp / 'checkpoints'}: run recipes.common.train first")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    tokenizer = dictionary(data)
-    model = CtcConformer(tokenizer.vocab_size).to(device).eval()
-    model.load_state_dict(checkpoint.load_model(newest, device)["model"])
-    loader = uio.Loader(decode_pipeline(data, split, max_frames=1_500), num_workers=num_workers)
-    characters = {number: token for token, number in tokenizer.symbols.items()}
-    total = len(read_lines(data / split / "data.list"))
-    lines = follow(_decode_batches(model, loader, characters, device), f"decoding {split}", total)
-    path = exp / f"{split}.hyp"
-    write_lines(path, sorted(line for batch in lines for line in batch))
-    return path
+LANES = 16  # more than most decodings have ranks × workers; a later run may have more still
+MAX_FRAMES = 12_000
 
 
-@torch.inference_mode()
-def _decode_batches(
-    model: CtcConformer, loader: uio.Loader, characters: dict[int, str], device: torch.device
-) -> Iterator[tuple[list[str], int]]:
-    for batch in loader:
-        log_probs, lengths = model(batch["feats"].to(device), batch["feats_lengths"].to(device))
-        texts = ["".join(characters[label] for label in labels) for labels in greedy(log_probs, lengths)]
-        yield [f"{key} {text}" for key, text in zip(batch["keys"], texts, strict=True)], len(texts)
+def decode_pipeline(config: Config, lists: str, data_type: str, max_frames: int = MAX_FRAMES) -> uio.Pipeline:
+    """Every utterance as it is, neighbours of one length; texts are not looked at."""
+    pipeline = source(lists, data_type, shuffle=False).decode_audio().resample(config.data.sample_rate)
+    return pipeline.fbank(num_mel_bins=config.model.num_mel_bins).sort(500).dynamic_batch(max_frames=max_frames).pad()
+
+
+def decode(
+    data: Path,
+    exp: Path,
+    split: str,
+    search: Search | None = None,
+    *,
+    model: str = "average",
+    data_type: str = "shard",
+    num_workers: int = 0,
+    max_frames: int = MAX_FRAMES,
+    on_change: OnChange = "error",
+) -> Path:
+    """Decode DATA/split by a model of EXP ("average", "latest" or a path); returns the file of ``KEY text`` lines.
+
+    Raises: DecodeError, Busy, and what loading the model and the list raises.
+    """
+    search = search or Search()
+    with peers() as ranks, one_thread():
+        network, tokenizer, config = load_model(exp, model, ranks.device)
+        if search.needs_decoder and network.decoder is None:
+            raise DecodeError(f"the model of {exp} is CTC alone: use ctc_greedy_search or ctc_prefix_beam_search")
+        loader = uio.Loader(
+            decode_pipeline(config, list_of(data, split, data_type), data_type, max_frames),
+            num_workers=num_workers,
+            lanes=max(LANES, ranks.size * max(1, num_workers)),
+            rank=ranks.rank,
+            world_size=ranks.size,
+            uneven="join",
+            pin_memory=ranks.device.type == "cuda",
+        )
+        name = f"{split}.{search.mode}"
+        results, partial = Results(exp, name, search.nbest > 1), Partial(exp / f"{name}.partial")
+        job = Decoding(ranks, network, tokenizer, search, loader, keys_of(data / split), results, partial)
+        job.run(on_change)
+        return results.hyp
 
 
 def main(
-    data: Annotated[Path, typer.Argument(help="Folder that `prepare` wrote.")],
-    exp: Annotated[Path, typer.Argument(help="Folder with checkpoints.")],
-    split: str = "test",
-    num_workers: int = 0,
+    data: Annotated[Path, typer.Argument(help="Folder that stages 0 to 3 wrote.")],
+    exp: Annotated[Path, typer.Argument(help="Folder of the experiment; all ranks see it.")],
+    split: Annotated[str, typer.Option(help="Part of the corpus: DATA/SPLIT.")] = "test",
+    mode: Annotated[
+        str, typer.Option(help="ctc_greedy_search, ctc_prefix_beam_search, attention or attention_rescoring.")
+    ] = "attention_rescoring",
+    beam_size: Annotated[int, typer.Option(help="Hypotheses kept; also the n of attention_rescoring.")] = 10,
+    ctc_weight: Annotated[float, typer.Option(help="Of the CTC score in attention_rescoring.")] = 0.5,
+    nbest: Annotated[int, typer.Option(help="More than 1 also writes SPLIT.MODE.nbest.")] = 1,
+    model: Annotated[
+        str, typer.Option(help="average, latest (checkpoint), or a path like EXP/epochs/….pt.")
+    ] = "average",
+    data_type: Annotated[str, typer.Option(help="raw or shard.")] = "shard",
+    num_workers: Annotated[int, typer.Option(help="Processes of each rank that make features.")] = 0,
+    max_frames: Annotated[int, typer.Option(help="Padded frames in a batch; no utterance may be longer.")] = MAX_FRAMES,
+    on_change: Annotated[str, typer.Option(help="error or restart: partial results that do not fit.")] = "error",
 ) -> None:
-    """Decode a part of the corpus with the newest checkpoint."""
-    typer.echo(decode(data, exp, split, num_workers))
+    """Decode a part of the corpus; goes on where an earlier run was interrupted."""
+    logging.basicConfig(format="%(message)s")
+    try:
+        if on_change not in ("error", "restart"):
+            raise DecodeError(f"--on-change must be error or restart, not {on_change!r}")
+        search = Search(cast("Mode", mode), beam_size, ctc_weight, nbest)
+        decode(
+            data,
+            exp,
+            split,
+            search,
+            model=model,
+            data_type=data_type,
+            num_workers=num_workers,
+            max_frames=max_frames,
+            on_change=cast("OnChange", on_change),
+        )
+    except (DecodeError, Busy, ConfigError, NotTrained, SearchError, FileNotFoundError, uio.UioError) as error:
+        typer.secho(f"rank {os.environ.get('RANK', '0')}: {error}", fg="red", err=True)
+        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

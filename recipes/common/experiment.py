@@ -2,10 +2,10 @@
 
 ::
 
-    EXP/config.yaml             all keys                    EXP/checkpoints/step_00000120/…   to go on training from
-    EXP/lang_char.txt           token id a line             EXP/epochs/epoch_003.pt           model, valid_loss, epoch, step
-    EXP/spm.model               where tokens are pieces     EXP/average.pt                    what `average` wrote
-    EXP/global_cmvn             if the model normalizes     EXP/tensorboard/, EXP/*.hyp
+    EXP/config.yaml         all keys                   EXP/checkpoints/step_00000120/…   to go on training from
+    EXP/lang_char.txt       token id a line            EXP/epochs/epoch_003.pt           model, valid_loss, epoch, step
+    EXP/spm.model           where tokens are pieces    EXP/average.pt                    what `average` wrote
+    EXP/global_cmvn         if the model normalizes    EXP/tensorboard/, EXP/*.hyp
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ class NotTrained(Exception):
 
 
 def read_tokenizer(folder: Path) -> Tokens:
-    """From ``lang_char.txt``, and ``spm.model`` if it lies beside it. Raises: uio.ListError if there is none."""
+    """Characters of ``lang_char.txt``, or pieces if ``spm.model`` lies beside it (its labels are those of the table).
+
+    Raises: uio.ListError if there is none.
+    """
     table, pieces = folder / "lang_char.txt", folder / "spm.model"
     if not table.is_file():
         raise uio.ListError(f"there is no {table}: stage 2 writes it (the dictionary)")
-    return uio.SentencePieceTokenizer(pieces, table) if pieces.is_file() else uio.CharTokenizer(table)
+    return uio.SentencePieceTokenizer(pieces) if pieces.is_file() else uio.CharTokenizer(table)
 
 
 def eos_of(folder: Path) -> int:

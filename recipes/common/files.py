@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from pathlib import Path
 
 
@@ -29,3 +30,18 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file without their ends; blank ones left out."""
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def count_lines(path: Path) -> int:
+    """How many lines a text file has."""
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def digest_of(path: Path) -> str:
+    """A hash of the content, for files of any size."""
+    digest = blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

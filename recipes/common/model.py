@@ -17,6 +17,7 @@ from uio_pipes.cmvn import Cmvn
 
 from .config import ModelConfig
 from .conformer import MaskedConformer, inside
+from .decoder import TextDecoder, with_positions
 
 __all__ = ["BLANK", "AsrModel"]
 
@@ -25,7 +26,7 @@ IGNORE = -1  # padding of targets
 
 
 class AsrModel(nn.Module):
-    """Features (B, T, F) and their lengths in.
+    """Features (B, T, F) and their lengths in; losses, or what decoding needs, out.
 
     Args:
         config: sizes.
@@ -36,8 +37,10 @@ class AsrModel(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int, cmvn: Cmvn | None = None, eos: int = 2) -> None:
         super().__init__()
+        self.mean: Tensor
+        self.istd: Tensor
         self.sos = self.eos = eos
-        self.vocab_size, self.dim = vocab_size, config.dim
+        self.vocab_size, self.scale = vocab_size, math.sqrt(config.dim)
         self.ctc_weight, self.label_smoothing = config.ctc_weight, config.label_smoothing
         bins = config.num_mel_bins
         self.register_buffer("mean", torch.zeros(bins) if cmvn is None else torch.from_numpy(cmvn.mean))
@@ -48,9 +51,7 @@ class AsrModel(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = MaskedConformer(config)
         self.ctc = nn.Linear(config.dim, vocab_size)
-        self.decoder = _decoder(config) if config.decoder_layers else None
-        self.embed = nn.Embedding(vocab_size, config.dim) if config.decoder_layers else None
-        self.output = nn.Linear(config.dim, vocab_size) if config.decoder_layers else None
+        self.decoder = TextDecoder(config, vocab_size) if config.decoder_layers else None
 
     def encode(self, feats: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Features (B, T, F), lengths (B,) → memory (B, ⌈T / 4⌉, D) and its lengths."""
@@ -62,8 +63,8 @@ class AsrModel(nn.Module):
         maps = maps * inside(lengths, maps.size(2)).to(maps.dtype).unsqueeze(1).unsqueeze(3)
         maps = functional.relu(self.conv2(maps))
         lengths = (lengths + 1) // 2
-        frames = self.project(maps.transpose(1, 2).flatten(2))
-        return self.encoder(self.dropout(_with_positions(frames)), lengths), lengths
+        frames = self.project(maps.transpose(1, 2).flatten(2)) * self.scale  # positions must not drown them
+        return self.encoder(self.dropout(with_positions(frames)), lengths), lengths
 
     def ctc_log_probs(self, memory: Tensor) -> Tensor:
         """Memory (B, T', D) → log-probabilities (B, T', V)."""
@@ -74,22 +75,14 @@ class AsrModel(nn.Module):
 
         Tokens look only to their left, so whatever stands behind the end of the shorter ones changes nothing.
         """
-        return functional.log_softmax(self._decode(memory, memory_lengths, tokens).float(), dim=-1)
+        return functional.log_softmax(self._decode(memory, memory_lengths, tokens), dim=-1)
 
     def _decode(self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor) -> Tensor:
-        assert self.decoder is not None and self.embed is not None and self.output is not None  # ctc_weight < 1
-        size = tokens.size(1)
-        future = torch.ones(size, size, dtype=torch.bool, device=tokens.device).triu(1)
-        padding = ~inside(memory_lengths, memory.size(1))
-        hidden = self.decoder(
-            self.dropout(_with_positions(self.embed(tokens) * math.sqrt(self.dim))),
-            memory,
-            tgt_mask=future,
-            memory_key_padding_mask=padding,
-            tgt_is_causal=True,
-        )
-        return self.output(hidden)
+        assert self.decoder is not None  # ctc_weight is below 1
+        logits: Tensor = self.decoder(memory, memory_lengths, tokens)
+        return logits.float()
 
+    @torch.jit.unused  # exported models only decode
     def forward(
         self, feats: Tensor, feats_lengths: Tensor, target: Tensor, target_lengths: Tensor
     ) -> dict[str, Tensor]:
@@ -118,30 +111,10 @@ class AsrModel(nn.Module):
         wanted = wanted.scatter(1, target_lengths.long().unsqueeze(1), self.eos)
         logits = self._decode(memory, lengths, tokens)
         losses = functional.cross_entropy(
-            logits.float().flatten(0, 1),
+            logits.flatten(0, 1),
             wanted.flatten(),
             ignore_index=IGNORE,
             reduction="sum",
             label_smoothing=self.label_smoothing,
         )
         return losses / target.size(0)
-
-
-def _decoder(config: ModelConfig) -> nn.TransformerDecoder:
-    layer = nn.TransformerDecoderLayer(
-        config.dim, config.heads, config.decoder_feed_forward, config.dropout, batch_first=True, norm_first=True
-    )
-    decoder = nn.TransformerDecoder(layer, config.decoder_layers, nn.LayerNorm(config.dim))
-    for parameter in decoder.parameters():  # PyTorch copies one layer: without this they would begin equal
-        if parameter.dim() > 1:
-            nn.init.xavier_uniform_(parameter)
-    return decoder
-
-
-def _with_positions(x: Tensor) -> Tensor:
-    """``x`` (B, N, D) plus sines and cosines of the position (Vaswani et al., 2017)."""
-    half = x.size(2) // 2
-    position = torch.arange(x.size(1), device=x.device, dtype=torch.float32).unsqueeze(1)
-    rate = torch.exp(torch.arange(half, device=x.device, dtype=torch.float32) * (-math.log(10_000.0) / half))
-    angles = position * rate
-    return x + torch.cat([angles.sin(), angles.cos()], dim=1).to(x.dtype)

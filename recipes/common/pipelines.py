@@ -1,39 +1,76 @@
-"""The recipes' graphs: from a shard list to batches."""
+"""The recipes' graphs: from a list to batches."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal, get_args
 
 import uio_pipes as uio
 
+from .config import BatchConfig, Config
+from .strict import check
 
-def dictionary(data: Path) -> uio.CharTokenizer:
-    """Characters, as ``prepare`` found them."""
-    return uio.CharTokenizer(data / "dict" / "lang_char.txt")
+__all__ = ["DataType", "list_of", "source", "train_pipeline", "valid_pipeline"]
 
-
-def train_pipeline(data: Path, max_frames: int, augment: bool) -> uio.Pipeline:
-    """Shuffled and batched by frames; ``augment``: speeds and masks, for real speech."""
-    pipeline = uio.from_shard_list(str(data / "train" / "shards.list"), shuffle=True).decode_audio().resample(16_000)
-    if augment:
-        pipeline = pipeline.speed_perturb([0.9, 1.0, 1.1])
-    pipeline = pipeline.tokenize(dictionary(data)).filter(min_frames=10, max_frames=max_frames)
-    pipeline = pipeline.fbank(num_mel_bins=80, dither=0.1)
-    if augment:
-        pipeline = pipeline.spec_aug()
-    # buckets, not sort: on so few utterances, batches from short to long would make steps depend on each other
-    return pipeline.shuffle(1500).bucket_batch(max_frames=max_frames, num_buckets=4).pad()
+DataType = Literal["raw", "shard"]
+# What each data type is called in a prepared folder, and what reads it.
+_LISTS: dict[str, tuple[str, Callable[..., uio.Pipeline]]] = {
+    "raw": ("data.list", uio.from_raw_list),
+    "shard": ("shards.list", uio.from_shard_list),
+}
 
 
-def decode_pipeline(data: Path, split: str, max_frames: int) -> uio.Pipeline:
-    """Every utterance as it is."""
-    return (
-        uio.from_shard_list(str(data / split / "shards.list"))
-        .decode_audio()
-        .resample(16_000)
-        .tokenize(dictionary(data))
-        .fbank(num_mel_bins=80)
-        .sort(500)
-        .dynamic_batch(max_frames=max_frames)
-        .pad()
+def list_of(data: Path, split: str, data_type: str) -> str:
+    """The list of a part of a prepared folder."""
+    check(data_type in _LISTS, "--data-type", f"one of {', '.join(get_args(DataType))}", data_type)
+    return str(data / split / _LISTS[data_type][0])
+
+
+def source(lists: str, data_type: str, shuffle: bool) -> uio.Pipeline:
+    """Utterances from list files, globs or URLs (``uio.list_files``)."""
+    check(data_type in _LISTS, "--data-type", f"one of {', '.join(get_args(DataType))}", data_type)
+    return _LISTS[data_type][1](lists, shuffle=shuffle)
+
+
+def train_pipeline(config: Config, tokenizer: uio.Tokenizer, lists: str, data_type: str) -> uio.Pipeline:
+    """Shuffled, augmented, batched."""
+    data = config.data
+    pipeline = source(lists, data_type, shuffle=True).decode_audio().resample(data.sample_rate)
+    if data.speeds:
+        pipeline = pipeline.speed_perturb(list(data.speeds))
+    pipeline = _filtered(pipeline.tokenize(tokenizer), config)
+    pipeline = pipeline.fbank(num_mel_bins=config.model.num_mel_bins, dither=data.dither)
+    if data.spec_aug is not None:
+        pipeline = pipeline.spec_aug(**vars(data.spec_aug))
+    if data.shuffle:
+        pipeline = pipeline.shuffle(data.shuffle)
+    if data.sort:
+        pipeline = pipeline.sort(data.sort)
+    return _batched(pipeline, data.batch).pad()
+
+
+def valid_pipeline(config: Config, tokenizer: uio.Tokenizer, lists: str, data_type: str) -> uio.Pipeline:
+    """Every utterance as it is: no augmentation, no dither, no shuffle."""
+    data = config.data
+    pipeline = source(lists, data_type, shuffle=False).decode_audio().resample(data.sample_rate)
+    pipeline = _filtered(pipeline.tokenize(tokenizer), config).fbank(num_mel_bins=config.model.num_mel_bins)
+    return _batched(pipeline.sort(500), data.batch).pad()
+
+
+def _filtered(pipeline: uio.Pipeline, config: Config) -> uio.Pipeline:
+    data = config.data
+    return pipeline.filter(
+        min_frames=data.min_frames,
+        max_frames=data.max_frames,
+        token_min_length=data.token_min_length,
+        token_max_length=data.token_max_length,
     )
+
+
+def _batched(pipeline: uio.Pipeline, batch: BatchConfig) -> uio.Pipeline:
+    if batch.type == "static":
+        return pipeline.batch(batch.size)
+    if batch.type == "dynamic":
+        return pipeline.dynamic_batch(max_frames=batch.max_frames)
+    return pipeline.bucket_batch(max_frames=batch.max_frames, num_buckets=batch.num_buckets)

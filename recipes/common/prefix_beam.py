@@ -49,12 +49,13 @@ class _Beam:
         inside = torch.arange(frames, device=device) < lengths.to(device).unsqueeze(1)
         # Behind an utterance's end there are blanks only, at no cost: its beam stays as it is
         self.log_probs = log_probs
-        self.cost = torch.zeros_like(log_probs[..., 0]).masked_fill(~inside, NEVER)
-        self.blank = log_probs[..., BLANK].masked_fill(~inside, 0.0)
+        self.kind = torch.promote_types(log_probs.dtype, torch.float32)  # that sums are kept in
+        self.cost = torch.zeros_like(log_probs[..., 0], dtype=self.kind).masked_fill(~inside, NEVER)
+        self.blank = log_probs[..., BLANK].to(self.kind).masked_fill(~inside, 0.0)
         best, labels = log_probs[..., BLANK + 1 :].topk(min(beam_size, vocab - 1))
         self.best, self.labels = best + self.cost.unsqueeze(2), labels + BLANK + 1
         self.size = beam_size
-        self.ends_blank = log_probs.new_full((size, beam_size), NEVER)
+        self.ends_blank = self.cost.new_full((size, beam_size), NEVER)
         self.ends_blank[:, 0] = 0.0
         self.ends_label = torch.full_like(self.ends_blank, NEVER)
         self.last = torch.full((size, beam_size), BLANK, device=device)
@@ -115,8 +116,9 @@ class _Beam:
         places = torch.stack([place for place, _ in self.history]).cpu().numpy()
         labels = torch.stack([label for _, label in self.history]).cpu().numpy()
         at = np.broadcast_to(np.arange(self.size), places.shape[1:])
-        out = np.empty_like(labels)
+        out = np.empty(labels.shape, np.int64)
         for frame in reversed(range(len(places))):
             out[frame] = np.take_along_axis(labels[frame], at, 1)
             at = np.take_along_axis(places[frame], at, 1)
-        return out.transpose(1, 2, 0)
+        emitted: npt.NDArray[np.int64] = out.transpose(1, 2, 0)
+        return emitted

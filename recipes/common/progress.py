@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 T = TypeVar("T")
 
@@ -29,3 +38,9 @@ def follow(groups: Iterable[tuple[T, int]], what: str, total: int) -> Iterator[T
         for item, worth in groups:
             bar.advance(task, worth)
             yield item
+
+
+def byte_bar() -> Progress:
+    """A bar that counts bytes."""
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, TextColumn("left"), TimeRemainingColumn())

@@ -1,20 +1,36 @@
-"""The character error rate: ``python -m recipes.common.score REF HYP``, both ``KEY text`` a line."""
+"""Error rates by jiwer: ``python -m recipes.common.score REF HYP``, both ``KEY text`` a line.
+
+Prints what WeNet's ``compute-wer.py`` prints: each utterance with its alignment, then the overall rate. Mandarin is
+compared by characters, Latin script within it by words (``--words``: both by what stands between blanks). Case,
+punctuation and tags such as ``<unk>`` do not count.
+"""
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
 import jiwer
 import typer
 
-from .files import read_lines
+from .files import read_lines, write_lines
+
+__all__ = ["Score", "Utterance", "align", "read_texts", "report", "score", "split", "write_report"]
+
+TAG = re.compile(r"<[^<>\s]*>")
+PUNCTUATION = "!,?、。！，；？：「」︰『』《》"
+RULE = "=" * 75
 
 
 @dataclass(frozen=True)
 class Score:
-    """Characters of the reference, and what became of them."""
+    """Tokens of the reference, and what became of them."""
 
     correct: int
     substituted: int
@@ -22,28 +38,62 @@ class Score:
     inserted: int
 
     @property
-    def characters(self) -> int:
+    def tokens(self) -> int:
         """In the reference."""
         return self.correct + self.substituted + self.deleted
 
     @property
     def cer(self) -> float:
-        """Errors in percent of the reference's characters."""
-        return 100 * (self.substituted + self.deleted + self.inserted) / self.characters
+        """Errors in percent of the reference's tokens; 0 if it has none (WeNet's way)."""
+        return 100 * (self.substituted + self.deleted + self.inserted) / self.tokens if self.tokens else 0.0
+
+    def __add__(self, other: Score) -> Score:
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Score(*(a + b for a, b in pairs))
 
     def __str__(self) -> str:
         counts = f"C={self.correct} S={self.substituted} D={self.deleted} I={self.inserted}"
-        return f"CER {self.cer:.2f} % N={self.characters} {counts}"
+        return f"{self.cer:.2f} % N={self.tokens} {counts}"
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """One utterance: what of the reference stands over what of the hypothesis ("" for nothing)."""
+
+    key: str
+    score: Score
+    columns: tuple[tuple[str, str], ...]
+
+    def lines(self) -> list[str]:
+        """As ``compute-wer.py`` prints it."""
+        sides = ("lab", "rec")
+        rows = [" ".join(_filled(column[side], _width(column)) for column in self.columns) for side in range(2)]
+        aligned = [f"{name}: {row}".rstrip() for name, row in zip(sides, rows, strict=True)]
+        return [f"utt: {self.key}", f"WER: {self.score}", *aligned, ""]
 
 
 def read_texts(path: Path) -> dict[str, str]:
-    """Key to text; a text may be empty, blanks do not count."""
+    """Key to text; a text may be empty."""
     pairs = (line.split(maxsplit=1) for line in read_lines(path))
-    return {pair[0]: "".join(pair[1].split()) if len(pair) > 1 else "" for pair in pairs}
+    return {pair[0]: pair[1].strip() if len(pair) > 1 else "" for pair in pairs}
 
 
-def score(reference: dict[str, str], hypothesis: dict[str, str]) -> Score:
-    """Compare; an utterance that was not decoded counts as deleted.
+def split(text: str, words: bool = False) -> list[str]:
+    """What is compared: characters of scripts without letter case (Mandarin), words of others; or ``words`` of all."""
+    text = TAG.sub(" ", text).upper()
+    if words:
+        return text.split()
+    spread = "".join(f" {c} " if _stands_alone(c) else c for c in text)
+    return [token for word in spread.split() if (token := word.strip(PUNCTUATION))]
+
+
+@lru_cache(100_000)
+def _stands_alone(character: str) -> bool:
+    return unicodedata.category(character) == "Lo"
+
+
+def align(reference: dict[str, str], hypothesis: dict[str, str], words: bool = False) -> Iterator[Utterance]:
+    """Each utterance of the reference; one that was not decoded counts as deleted.
 
     Raises: ValueError if there is nothing to compare with, or something that the reference does not know.
     """
@@ -51,18 +101,74 @@ def score(reference: dict[str, str], hypothesis: dict[str, str]) -> Score:
     if not any(reference.values()) or unknown:
         what = f"not in the reference: {min(unknown)}" if unknown else "the reference has no text"
         raise ValueError(f"cannot score: {what}; use the same part for both")
-    keys = [key for key in reference if reference[key]]
-    out = jiwer.process_characters([reference[key] for key in keys], [hypothesis.get(key, "") for key in keys])
-    extra = sum(len(hypothesis.get(key, "")) for key in reference if not reference[key])
-    return Score(out.hits, out.substitutions, out.deletions, out.insertions + extra)
+    refs = [" ".join(split(text, words)) for text in reference.values()]
+    hyps = [" ".join(split(hypothesis.get(key, ""), words)) for key in reference]
+    out = jiwer.process_words(refs, hyps)
+    for key, ref, hyp, chunks in zip(reference, out.references, out.hypotheses, out.alignments, strict=True):
+        columns = tuple(column for chunk in chunks for column in _columns(chunk, ref, hyp))
+        yield Utterance(key, _count(columns), columns)
+
+
+def _columns(chunk: jiwer.AlignmentChunk, ref: list[str], hyp: list[str]) -> Iterator[tuple[str, str]]:
+    above = ref[chunk.ref_start_idx : chunk.ref_end_idx]
+    below = hyp[chunk.hyp_start_idx : chunk.hyp_end_idx]
+    return zip_longest(above, below, fillvalue="")
+
+
+def _count(columns: tuple[tuple[str, str], ...]) -> Score:
+    correct = sum(above == below for above, below in columns)
+    deleted = sum(not below for _, below in columns)
+    inserted = sum(not above for above, _ in columns)
+    return Score(correct, len(columns) - correct - deleted - inserted, deleted, inserted)
+
+
+def score(reference: dict[str, str], hypothesis: dict[str, str], words: bool = False) -> Score:
+    """The overall error rate. Raises: ValueError as :func:`align`."""
+    return sum((utterance.score for utterance in align(reference, hypothesis, words)), Score(0, 0, 0, 0))
+
+
+def report(reference: dict[str, str], hypothesis: dict[str, str], words: bool = False) -> Iterator[str]:
+    """The lines that ``compute-wer.py`` prints. Raises: ValueError as :func:`align`."""
+    total = Score(0, 0, 0, 0)
+    for utterance in align(reference, hypothesis, words):
+        total += utterance.score
+        yield from utterance.lines()
+    yield from (RULE, f"Overall -> {total}", RULE)
+
+
+def write_report(path: Path, reference: Path, hypothesis: Path, words: bool = False) -> Score:
+    """Write :func:`report` of two files of texts; returns the overall score. Raises: ValueError as :func:`align`."""
+    texts = read_texts(reference), read_texts(hypothesis)
+    write_lines(path, report(*texts, words))
+    return score(*texts, words)
+
+
+def _width(column: tuple[str, str]) -> int:
+    return max(map(_columns_of, column))
+
+
+def _filled(token: str, width: int) -> str:
+    return token + " " * (width - _columns_of(token))
+
+
+def _columns_of(token: str) -> int:
+    """Columns of a terminal: full-width characters take two, marks that combine none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "FW" else 1 for c in token)
 
 
 def main(
     reference: Annotated[Path, typer.Argument(help="`text` of the part.")],
     hypothesis: Annotated[Path, typer.Argument(help="What `decode` wrote.")],
+    words: Annotated[bool, typer.Option("--words/--char", help="Compare words, not Mandarin characters.")] = False,
+    alignments: Annotated[bool, typer.Option(help="Print every utterance.")] = True,
 ) -> None:
-    """Print the character error rate."""
-    typer.echo(str(score(read_texts(reference), read_texts(hypothesis))))
+    """Print the error rate, and each utterance's alignment."""
+    try:
+        lines = list(report(read_texts(reference), read_texts(hypothesis), words))
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        typer.secho(str(error), fg="red", err=True)
+        raise typer.Exit(1) from None
+    typer.echo("\n".join(lines if alignments else lines[-3:]))
 
 
 if __name__ == "__main__":

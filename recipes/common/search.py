@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from .attention_beam import Decoder, attention
+from .attention_beam import attention
+from .decoder_steps import Decoder
 from .prefix_beam import BLANK, Hypothesis, ctc_prefix_beam_search
 
 __all__ = [

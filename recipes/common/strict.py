@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 __all__ = ["ConfigError", "check", "read"]
 
@@ -51,7 +51,7 @@ def _convert(kind: Any, value: object, where: str) -> Any:
         return value
     if origin is tuple:
         check(isinstance(value, (list, tuple)), where, f"a list, each of it {_WORDS[args[0]]}", value)
-        return tuple(_convert(args[0], v, f"{where}[{i}]") for i, v in enumerate(value))  # type: ignore[arg-type]
+        return tuple(_convert(args[0], v, f"{where}[{i}]") for i, v in enumerate(cast("Sequence[object]", value)))
     return _scalar(kind, value, where)
 
 

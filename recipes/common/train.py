@@ -1,186 +1,212 @@
-"""A small DDP trainer around a uio_pipes loader. The same command begins, and goes on after whatever ended it::
+"""A DDP trainer around a uio_pipes loader. The same command begins, and goes on after whatever ended it::
 
-    torchrun --nproc_per_node 2 -m recipes.common.train DATA EXP --epochs 8 --num-workers 1
+    torchrun --nproc_per_node 2 -m recipes.common.train DATA EXP --config recipes/aishell/conf/mini.yaml
+    torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint HOST:29400 -m recipes.common.train …
 
-Kill it anywhere and start it again, on other numbers of ranks and workers: it resumes from the newest checkpoint, in
-the middle of an epoch, without losing or repeating an utterance (EXP/keys.rank*.log tell, see ``keylog``). NCCL with a
-GPU for each local rank, else gloo and CPUs.
+Kill it anywhere and start it again, on other numbers of ranks and workers too: it resumes from the newest intact
+checkpoint, in the middle of an epoch, and on as many ranks as before the weights come out the same, bit by bit. SIGTERM
+saves first, and exits with 143. NCCL with a GPU for each local rank, else gloo and CPUs.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any
 
 import torch
-import torch.distributed as dist
 import typer
-from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 import uio_pipes as uio
+from uio_pipes.lane import stable_hash
 
-from . import checkpoint
+from . import checkpoint, experiment
+from .config import Config, ConfigError
 from .keylog import KeyLog, Run, last_run
-from .model import CtcConformer, ctc_loss
-from .pipelines import dictionary, train_pipeline
+from .pipelines import list_of, train_pipeline, valid_pipeline
+from .ranks import SIGTERM_STATUS, Ranks, process_group
+from .report import Report
+from .steps import Batch, Groups, Stepper, learning_rate
 
-Uneven = Literal["join", "stop", "repeat"]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the command line says."""
-
-    data: Path
-    exp: Path
-    epochs: int
-    num_workers: int
-    max_frames: int
-    learning_rate: float
-    warm_up: int
-    save_every: int
-    seed: int
-    uneven: Uneven
-    augment: bool
-
-    def rate(self, step: int, epoch: int) -> float:
-        """The learning rate, from position alone: a linear warm-up, then a cosine over the epochs."""
-        return self.learning_rate * min(step / self.warm_up, 1.0) * 0.5 * (1 + math.cos(math.pi * epoch / self.epochs))
+__all__ = ["Trainer", "main"]
 
 
 class Trainer:
-    """One rank."""
+    """One rank. All ranks are always at the same step."""
 
-    def __init__(self, options: Options, device: torch.device) -> None:
-        self.options, self.device = options, device
-        torch.manual_seed(options.seed)  # the same first weights on every rank
-        self.loader = uio.Loader(
-            train_pipeline(options.data, options.max_frames, options.augment),
-            seed=options.seed,
-            num_workers=options.num_workers,
-            uneven=options.uneven,
-            pin_memory=device.type == "cuda",
-        )
-        network = CtcConformer(dictionary(options.data).vocab_size).to(device)
-        self.model = DistributedDataParallel(network)  # in training mode from the start
-        self.optimizer = torch.optim.AdamW(network.parameters(), weight_decay=1e-4)
+    def __init__(self, config: Config, exp: Path, ranks: Ranks, train: uio.Pipeline, valid: uio.Pipeline) -> None:
+        self.config, self.exp, self.ranks = config, exp, ranks
         self.step = self.epoch = 0
-        self.log = self._resume()
-        self._said = 0.0
+        self.history: list[dict[str, Any]] = []
+        data, seed = config.data, config.train.seed
+        common: dict[str, Any] = {
+            "seed": seed,
+            "num_workers": data.num_workers,
+            "prefetch": data.prefetch,
+            "pin_memory": ranks.device.type == "cuda",
+        }
+        self.loader = uio.Loader(train, uneven=config.train.uneven, lanes=data.lanes, **common)
+        self.valid_loader = uio.Loader(valid, uneven="join", **common)  # every utterance once, whichever rank has it
+        torch.manual_seed(seed)  # the same first weights on every rank
+        self.stepper = Stepper(experiment.build_model(exp, config), config, ranks.device)
+        self._resume()
+        self.report = Report(exp, ranks, self.loader, self.step)
+        self.keys: KeyLog | None = None
 
-    def _resume(self) -> KeyLog:
-        newest, run = checkpoint.newest(self.options.exp), last_run(self.options.exp) + 1
+    def _resume(self) -> None:
+        newest: Path | None = self.ranks.from_first(checkpoint.newest(self.exp) if self.ranks.first else None)
+        torch.manual_seed(stable_hash(self.config.train.seed, "dropout", self.ranks.rank) >> 1)
         if newest:
-            self._load(checkpoint.load_model(newest, self.device))
-            self.loader.load_state_dict(checkpoint.load_loader(newest))
-        dist.barrier()  # all have looked, now it may change
-        rank = dist.get_rank()
-        if rank == 0:
-            checkpoint.discard_all_but(self.options.exp, newest)
-            if newest:
-                print(f"resumed from step {self.step} in epoch {self.epoch}", flush=True)
-        dist.barrier()
-        about = Run(run, rank, os.getpid(), dist.get_world_size(), self.options.num_workers, self.step)
-        return KeyLog(self.options.exp, about)
+            self._load(newest)
+        self.ranks.barrier()  # all have read, now it may change
+        if self.ranks.first:
+            checkpoint.clear(self.exp, newest)
+            where = f"resumes from {newest}: step {self.step}, epoch {self.epoch}" if newest else "begins"
+            print(f"{self.exp} {where}; {self.ranks.world_size} ranks on {self.ranks.device.type}", flush=True)
 
-    def _load(self, saved: dict[str, Any]) -> None:
-        self.model.module.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
-        self.step, self.epoch = saved["step"], saved["epoch"]
+    def _load(self, folder: Path) -> None:
+        saved = checkpoint.load_model(folder, torch.device("cpu"))
+        self.stepper.load_state_dict(saved)
+        self.step, self.epoch, self.history = saved["schedule"]["step"], saved["schedule"]["epoch"], saved["history"]
+        self.loader.load_state_dict(checkpoint.load_loader(folder))
+        if saved["world_size"] == self.ranks.world_size:
+            _set_random_states(checkpoint.load_rank(folder, self.ranks.rank)["random"], self.ranks.device)
+        else:
+            torch.manual_seed(stable_hash(self.config.train.seed, "dropout", self.ranks.rank, self.step) >> 1)
 
-    def train(self) -> None:
-        """To the last epoch."""
-        while self.epoch < self.options.epochs:
-            self.loader.set_epoch(self.epoch)
-            join = self.model.join() if self.options.uneven == "join" else contextlib.nullcontext()
-            with join:
-                for batch in self.loader:
-                    loss = self._train_step(batch)
-                    self.log.write(self.epoch, self.step, batch["keys"])
-                    self._say(loss)
-                    if self.step % self.options.save_every == 0:
-                        self._save(writer=dist.get_rank() == 0)
-            self._end_epoch()
-        self.log.close()
+    def log_keys(self) -> None:
+        """Write down what each step was made of (see ``keylog``)."""
+        run = self.ranks.from_first(last_run(self.exp) + 1 if self.ranks.first else None)
+        workers = self.config.data.num_workers
+        about = Run(run, self.ranks.rank, os.getpid(), self.ranks.world_size, workers, self.step)
+        self.keys = KeyLog(self.exp, about)
 
-    def _train_step(self, batch: dict[str, Any]) -> Tensor:
+    def train(self) -> bool:
+        """To the last epoch. Returns False if a signal came before."""
+        finished = True
+        while finished and self.epoch < self.config.train.epochs:
+            finished = self._train_epoch()
+            if finished:
+                self._end_epoch()
+        if finished:
+            self.report.summary(self.history, self.step)
+        else:
+            self.report.say(f"SIGTERM: saved at step {self.step}, epoch {self.epoch}; the same command goes on")
+        self.report.close()
+        return finished
+
+    def _train_epoch(self) -> bool:
+        """To the end of the epoch. Returns False if a signal came before."""
+        self.loader.set_epoch(self.epoch)
+        groups = Groups(self.loader, self.config.train.accumulate)
+        goes_on, stop = self.ranks.agree(groups.more).wait()
+        self.report.begin()
+        while goes_on and not stop:
+            group = groups.take()
+            agreement = self.ranks.agree(groups.more)
+            self._step(group)
+            goes_on, stop = agreement.wait()
+            if stop or (goes_on and self.step % self.config.train.save_every == 0):
+                self._save(groups.position)
+        return not stop
+
+    def _step(self, group: list[Batch]) -> None:
         self.step += 1
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.options.rate(self.step, self.epoch)
-        names = ("feats", "feats_lengths", "target", "target_lengths")
-        feats, lengths, target, target_lengths = (batch[name].to(self.device, non_blocking=True) for name in names)
-        log_probs, lengths = self.model(feats, lengths)
-        loss = ctc_loss(log_probs, lengths, target, target_lengths)
-        self.optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 5.0)
-        self.optimizer.step()
-        return loss.detach()
-
-    def _save(self, writer: bool) -> None:
-        """Save this rank's positions, and as ``writer`` the model. No rank waits for another (see ``checkpoint``)."""
-        folder = checkpoint.folder_of(self.options.exp, self.step)
-        checkpoint.save_loader(folder, self.loader)
-        if writer:
-            state = {"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}
-            checkpoint.save(folder / "model.pt", {**state, "step": self.step, "epoch": self.epoch})
-            checkpoint.prune(self.options.exp)
+        config = self.config
+        rate = learning_rate(config.optim, self.step, self.epoch, config.train.epochs)
+        losses, norm = self.stepper.step(group, rate)
+        self.report.add(losses, sum(len(batch["keys"]) for batch in group))
+        if self.step % config.train.log_every == 0:
+            self.report.line(self.step, self.epoch, rate, norm)
+        if self.keys is not None:
+            self.keys.write(self.epoch, self.step, [key for batch in group for key in batch["keys"]])
 
     def _end_epoch(self) -> None:
-        """All ranks meet. Under join, those that ended early have old optimizers: they take over the last one's."""
-        counts = [torch.zeros(1, dtype=torch.long, device=self.device) for _ in range(dist.get_world_size())]
-        dist.all_gather(counts, torch.tensor([self.step], device=self.device))
-        steps = [int(count) for count in counts]
-        behind, self.step = self.step < max(steps), max(steps)
+        began = time.monotonic()
+        losses = self._validate()
+        self.report.valid(self.epoch, self.step, losses, time.monotonic() - began)
+        about = {"epoch": self.epoch, "step": self.step, "valid_loss": losses["loss"]}
+        if self.ranks.first:
+            path = self.exp / "epochs" / f"epoch_{self.epoch:03d}.pt"
+            checkpoint.write(path, {"model": self.stepper.plain.state_dict(), **about})
+        self.history = [*self.history, about]
         self.epoch += 1
-        self._save(writer=dist.get_rank() == steps.index(self.step))
-        dist.barrier()
-        if behind:
-            folder = checkpoint.folder_of(self.options.exp, self.step)
-            self._load(checkpoint.load_model(folder, self.device))
+        self._save(self.loader.state_dict(), ended=True)
 
-    def _say(self, loss: Tensor) -> None:
-        """A line every three seconds."""
-        now = time.monotonic()
-        if dist.get_rank() == 0 and now - self._said > 3:
-            self._said = now
-            print(f"epoch {self.epoch:2d}/{self.options.epochs}  step {self.step:5d}  loss {loss:7.2f}", flush=True)
+    def _validate(self) -> dict[str, float]:
+        """Mean losses over all utterances, the same on every rank."""
+        self.stepper.plain.eval()
+        self.valid_loader.set_epoch(self.epoch)
+        sums, count = {name: torch.zeros((), dtype=torch.float64) for name in ("loss", "ctc", "attention")}, 0
+        for batch in self.valid_loader:
+            for name, loss in self.stepper.losses(batch).items():
+                sums[name] = sums[name] + loss.to(sums[name].device)
+            count += len(batch["keys"])
+        self.stepper.plain.train()
+        *totals, utterances = self.ranks.sum([*map(float, sums.values()), count])
+        return {name: total / max(utterances, 1) for name, total in zip(sums, totals, strict=True)}
+
+    def _save(self, position: dict[str, str], ended: bool = False) -> None:
+        """A checkpoint, written by all ranks together."""
+        random = _random_states(self.ranks.device)
+        parts: dict[str, Any] = {f"rank_{self.ranks.rank}.pt": {"loader": position, "random": random}}
+        if self.ranks.first:
+            parts["model.pt"] = {
+                **self.stepper.state_dict(),
+                "schedule": {"step": self.step, "epoch": self.epoch},
+                "history": self.history,
+                "world_size": self.ranks.world_size,
+            }
+        name = checkpoint.name_of(self.step, ended)
+        checkpoint.save(self.exp, name, parts, self.config.train.keep, self.ranks.first, self.ranks.barrier)
+
+
+def _random_states(device: torch.device) -> dict[str, torch.Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _set_random_states(states: dict[str, torch.Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def main(
-    data: Annotated[Path, typer.Argument(help="Folder that `prepare` wrote.")],
-    exp: Annotated[Path, typer.Argument(help="Folder for checkpoints and logs.")],
-    epochs: int = 6,
-    num_workers: Annotated[int, typer.Option(help="Worker processes for each rank.")] = 1,
-    max_frames: Annotated[int, typer.Option(help="Padded frames in a batch of one rank.")] = 750,
-    learning_rate: float = 1e-3,
-    warm_up: Annotated[int, typer.Option(help="Steps to the full learning rate.")] = 100,
-    save_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 10,
-    seed: int = 777,
-    uneven: Annotated[str, typer.Option(help="join, stop or repeat: what ranks do at uneven ends.")] = "join",
-    augment: Annotated[bool, typer.Option(help="Perturb speeds, mask features: for real speech.")] = False,
+    data: Annotated[Path, typer.Argument(help="Folder that stages 0 to 3 wrote.")],
+    exp: Annotated[Path, typer.Argument(help="Folder for the experiment.")],
+    config: Annotated[Path, typer.Option(help="YAML: see recipes/common/config.py.")],
+    data_type: Annotated[str, typer.Option(help="raw or shard.")] = "shard",
+    train_data: Annotated[str, typer.Option(help="List, glob or URL instead of DATA/train's list.")] = "",
+    cv_data: Annotated[str, typer.Option(help="List, glob or URL instead of DATA/dev's list.")] = "",
+    override: Annotated[list[str] | None, typer.Option("--set", help="Like train.epochs=3; again for more.")] = None,
+    log_keys: Annotated[bool, typer.Option(help="Write down which utterances each step was made of.")] = False,
 ) -> None:
-    """Train a small CTC Conformer; goes on from the newest checkpoint in EXP."""
-    gpus = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpus else torch.device("cpu")
-    if gpus:
-        torch.cuda.set_device(device)
-    else:
-        torch.set_num_threads(1)
-    exp.mkdir(parents=True, exist_ok=True)
-    dist.init_process_group("nccl" if gpus else "gloo")
-    policy = cast("Uneven", uneven)  # the loader checks it
-    options = Options(
-        data, exp, epochs, num_workers, max_frames, learning_rate, warm_up, save_every, seed, policy, augment
-    )
-    Trainer(options, device).train()
-    dist.destroy_process_group()
+    """Train a hybrid CTC/attention Conformer; goes on from the newest intact checkpoint in EXP."""
+    first = os.environ.get("RANK", "0") == "0"
+    try:
+        settings = Config.load(config, override or ())
+        lists = [train_data or list_of(data, "train", data_type), cv_data or list_of(data, "dev", data_type)]
+        if first:
+            experiment.set_up(exp, data, settings)
+        with process_group() as ranks:
+            ranks.barrier()
+            tokenizer = experiment.read_tokenizer(exp)
+            train, valid = (
+                graph(settings, tokenizer, path, data_type)
+                for graph, path in zip((train_pipeline, valid_pipeline), lists, strict=True)
+            )
+            trainer = Trainer(settings, exp, ranks, train, valid)
+            if log_keys:
+                trainer.log_keys()
+            finished = trainer.train()
+    except (ConfigError, uio.UioError) as error:
+        typer.echo(f"rank {os.environ.get('RANK', '0')}: {error}", err=True)
+        raise typer.Exit(1) from None
+    raise typer.Exit(0 if finished else SIGTERM_STATUS)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,17 @@ def test_batches_and_states_are_as_without_it(many_shards: Corpus, workers: int)
         assert watched.epoch == plain.epoch
 
 
+def test_it_can_be_iterated_over_again_and_is_the_loader_otherwise(raw_corpus: Corpus) -> None:
+    plain = uio.Loader(uio.from_raw_list(raw_corpus.list, shuffle=True).decode_audio().batch(4).pad())
+    watched = uio.watch(uio.Loader(plain.pipeline))
+    for epoch in range(3):
+        plain.set_epoch(epoch)
+        watched.set_epoch(epoch)
+        assert [keys_of(b) for b in watched] == [keys_of(b) for b in plain]
+    assert len(watched) == len(plain)
+    assert watched.stats().utterances == plain.stats().utterances
+
+
 def strip(state: dict[str, str]) -> dict[str, str]:
     return {k: re.sub(r'"waited_us": \d+', "", v) for k, v in state.items()}
 

@@ -190,6 +190,48 @@ def test_a_shorter_iterable_does_not_pass_for_the_one_of_the_state() -> None:
     for _ in range(10):
         next(batches)
     shorter = uio.Loader(uio.from_iterable(IterableWrapper(ITEMS[:5])))
-    with pytest.raises(uio.StateError):
+    with pytest.raises(uio.StateError, match="changed since the state was saved"):
         shorter.load_state_dict(loader.state_dict())
-        list(shorter)
+
+
+class Reshuffled:
+    """Like Hugging Face's datasets: another order after ``set_epoch``."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        return ({**item, "txt": str(self.epoch)} for item in ITEMS)
+
+
+def test_an_object_with_set_epoch_is_told_the_epoch() -> None:
+    loader = uio.Loader(uio.from_iterable(Reshuffled()).repeat(2))
+    told = [[sample["txt"] for sample in loader] for _ in range(2)]
+    assert len(set(told[0] + told[1])) == 4, "two rounds in each of two epochs"
+    recorded = record(Case(uio.from_iterable(Reshuffled()).sharding_filter(), {"lanes": 2}))
+    check_cuts(recorded, range(0, 18, 4))
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        ({"wav": np.zeros(400, np.float32)}, "missing_sample_rate"),
+        ({"wav": [0.0, 0.1], "sample_rate": 8000}, "bad_audio"),
+        ({"wav": np.zeros((4000, 2), np.float32), "sample_rate": 8000}, "bad_audio"),
+    ],
+)
+def test_a_bad_item_is_one_failure(item: dict[str, Any], reason: str) -> None:
+    good = {"wav": np.zeros(4000, np.float32), "sample_rate": 8000}
+    loader = uio.Loader(uio.from_iterable([item, good]).decode_audio().fbank(num_mel_bins=4))
+    assert keys(loader) == ["000000001"]
+    assert loader.stats().skipped == {reason: 1}
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.float64, np.float16])
+def test_features_in_memory_become_float32(dtype: Any) -> None:
+    items = [{"feat": np.ones((30, 4), dtype)}, {"feat": np.full((20, 4), 0.7)}]
+    (batch,) = uio.Loader(uio.from_iterable(items).spec_aug(max_t=2, max_f=1).deltas(order=1).batch(2).pad())
+    assert batch["feats"].dtype == torch.float32
+    assert batch["feats"][1, :20, :4].max() == pytest.approx(0.7)

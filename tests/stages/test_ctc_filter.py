@@ -84,7 +84,7 @@ def test_it_decodes_nothing(tmp_path: Path) -> None:
     assert all("tensor" not in sample["is"] for sample in batches)
 
 
-def test_one_that_turns_out_shorter_than_planned_is_a_failure_of_the_same_name(tmp_path: Path) -> None:
+def test_one_that_turns_out_shorter_than_planned_is_left_out_under_the_same_name(tmp_path: Path) -> None:
     items = raw_items(tmp_path, 4, samples=1600)
     items[1]["duration"] = 9.0  # it has 0.21 s
     graph = labelled(items, "abcdefghij").ctc_filter(lambda frames: frames // 2 + 1).batch(4).pad()
@@ -92,9 +92,19 @@ def test_one_that_turns_out_shorter_than_planned_is_a_failure_of_the_same_name(t
     assert loader.stats().skipped == {}
     graph = labelled(items, "abcdefghijklmnop").ctc_filter(lambda frames: frames // 2 + 1).batch(4).pad()
     batches, loader = run(graph)
-    assert (batches, loader.stats().skipped, loader.stats().failures) == ([], {"ctc_too_short": 4}, 1)
-    with pytest.raises(uio.DataError, match=r"16 labels need 16 steps of CTC, but there are 10, fewer than planned"):
-        run(graph, on_error="raise")
+    assert (batches, loader.stats().skipped, loader.stats().failures) == ([], {"ctc_too_short": 4}, 0)
+    run(graph, on_error="raise")  # not wanted, but nothing is bad
+
+
+def test_frames_trimmed_behind_the_plan_are_no_failures(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 9) * 9).decode_audio().fbank(4).spec_trim().tokenize(list_of_codes)
+    _, loader = run(graph.map(lambda s: {**s, "label": [1, 2] * 2}, length="same").ctc_filter(4), on_error="raise")
+    assert loader.stats().failures == 0
+
+
+def test_labels_must_be_made_before(tmp_path: Path) -> None:
+    with pytest.raises(uio.PipelineError, match=r"put \.tokenize"):
+        uio.from_shard_list("x.list").decode_audio().fbank().ctc_filter()
 
 
 def test_precomputed_features(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import soundfile
 import torch
 import torchaudio.compliance.kaldi as kaldi
-from helpers_bad import audio, keys, run, shard
+from helpers_bad import audio, keys, raw_items, run, shard
 
 import uio_pipes as uio
 
@@ -156,3 +157,15 @@ def test_wenet_s_own_shard_is_read() -> None:
     with tarfile.open(path) as tar:
         names = [m.name.rsplit(".", 1)[0] for m in tar if m.name.endswith(".wav")]
     assert sorted(keys(batches)) == sorted(names)
+
+
+def test_dither_is_the_utterances_own_in_every_thread(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 6) * 4).decode_audio().fbank(8, dither=1.0).batch(3).pad()
+
+    def bits() -> list[torch.Tensor]:
+        return [batch["feats"] for batch in uio.Loader(graph)]
+
+    expected = bits()
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(lambda _: bits(), range(12)):
+            assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))

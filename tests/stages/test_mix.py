@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections import Counter
 from typing import Any
 
@@ -52,7 +53,15 @@ def test_all_delivers_every_utterance_once(counts: list[int], lanes: int, kind: 
 
 
 def test_first_ends_with_the_first_source() -> None:
-    assert order(uio.interleave([texts("a", 9), texts("b", 3)], stop="first")) == ["a0", "b0", "a1", "b1", "a2", "b2", "a3"]
+    assert order(uio.interleave([texts("a", 9), texts("b", 3)], stop="first")) == [
+        "a0",
+        "b0",
+        "a1",
+        "b1",
+        "a2",
+        "b2",
+        "a3",
+    ]
 
 
 def test_cycle_repeats_sources_until_each_has_ended_once() -> None:
@@ -114,7 +123,7 @@ def test_states_keep_rounds_and_ends(stop: Any) -> None:
     check_cuts(recorded, range(len(recorded.digests) + 1))
 
 
-def test_hundreds_of_sources_resume_though_not_all_are_kept_open() -> None:
+def test_hundreds_of_sources_resume() -> None:
     sources = {f"s{i}": texts(f"s{i}_", 2 + i % 3).shuffle(2) for i in range(600)}
     recorded = record(Case(uio.mix(sources).batch(97)))
     assert sum(1 for _ in recorded.keys) == sum(2 + i % 3 for i in range(600))
@@ -135,6 +144,36 @@ def test_batches_can_be_mixed(plain_corpus: Corpus) -> None:
     batches = list(uio.Loader(mixed))
     assert sorted(k for b in batches for k in keys_of(b)) == sorted(plain_corpus.keys)
     assert len({digest(b) for b in batches}) == len(batches)
+
+
+def test_small_sources_are_spread_over_the_lanes() -> None:
+    sources = {f"s{i}_": texts(f"s{i}_", 1) for i in range(400)}
+    per_rank = [len(order(uio.mix(sources), rank=rank, world_size=4, lanes=8, uneven="join")) for rank in range(4)]
+    assert sum(per_rank) == 400
+    assert min(per_rank) > 60
+
+
+def test_a_source_that_some_lanes_lack_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    mixed = uio.mix({"many": texts("a", 50), "few": texts("b", 2)}, stop="endless")
+    order(mixed, 8, lanes=8)
+    assert "1 of 2 sources have fewer list items than there are lanes (8), as 'few' with 2" in caplog.text
+    caplog.clear()
+    order(mixed, 8, lanes=2)
+    assert caplog.text == ""
+
+
+def test_hundreds_of_streams_need_few_descriptors(gz_corpus: Corpus) -> None:
+    shards = [line for line in gz_corpus.list.read_text().splitlines() if line.endswith(".gz")]
+    sources = {f"s{i}": uio.from_shard_list([shards[i % len(shards)]]).shuffle(2) for i in range(300)}
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 256), hard))
+    try:
+        got = order(uio.interleave(sources))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(got) == 300 // 4 * len(gz_corpus.keys)
+    counts = Counter(got)
+    assert set(counts.values()) == {75}
 
 
 def test_the_graph_is_drawn_with_its_sources() -> None:
@@ -166,6 +205,7 @@ def test_a_changed_source_or_weight_is_a_change_of_the_graph() -> None:
         (lambda: uio.mix("a.list"), "give pipelines"),  # type: ignore[arg-type]
         (lambda: uio.mix({"a": "a.list"}), "'a' must be a Pipeline"),  # type: ignore[dict-item]
         (lambda: uio.mix([texts("a", 1)], [0]), "numbers above 0"),
+        (lambda: uio.mix([texts("a", 1)], 3), "numbers above 0"),  # type: ignore[arg-type]
         (lambda: uio.mix([texts("a", 1)], [1, 2]), "1 numbers"),
         (lambda: uio.mix({"a": texts("a", 1)}, {"b": 1}), "must name the sources"),
         (lambda: uio.mix([texts("a", 1)], stop="never"), "stop must be one of"),  # type: ignore[arg-type]

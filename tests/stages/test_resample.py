@@ -44,9 +44,6 @@ def test_equal_rates_change_nothing(tmp_path: Path) -> None:
     assert all(torch.equal(a["wav"], b["wav"]) for a, b in zip(plain, same, strict=True))
 
 
-def test_features_before_are_left_as_they_are(tmp_path: Path) -> None:
-    """Frames that a feature stage planned do not change by resampling after it."""
-    graph = uio.from_raw_list(raw_items(tmp_path, 1)).decode_audio().fbank(20).resample(16_000)
-    (batch,), _ = run(graph, on_error="raise")
-    assert batch["wav"].shape == (1, 3200)
-    assert batch["feat"].shape == (1 + (1600 - 200) // 80, 20)
+def test_behind_features_it_is_refused() -> None:
+    with pytest.raises(uio.PipelineError, match="resample works on audio, but fbank has made features of it already"):
+        uio.from_raw_list("x.list").decode_audio().fbank(20).resample(16_000)

@@ -64,4 +64,6 @@ def test_wrong_table(table: Any) -> None:
 
 def test_missing_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(uio.ListError, match=r"none\.txt"):
-        uio.from_raw_list("x").speaker(tmp_path / "none.txt")
+        uio.Loader(
+            uio.from_raw_list([{"key": "a", "wav": "a.wav", "txt": ""}]).speaker(tmp_path / "none.txt")
+        ).state_dict()

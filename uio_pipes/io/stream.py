@@ -6,8 +6,11 @@ end. A stream that breaks ends there too: ``failure`` then says why, so that who
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
+from weakref import ref
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.compression import decompressed, detect
@@ -20,6 +23,7 @@ SMALL = 1024  # payloads up to here are read at once
 WINDOW = 4096  # txt header + text + wav header + first bytes of the wav, in one read
 HEAD = 256
 CHUNK = 1 << 18
+MAX_STREAMS = 128  # open at once in a thread
 
 
 class ByteSource(Protocol):
@@ -66,22 +70,58 @@ class LocalBytes:
 class StreamBytes:
     """A stream read once from its beginning, decompressed as its first bytes demand; closed at its end.
 
-    The constructor raises ``DataError``: ``empty_file``, ``corrupt_stream``, ``unreadable_file``.
+    With ``reopen`` it is closed while many others are read, and gone through again when its turn comes. The
+    constructor raises ``DataError``: ``empty_file``, ``corrupt_stream``, ``unreadable_file``.
     """
 
-    def __init__(self, fileobj: BinaryIO, url: str) -> None:
+    def __init__(self, fileobj: BinaryIO, url: str, reopen: Callable[[], BinaryIO] | None = None) -> None:
         self.failure: DataError | None = None
-        self._fileobj, self._url = fileobj, url
+        self._url, self._reopen = url, reopen
         self._buffer, self._start, self._ended = b"", 0, False
+        self._begin(fileobj)
+
+    def _begin(self, fileobj: BinaryIO) -> None:
+        self._fileobj, self._open = fileobj, True
         self._unread = b""  # of the file: what was read to detect its format
         try:
             self._unread = self._raw(CHUNK)
-            _refuse_empty(len(self._unread), url)
-            form = detect(self._unread[:512], url)
+            _refuse_empty(len(self._unread), self._url)
+            form = detect(self._unread[:512], self._url)
         except DataError:
             self.close()
             raise
-        self._pieces = decompressed(self._raw, form, url) if form else self._plain()
+        self._pieces = decompressed(self._raw, form, self._url) if form else self._plain()
+
+    def _suspend(self) -> None:
+        self._fileobj.close()
+        self._open, self._buffer, self._unread, self._pieces = False, b"", b"", iter(())
+
+    def _resume(self) -> None:
+        """Open again, and pass over what has been read."""
+        assert self._reopen is not None
+        try:
+            self._begin(self._reopen())
+        except DataError as error:
+            self.failure, self._ended = error, True
+            return
+        passed = 0
+        while passed < self._start and (piece := self._next()):
+            passed += len(piece)
+            self._buffer = piece[len(piece) - max(0, passed - self._start) :]
+
+    def _use(self) -> None:
+        """Be the last of those that are open to be closed."""
+        if self._reopen is None:
+            return
+        streams = _open_streams()
+        streams[id(self)] = ref(self)
+        streams.move_to_end(id(self))
+        while len(streams) > MAX_STREAMS:
+            oldest = streams.popitem(last=False)[1]()
+            if oldest is not None and not oldest._ended:
+                oldest._suspend()
+        if not self._open:
+            self._resume()
 
     def read_upto(self, offset: int, size: int) -> bytes:
         begin = offset - self._start
@@ -99,9 +139,12 @@ class StreamBytes:
     def close(self) -> None:
         self._ended = True
         self._fileobj.close()
+        _open_streams().pop(id(self), None)
 
     def _fill(self, offset: int, size: int) -> None:
         """Reads on until the buffer holds ``size`` bytes at ``offset``; what lies before ``offset`` is discarded."""
+        if not self._ended:
+            self._use()
         keep = max(0, offset - self._start)
         pieces, held = [self._buffer[keep:]], max(0, len(self._buffer) - keep)
         start = self._start + len(self._buffer) - held
@@ -141,6 +184,17 @@ class StreamBytes:
         return data
 
 
+_local = threading.local()
+
+
+def _open_streams() -> OrderedDict[int, ref[StreamBytes]]:
+    """Of this thread, the one read last at the end."""
+    if not hasattr(_local, "streams"):
+        _local.streams = OrderedDict()
+    streams: OrderedDict[int, ref[StreamBytes]] = _local.streams
+    return streams
+
+
 def open_source(url: str, storage_options: Options | None = None) -> ByteSource:
     """The source for a path or URL: ``LocalBytes`` for a plain local file, otherwise ``StreamBytes``.
 
@@ -152,7 +206,11 @@ def open_source(url: str, storage_options: Options | None = None) -> ByteSource:
         _refuse_empty(file.size, url)
         if not detect(file.read_upto(0, 512), url):
             return LocalBytes(file)
-    return StreamBytes(open_binary(url, storage_options), url)
+
+    def reopen() -> BinaryIO:
+        return open_binary(url, storage_options)
+
+    return StreamBytes(reopen(), url, reopen)
 
 
 def _refuse_empty(size: int, url: str) -> None:

@@ -15,12 +15,13 @@ import torch.distributed as dist
 
 from uio_pipes.errors import PipelineError
 from uio_pipes.loader import Loader
+from uio_pipes.stage import is_number
 from uio_pipes.stats import Stats
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-__all__ = ["watch"]
+__all__ = ["Watched", "watch"]
 
 logger = logging.getLogger("uio_pipes")
 REFRESH = 0.25  # seconds between two looks of a live line
@@ -94,8 +95,29 @@ class _InLog:
         print(text, file=sys.stderr, flush=True)
 
 
-def watch(loader: Loader, every: float = 30.0) -> Iterator[Any]:
-    """The batches of ``loader`` from its position to the end of the epoch: ``for batch in uio.watch(loader)``.
+class Watched:
+    """A loader whose batches move a line on the terminal. All else is the loader's own: ``set_epoch``, ``len``, …"""
+
+    def __init__(self, loader: Loader, every: float) -> None:
+        self.loader, self.every = loader, every
+
+    def __iter__(self) -> Iterator[Any]:
+        return _watched(self.loader, self.every) if _is_first(self.loader) else iter(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # not there yet, while a copy is made
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+
+def watch(loader: Loader, every: float = 30.0) -> Watched:
+    """``loader``, seen while it is iterated over, in any number of epochs: ``for batch in uio.watch(loader)``.
 
     A line on stderr shows utterances, hours of audio and hours per second (over the last 10 s; a frame is 10 ms),
     padding, skipped utterances and the share of the time that the trainer waited for batches. Counts are those of
@@ -106,9 +128,9 @@ def watch(loader: Loader, every: float = 30.0) -> Iterator[Any]:
     """
     if not isinstance(loader, Loader):
         raise PipelineError(f"watch takes a Loader, not {type(loader).__name__}; see uio.Loader(pipeline)")
-    if not every > 0:
+    if not is_number(every) or not every > 0:
         raise PipelineError(f"every must be a number of seconds above 0, not {every!r}; 30 is the default")
-    return _watched(loader, every) if _is_first(loader) else iter(loader)
+    return Watched(loader, every)
 
 
 def _is_first(loader: Loader) -> bool:

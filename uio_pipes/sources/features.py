@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from uio_pipes.errors import DataError
@@ -26,13 +27,24 @@ class _LoadFeatures:
         return plan
 
     def apply(self, sample: Sample) -> None:
+        feat = sample.fields["feat"]
         try:
-            array = np.load(io.BytesIO(_bytes(sample.fields["feat"])), allow_pickle=False)
+            array = _array(feat) if isinstance(feat, (torch.Tensor, np.ndarray)) else _loaded(feat)
         except (ValueError, OSError, EOFError) as error:
             raise DataError("bad_features", f"cannot read the features: {error}") from error
         if array.ndim != 2 or not len(array):
             raise DataError("bad_features", f"features must be a (frames, bins) array, not of shape {array.shape}")
         sample.fields["feat"] = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+
+def _array(feat: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Of the user's own, in memory."""
+    return np.asarray(feat.float() if isinstance(feat, torch.Tensor) else feat)
+
+
+def _loaded(feat: Any) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = np.load(io.BytesIO(_bytes(feat)), allow_pickle=False)
+    return array
 
 
 def _bytes(payload: Any) -> bytes:

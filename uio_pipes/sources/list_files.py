@@ -64,7 +64,7 @@ class ListFiles(Stage):
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         return _ListNode(self, lane, site)
 
-    def count(self, counts: list[int]) -> list[int] | None:
+    def count(self, counts: list[int], source: str) -> list[int] | None:
         return [len(self.table())] * len(counts)
 
     @classmethod

@@ -37,7 +37,7 @@ class LoadFromRaw(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _RawNode(source, lane)
 
-    def count(self, counts: list[int]) -> list[int] | None:
+    def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
 
     @classmethod

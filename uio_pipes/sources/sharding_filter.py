@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.lane import Lane, Site
+from uio_pipes.lane import Lane, Site, stable_hash
 from uio_pipes.node import Node
 from uio_pipes.stage import Stage, Upstream
 
@@ -31,12 +31,18 @@ class ShardingFilter(Stage):
         """What stands before is one for all lanes."""
         return _ShardingNode(upstream(lane.common()), lane)
 
-    def count(self, counts: list[int]) -> list[int] | None:
-        return [len(range(lane, n, len(counts))) for lane, n in enumerate(counts)]
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        lanes, first = len(counts), first_lane(source)
+        return [len(range((lane - first) % lanes, n, lanes)) for lane, n in enumerate(counts)]
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return corpus
+
+
+def first_lane(source: str) -> int:
+    """The lane (modulo their number) of the first item of a source."""
+    return stable_hash("first lane", source) if source else 0
 
 
 class _ShardingNode(Node):
@@ -47,7 +53,9 @@ class _ShardingNode(Node):
         self.lane = lane
 
     def start(self) -> None:
-        self.gap = self.lane.index  # items to pass over before the next one of ours
+        # Items to pass over before the next one of ours. Sources of a mix begin with different lanes: otherwise the
+        # first one would get the first item of each.
+        self.gap = (self.lane.index - first_lane(self.lane.source)) % self.lane.count
 
     def next(self) -> Any:
         if self.gap:

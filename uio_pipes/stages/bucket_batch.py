@@ -9,12 +9,13 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
+from uio_pipes.errors import PipelineError
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Sample
-from uio_pipes.stage import Stage, require
+from uio_pipes.stage import Stage, have_features, require
 from uio_pipes.stages.buckets import Buckets, even_boundaries
-from uio_pipes.stages.budget import Budget, BudgetBuffer
+from uio_pipes.stages.budget import Budget, BudgetBuffer, no_samples
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -81,6 +82,10 @@ class BucketBatch(Stage):
     @cached_property
     def budget(self) -> Budget | None:
         return Budget.of(self.name, self.max_frames, self.max_samples, self.quadratic, self.min_batch_size)
+
+    def check(self, before: Sequence[Stage]) -> None:
+        if self.max_samples is not None and have_features(before):
+            raise PipelineError(no_samples(self.name))
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _BucketNode(source, lane, self, site)

@@ -15,7 +15,7 @@ from uio_pipes.node import Buffer, Node
 from uio_pipes.sample import Sample
 from uio_pipes.stage import require
 
-__all__ = ["Budget", "BudgetBuffer", "Filling", "waveform_samples"]
+__all__ = ["Budget", "BudgetBuffer", "Filling", "no_samples", "waveform_samples"]
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,7 @@ class Budget:
         if self.unit == "frames":
             return plan.length
         if plan.frames is not None:
-            raise PipelineError(
-                f"{self.name}: max_samples counts samples of waveforms, but the utterances have features here; "
-                "use max_frames, or leave out the stage that makes features"
-            )
+            raise PipelineError(no_samples(self.name))
         return waveform_samples(plan, self.name)
 
     def cost(self, plan: Plan) -> int:
@@ -75,6 +72,14 @@ class Budget:
         size += f" in a batch of at least {self.least}" if self.least > 1 else ""
         message = f"{size} are more than a whole batch may have ({self.most}); raise max_{self.unit}, or filter before"
         return DataError("over_budget", message)
+
+
+def no_samples(stage: str) -> str:
+    """Why ``max_samples`` cannot be counted."""
+    return (
+        f"{stage}: max_samples counts samples of waveforms, but the utterances have features here; use max_frames, or "
+        "leave out the stage that makes features"
+    )
 
 
 def waveform_samples(plan: Plan, stage: str) -> int:

@@ -102,10 +102,10 @@ class _ConcatNode(Buffer):
             if not numbers:
                 raise
         parts = [self.release(n) for n in numbers]
-        return parts[0] if len(parts) == 1 else join(parts, self._chain(parts[0]))
+        return parts[0] if len(parts) == 1 else join(parts, self._chain(parts))
 
-    def _chain(self, part: Sample) -> Chain:
-        names = frozenset(part)
+    def _chain(self, parts: list[Sample]) -> Chain:
+        names = frozenset(name for part in parts for name in part)
         if names not in self.chains:
             self.chains[names] = joining(names, self.lane.ledger)
         return self.chains[names]

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from operator import eq
 from typing import TYPE_CHECKING, ClassVar
 
-from uio_pipes.errors import DataError, PipelineError
+from uio_pipes.errors import LeftOut, PipelineError
 from uio_pipes.lane import Draws, Lane, Site
 from uio_pipes.length import Plan, measure
 from uio_pipes.node import Node
 from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, is_whole, require
+from uio_pipes.sources.load_from_tar import LoadFromTar
+from uio_pipes.stage import PerUtterance, Stage, is_whole, require, sees_all
 from uio_pipes.stages.budget import waveform_samples
 from uio_pipes.stages.filter import FilterNode
+from uio_pipes.stages.tokenize import Tokenize
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -32,7 +34,7 @@ class CtcFilter(PerUtterance):
     An alignment needs a step for each label and a blank between equal neighbours (Graves et al. 2006), so what is left
     has ``len(label) + repeats <= subsampled frames``. Put it behind all that changes lengths or labels, before the
     batches. It decides by the planned length and decodes nothing; an utterance that turns out shorter than planned
-    (its ``duration`` was wrong) is looked at again when the batch is made, and is then a failure of the same reason.
+    is looked at again when the batch is made, and left out under the same reason.
 
     ``subsampling``: 4, 6 or 8 for the convolutions of WeNet's ``conv2d``, ``conv2d6`` and ``conv2d8`` (4 of T frames:
     ((T - 1) // 2 - 1) // 2), 1 for none; or a function of the number of frames (of audio samples, where no feature
@@ -51,6 +53,12 @@ class CtcFilter(PerUtterance):
         rule = f"subsampling must be one of {sorted(CONVOLUTIONS)} or a function of the number of frames"
         require(ok, self.name, rule, self.subsampling, "give lambda frames: … as your model computes it")
 
+    def check(self, before: Sequence[Stage]) -> None:
+        super().check(before)
+        from_tar = any(isinstance(stage, LoadFromTar) for stage in before)  # raw lists may have labels of their own
+        if from_tar and sees_all(before) and not any(isinstance(stage, Tokenize) for stage in before):
+            raise PipelineError("ctc_filter counts labels, but nothing makes them here: put .tokenize(…) before it")
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return FilterNode(super().build(source, lane, site), lane, self)
 
@@ -61,11 +69,7 @@ class CtcFilter(PerUtterance):
     def apply(self, sample: Sample, draws: Draws) -> None:
         length, label = measure(sample.fields), sample.fields["label"]
         if length is not None and needed(label) > self.steps(length):
-            message = (
-                f"{len(label)} labels need {needed(label)} steps of CTC, but there are {self.steps(length)}, fewer "
-                f"than planned ({length}): its header or `duration` tells more than there is"
-            )
-            raise DataError("ctc_too_short", message)
+            raise LeftOut("ctc_too_short", f"{len(label)} labels, {self.steps(length)} steps of CTC")
 
     def steps(self, plan: Plan) -> int:
         """Length of the encoder's output. Raises: PipelineError if frames are wanted and there is a waveform."""

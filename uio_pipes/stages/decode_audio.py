@@ -82,6 +82,8 @@ def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> to
     """Samples in memory as float32 (C, S), or (1, S) of one ``channel``."""
     waveform = torch.as_tensor(wav)
     waveform = waveform if waveform.ndim == 2 else waveform.reshape(1, -1)
+    if len(waveform) > waveform.shape[1]:
+        raise DataError("bad_audio", f"samples must be (S,) or (C, S), not {tuple(waveform.shape)}: transpose them")
     if channel is not None:
         if channel >= len(waveform):
             raise DataError(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from uio_pipes.errors import PipelineError
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Sample
-from uio_pipes.stage import Stage
-from uio_pipes.stages.budget import Budget, BudgetBuffer, Filling
+from uio_pipes.stage import Stage, have_features
+from uio_pipes.stages.budget import Budget, BudgetBuffer, Filling, no_samples
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -59,6 +61,10 @@ class DynamicBatch(Stage):
         budget = Budget.of(self.name, frames, self.max_samples, self.quadratic, self.min_batch_size)
         assert budget is not None
         return budget
+
+    def check(self, before: Sequence[Stage]) -> None:
+        if self.max_samples is not None and have_features(before):
+            raise PipelineError(no_samples(self.name))
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _DynamicNode(source, lane, self, site)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -60,7 +61,7 @@ class FbankFeatures(PerUtterance):
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
         check_no_features(fields, self.name)
-        generator = _GENERATOR.manual_seed(draws.seed >> 1) if self.dither else None
+        generator = _generator().manual_seed(draws.seed >> 1) if self.dither else None
         feat = self.kernel(fields["wav"], fields["sample_rate"], generator)
         if not len(feat):
             raise DataError("too_short", f"{fields['wav'].shape[-1]} samples are less than one window")
@@ -71,4 +72,12 @@ class FbankFeatures(PerUtterance):
         return corpus.decode_audio().fbank(num_mel_bins=16, dither=0.1)
 
 
-_GENERATOR = torch.Generator()  # keyed anew for each utterance
+_local = threading.local()
+
+
+def _generator() -> torch.Generator:
+    """One of this thread's own, to be keyed anew for each utterance: a new one would take longer than that."""
+    if not hasattr(_local, "generator"):
+        _local.generator = torch.Generator()
+    generator: torch.Generator = _local.generator
+    return generator

@@ -30,6 +30,7 @@ class FlatMap(Stage):
     """
 
     name: ClassVar[str] = "flat_map"
+    opaque: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "runs here; audio that it touches is decoded here"

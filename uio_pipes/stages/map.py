@@ -32,6 +32,7 @@ class Map(Stage):
     """
 
     name: ClassVar[str] = "map"
+    opaque: ClassVar[bool] = True
 
     function: Callable[..., Any]
     length: Length | None = None
@@ -55,7 +56,7 @@ class Map(Stage):
             return _MapNode(source, lane, self, site)
         return Deferred(source, StageLink(_DeferredMap(self.function, self.length), site))
 
-    def count(self, counts: list[int]) -> list[int] | None:
+    def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
 
     @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -22,7 +21,6 @@ __all__ = ["Interleave", "Mix", "interleave", "mix"]
 
 Stop = Literal["all", "first", "cycle", "endless"]
 NAMED = 8  # sources that a fingerprint tells one by one
-LIVE = 256  # sources of a lane that are kept open; the others wait as their states
 
 
 @dataclass(frozen=True)
@@ -59,13 +57,29 @@ class _Several(Stage):
     def deals(self) -> bool:  # type: ignore[override]
         return next(iter(self.pipelines.values())).deals
 
-    def count(self, counts: list[int]) -> list[int] | None:
-        sources = [pipeline.count(len(counts)) for pipeline in self.pipelines.values()]
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        within = f"{source}/" if source else ""
+        sources = [pipeline.count(len(counts), within + name) for name, pipeline in self.pipelines.items()]
         known = [source for source in sources if source is not None]
         return [sum(n) for n in zip(*known, strict=True)] if self.stop == "all" and len(known) == len(sources) else None
 
     def content(self) -> list[tuple[int, str]]:
         return [one for pipeline in self.pipelines.values() for one in pipeline.content()]
+
+    def warnings(self, lanes: int) -> list[str]:
+        inner = [text for pipeline in self.pipelines.values() for text in pipeline.warnings(lanes)]
+        if not self.deals:
+            return inner
+        counts = {name: sum(n for n, _ in pipeline.content()) for name, pipeline in self.pipelines.items()}
+        few = [name for name, count in counts.items() if 0 < count < lanes]
+        if not few or len(self.pipelines) == 1:
+            return inner
+        text = (
+            f"{self.name}: {len(few)} of {len(counts)} sources have fewer list items than there are lanes ({lanes}), "
+            f"as {few[0]!r} with {counts[few[0]]}: lanes without them give their share to the others. For shares that "
+            "hold everywhere use fewer lanes or smaller shards, or put .sharding_filter() behind the mix instead"
+        )
+        return [text, *inner]
 
     def chooser(self, key: int) -> Chooser:
         """What chooses among the sources that are left."""
@@ -158,7 +172,7 @@ class _Weighted:
 
 
 class _Source:
-    """One of the mixed: its round (an epoch of its own), and its nodes, or the state that they are made from."""
+    """One of the mixed: its round (an epoch of its own) and its nodes, made when it is first asked."""
 
     def __init__(self, pipeline: Pipeline, lane: Lane, saved: Sequence[Any] = (0, 0, None)) -> None:
         self.pipeline, self.lane = pipeline, lane
@@ -182,11 +196,6 @@ class _Source:
             self._state = self.node.get_state()
         return [self.round, self.given, self._state]
 
-    def close(self) -> None:
-        """Keep only the state."""
-        self.save()
-        self.node = None
-
 
 class _MixNode(Node):
     """State: the position, which sources have ended, and of those that have begun: round, state."""
@@ -202,7 +211,6 @@ class _MixNode(Node):
         self.position: int = state["position"]
         self.ended, self.empty = set(state["ended"]), set(state["empty"])
         self.begun = {int(i): _Source(*self.pipelines[int(i)], saved) for i, saved in state["sources"].items()}
-        self.live: OrderedDict[int, None] = OrderedDict()
         self._count_left()
 
     def get_state(self) -> dict[str, Any]:
@@ -232,10 +240,6 @@ class _MixNode(Node):
     def _source(self, at: int) -> _Source:
         if at not in self.begun:
             self.begun[at] = _Source(*self.pipelines[at])
-        self.live[at] = None
-        self.live.move_to_end(at)
-        if len(self.live) > LIVE:
-            self.begun[self.live.popitem(last=False)[0]].close()
         return self.begun[at]
 
     def _end(self, at: int) -> None:
@@ -269,7 +273,10 @@ def mix(
             first one that ends. "cycle": a source that has ended begins anew until each has ended once. "endless":
             likewise for ever; ``Loader(steps_per_epoch=…)`` cuts it into epochs.
 
-    A source that begins anew is shuffled and augmented anew: it has epochs of its own. Ends are those of a lane.
+    A source that begins anew is shuffled and augmented anew: it has epochs of its own. Each lane mixes its own share of
+    the sources: where a source has fewer list items than there are lanes, some lanes have nothing of it, and its weight
+    is not kept there (the loader warns). ``.sharding_filter()`` behind the mix, instead of in the sources, deals
+    utterances, so that weights hold in every lane, but every lane then reads all headers.
 
     Raises: PipelineError.
     """
@@ -307,6 +314,6 @@ def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[flo
         same = set(given) == set(named)
         require(same, "mix", "weights must name the sources", sorted(given), f"they are {sorted(named)}")
         given = [given[name] for name in named]
-    ok = len(given) == len(named) and all(is_number(w) and w > 0 for w in given)
+    ok = isinstance(given, Sequence) and len(given) == len(named) and all(is_number(w) and w > 0 for w in given)
     require(ok, "mix", f"weights must be {len(named)} numbers above 0", given, "one for each source")
     return tuple(given)

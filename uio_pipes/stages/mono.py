@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.errors import DataError
+from uio_pipes.errors import DataError, PipelineError
 from uio_pipes.lane import Draws
 from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, require
+from uio_pipes.stage import PerUtterance, Stage, require, sees_all
+from uio_pipes.stages.decode_audio import DecodeAudio
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -36,6 +38,15 @@ class Mono(PerUtterance):
         super().__post_init__()
         ok = self.channel is None or self.channel >= 0
         require(ok, self.name, "channel must be 0 or more, or None for the average", self.channel, "count from 0")
+
+    def check(self, before: Sequence[Stage]) -> None:
+        super().check(before)
+        kept = next((stage.channel for stage in reversed(before) if isinstance(stage, DecodeAudio)), None)
+        if kept is not None and sees_all(before):
+            raise PipelineError(
+                f"mono: decode_audio keeps only channel {kept} already; leave mono out, or let it choose by "
+                "decode_audio(channel=None)"
+            )
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         wav = torch.as_tensor(sample.fields["wav"])

@@ -42,7 +42,7 @@ class Pad(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _PadNode(source, lane, self)
 
-    def count(self, counts: list[int]) -> list[int] | None:
+    def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
 
     @classmethod
@@ -70,12 +70,12 @@ def collate(samples: list[Sample], pcm: bool = False) -> dict[str, Any]:
     fields = sorted((s.fields for s in samples), key=_size, reverse=True)
     batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
     if "feat" in fields[0]:
-        batch["feats"], batch["feats_lengths"] = _stack([f["feat"] for f in fields], 0.0)
+        batch["feats"], batch["feats_lengths"] = _stack([f["feat"] for f in fields], 0.0, torch.float32)
     if "wav" in fields[0] and (pcm or "feat" not in fields[0]):
-        batch["pcm"], batch["pcm_length"] = _stack([_mono(f) for f in fields], 0.0)
+        batch["pcm"], batch["pcm_length"] = _stack([_mono(f) for f in fields], 0.0, torch.float32)
     if "label" in fields[0]:
         labels = [torch.tensor(f["label"], dtype=torch.int64) for f in fields]
-        batch["target"], batch["target_lengths"] = _stack(labels, IGNORE)
+        batch["target"], batch["target_lengths"] = _stack(labels, IGNORE, torch.int64)
     if all(isinstance(f.get("speaker"), int) for f in fields):
         batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
     for name, field in (("langs", "lang"), ("tasks", "task")):
@@ -115,11 +115,11 @@ def _mono(fields: dict[str, Any]) -> torch.Tensor:
     return wav.reshape(-1)
 
 
-def _stack(rows: list[torch.Tensor], padding: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _stack(rows: list[torch.Tensor], padding: float, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of different first dimension as one tensor, and their lengths."""
     rows = [torch.as_tensor(row) for row in rows]
     lengths = [row.shape[0] for row in rows]
-    out = rows[0].new_empty((len(rows), max(lengths), *rows[0].shape[1:]))
+    out = torch.empty((len(rows), max(lengths), *rows[0].shape[1:]), dtype=dtype)
     for i, (row, n) in enumerate(zip(rows, lengths, strict=True)):
         out[i, :n] = row
         out[i, n:] = padding

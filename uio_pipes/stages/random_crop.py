@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,7 +10,7 @@ from uio_pipes.errors import PipelineError
 from uio_pipes.lane import Draws
 from uio_pipes.length import SLACK, TICKS, Plan
 from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, require
+from uio_pipes.stage import PerUtterance, Stage, have_features, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -40,6 +41,14 @@ class RandomCrop(PerUtterance):
             require(self.max_seconds > 0, self.name, "max_seconds must be above 0", self.max_seconds, "try 3.0")
         if self.max_frames is not None:
             require(self.max_frames > 0, self.name, "max_frames must be above 0", self.max_frames, "try 300")
+
+    def check(self, before: Sequence[Stage]) -> None:
+        if self.max_seconds is not None and have_features(before):
+            raise PipelineError(
+                "random_crop: max_seconds crops waveforms, but there are features here: put it before the stage that "
+                "makes them, or give max_frames"
+            )
+        super().check(before)
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]

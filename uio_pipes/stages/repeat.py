@@ -47,7 +47,7 @@ class Repeat(Stage):
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
         return _RepeatNode(upstream, lane, self.rounds)
 
-    def count(self, counts: list[int]) -> list[int] | None:
+    def count(self, counts: list[int], source: str) -> list[int] | None:
         return None if self.rounds is None else [n * self.rounds for n in counts]
 
     @classmethod

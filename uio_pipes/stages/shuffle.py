@@ -37,7 +37,7 @@ class Shuffle(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _ShuffleNode(source, lane, self, site)
 
-    def count(self, counts: list[int]) -> list[int] | None:
+    def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
 
     @classmethod

@@ -35,7 +35,7 @@ class Skip(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SkipNode(source, self.number)
 
-    def count(self, counts: list[int]) -> list[int] | None:
+    def count(self, counts: list[int], source: str) -> list[int] | None:
         return [max(0, n - self.number) for n in counts]
 
     @classmethod

@@ -36,7 +36,7 @@ class Sort(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SortNode(source, lane, self, site)
 
-    def count(self, counts: list[int]) -> list[int] | None:
+    def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
 
     @classmethod

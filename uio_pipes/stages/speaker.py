@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.local import Ref
-from uio_pipes.lane import Draws
+from uio_pipes.lane import Draws, Lane, Site
+from uio_pipes.node import Node
 from uio_pipes.sample import Sample
 from uio_pipes.stage import PerUtterance, is_whole, require
 from uio_pipes.tokenizers.base import digest
@@ -21,32 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["Speaker"]
 
 
-class _Table(Mapping[str, int]):
-    """Speakers' numbers; printed and compared by how many there are and a hash of the content."""
-
-    def __init__(self, numbers: Mapping[str, int]) -> None:
-        self._numbers = {str(name): number for name, number in numbers.items()}
-
-    def __getitem__(self, name: str) -> int:
-        return self._numbers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._numbers)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __repr__(self) -> str:
-        return f"{len(self)} speakers {digest(sorted(self.items()))}"
-
-
 @dataclass(frozen=True)
 class Speaker(PerUtterance):
     """Replace the name in ``speaker`` by its number in ``table``, 0 if it is not there (WeNet's way).
 
-    ``table``: path of a symbol table (``name number`` a line), read now, or a dict. The batch then has ``speaker`` (B,)
-    int32. The name is a field of the raw list, or ``KEY.speaker`` in a shard; an utterance without one is the failure
-    ``missing_speaker``.
+    ``table``: path of a symbol table (``name number`` a line), read when a loader starts, or a dict. The batch then has
+    ``speaker`` (B,) int32. The name is a field of the raw list, or ``KEY.speaker`` in a shard; an utterance without one
+    is the failure ``missing_speaker``.
 
     Raises: ListError if the table cannot be read.
     """
@@ -62,10 +45,32 @@ class Speaker(PerUtterance):
         table, remedy = self.table, "a symbol table has `name number` a line"
         ok = isinstance(table, (str, os.PathLike, Mapping))
         require(ok, self.name, "table must be the path of a symbol table, or a dict of name to number", table, remedy)
-        numbers = table if isinstance(table, Mapping) else read_symbols(table)
-        ok = all(is_whole(number) and number >= 0 for number in numbers.values())
-        require(ok, self.name, "speakers' numbers must be whole, 0 or more", table, remedy)
-        object.__setattr__(self, "table", _Table(numbers))
+        if isinstance(table, Mapping):
+            self.numbers  # noqa: B018  wrong numbers fail now
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """By name. Reads the table. Raises: ListError."""
+        table = self.table if isinstance(self.table, Mapping) else read_symbols(self.table)
+        ok = all(is_whole(number) and number >= 0 for number in table.values())
+        require(
+            ok,
+            self.name,
+            "speakers' numbers must be whole, 0 or more",
+            table,
+            "a symbol table has `name number` a line",
+        )
+        return {str(name): number for name, number in table.items()}
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        self.numbers  # noqa: B018  a bad file fails before the first utterance
+        return super().build(source, lane, site)
+
+    def describe(self, *, stable: bool = False) -> str:
+        """As for every stage; for fingerprints by what the table holds, wherever it lies."""
+        if stable or isinstance(self.table, Mapping):
+            return f"{self.name}({len(self.numbers)} speakers {digest(sorted(self.numbers.items()))})"
+        return super().describe()
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         name = sample.fields.get("speaker")
@@ -75,8 +80,7 @@ class Speaker(PerUtterance):
             )
         name = name.read() if isinstance(name, Ref) else name
         name = name.decode("utf-8").strip() if isinstance(name, bytes) else str(name)
-        assert isinstance(self.table, Mapping)
-        sample.fields["speaker"] = self.table.get(name, 0)
+        sample.fields["speaker"] = self.numbers.get(name, 0)
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:

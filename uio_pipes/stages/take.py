@@ -34,7 +34,7 @@ class Take(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _TakeNode(source, self.number)
 
-    def count(self, counts: list[int]) -> list[int] | None:
+    def count(self, counts: list[int], source: str) -> list[int] | None:
         return [min(n, self.number) for n in counts]
 
     @classmethod

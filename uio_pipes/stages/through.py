@@ -27,6 +27,7 @@ class Through(Stage):
     """
 
     name: ClassVar[str] = "through"
+    opaque: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ("any",)
     gives: ClassVar[str] = "any"
 

@@ -40,9 +40,18 @@ def read_conf(conf: Mapping[str, Any]) -> dict[str, Any]:
         given[target] = name
         kind = KEYS[target].kind
         if not kind.fits(value):
-            raise PipelineError(f"dataset_conf.{name} must be {kind.what}, not {value!r}")
+            raise PipelineError(f"dataset_conf.{name} must be {kind.what}, not {value!r}{_hint(value)}")
         values[target] = value
     return values
+
+
+def _hint(value: object) -> str:
+    """YAML 1.1 takes 1e-3 for a text."""
+    try:
+        number = float(value) if isinstance(value, str) and "e" in value.lower() else None
+    except ValueError:
+        number = None
+    return "" if number is None else "; YAML takes it for a text: write it with a point, as in 1.0e-3"
 
 
 def _flat(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -29,6 +29,7 @@ def _one_of(*names: str) -> Kind:
 
 
 WHOLE = Kind("a whole number", is_whole)
+ROUNDS = Kind("1 or more, or -1 (endless)", lambda v: is_whole(v) and (v == -1 or v >= 1))  # type: ignore[operator]
 NUMBER = Kind("a number", is_number)
 FLAG = Kind("true or false", lambda v: isinstance(v, bool))
 TEXT = Kind("a text", lambda v: isinstance(v, str))
@@ -76,7 +77,7 @@ LIST_STEPS = (
         Key("list_shuffle", FLAG, True),
         needs="shuffle_size",  # without one, list_files shuffles the whole list
     ),
-    Step("repeat", (Key("cycle", WHOLE, 1, "times"),), needs="times", idle=1),
+    Step("repeat", (Key("cycle", ROUNDS, 1, "times"),), needs="times", idle=1),
 )
 
 STEPS = (

@@ -1,4 +1,4 @@
-"""From AISHELL-1's layout to lists, shards and the dictionary."""
+"""From AISHELL-1's layout to lists, statistics, shards and the dictionary."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 import soundfile
 
 from recipes.aishell.layout import SPLITS, CorpusMissing, transcript_path, wav_path
-from recipes.aishell.prepare import prepare
+from recipes.aishell.prepare import make_lists, make_shards, prepare
 from recipes.common.files import read_lines, write_lines
+from recipes.common.lists import ListProblem
+from recipes.common.shards import OtherPacking
 
 
 @pytest.fixture
@@ -60,6 +62,13 @@ def test_lists_shards_and_dictionary(corpus: Path, tmp_path: Path) -> None:
         assert members == [f"{key}.{suffix}" for key in keys for suffix in ("txt", "wav")]
 
 
+def test_statistics_are_of_train(corpus: Path, tmp_path: Path) -> None:
+    prepare(corpus, tmp_path / "out", num_mel_bins=20)
+    found = json.loads((tmp_path / "out" / "global_cmvn").read_text())
+    assert len(found["mean_stat"]) == len(found["var_stat"]) == 20
+    assert found["frame_num"] == 4 * 8  # 100 ms each
+
+
 def test_equal_input_gives_equal_shards_and_no_leftovers(corpus: Path, tmp_path: Path) -> None:
     prepare(corpus, tmp_path / "a")
     prepare(corpus, tmp_path / "b")
@@ -68,26 +77,47 @@ def test_equal_input_gives_equal_shards_and_no_leftovers(corpus: Path, tmp_path:
     assert not list((tmp_path / "a").rglob(".*"))
 
 
-def test_a_recording_that_is_none_is_left_out_and_listed(corpus: Path, tmp_path: Path) -> None:
-    next(corpus.rglob("BAC009S0001W0002.wav")).write_bytes(b"no audio")
-    prepare(corpus, tmp_path / "out")
-    shard = tmp_path / "out/dev/shards/shards_000000000.tar"
-    assert [name for name in names_in(shard) if name.endswith("wav")] == [f"BAC009S0001W000{n}.wav" for n in (0, 1, 3)]
-    failed = json.loads((tmp_path / "out/dev/shards/failed.jsonl").read_text())
-    assert (failed["key"], failed["reason"]) == ("BAC009S0001W0002", "bad_audio")
+def test_what_is_there_is_not_made_again(corpus: Path, tmp_path: Path) -> None:
+    prepare(corpus, tmp_path, shard_size=3)
+    shards = sorted(tmp_path.glob("*/shards/*.tar"))
+    before = [path.stat().st_mtime_ns for path in shards]
+    lost = shards.pop()
+    content = lost.read_bytes()
+    lost.unlink()
+    prepare(corpus, tmp_path, shard_size=3)
+    assert [path.stat().st_mtime_ns for path in shards] == before[:-1]
+    assert lost.read_bytes() == content
 
 
-def test_nothing_is_listed_before_it_is_complete(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError("disk")
+def test_shards_of_other_texts_are_not_taken_for_these(corpus: Path, tmp_path: Path) -> None:
+    prepare(corpus, tmp_path)
+    path = transcript_path(tmp_path / "data_aishell")
+    path.write_text(path.read_text().replace("热", "冷"))
+    with pytest.raises(OtherPacking, match="delete"):
+        prepare(corpus, tmp_path)
 
-    monkeypatch.setattr("recipes.common.shard_writer._Shard._member", fail)
-    with pytest.raises(OSError, match="disk"):
-        prepare(corpus, tmp_path / "out")
-    assert not list((tmp_path / "out").rglob("*.tar*"))
-    assert not list((tmp_path / "out").rglob("shards.list"))
+
+def test_stages_1_to_3_take_any_kaldi_folder(corpus: Path, tmp_path: Path) -> None:
+    wav = next((corpus / "data_aishell" / "wav" / "train").glob("*/*.wav"))
+    for split in SPLITS:
+        write_lines(tmp_path / "own" / split / "wav.scp", [f"rec {wav}"])
+        write_lines(tmp_path / "own" / split / "text", ["a 今天", "b 很热", "c 没有"])
+        write_lines(tmp_path / "own" / split / "segments", ["a rec 0 0.04", "b rec 0.05 0.1", "d rec 0 0.1"])
+    make_lists(tmp_path / "own")
+    make_shards(tmp_path / "own", shard_size=1000)
+    raw = [json.loads(line) for line in read_lines(tmp_path / "own" / "dev" / "data.list")]
+    assert [(line["key"], line["start"], line["end"]) for line in raw] == [("a", 0, 0.04), ("b", 0.05, 0.1)]
+    with tarfile.open(tmp_path / "own/train/shards/shards_000000000.tar") as tar:
+        sizes = {info.name: info.size for info in tar}
+    assert sizes["a.wav"] == 44 + 2 * 640
+    assert sizes["b.wav"] == 44 + 2 * 800
 
 
 def test_a_missing_corpus_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(CorpusMissing, match=r"python -m recipes\.aishell\.mini .*\n.*openslr"):
+    with pytest.raises(CorpusMissing, match=r"python -m recipes\.aishell\.mini .*\n.*openslr.*\n.*aishell\.download"):
         prepare(tmp_path, tmp_path / "out")
+
+
+def test_a_missing_list_says_which_stage_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(ListProblem, match="stage 0"):
+        make_lists(tmp_path)

@@ -1,0 +1,146 @@
+"""The stages of the recipe, made of what the command line says (``run``)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ..common.config import Config
+from ..common.launch import Topology, launch
+from ..common.stages import Stage
+from .summary import DATA_TYPES, MODES
+
+__all__ = ["Recipe", "WrongOption"]
+
+
+class WrongOption(Exception):
+    """An option cannot be what it is; the message says what it can be."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the command line says, and the stages made of it."""
+
+    corpus: Path
+    mini: bool
+    out: Path
+    config: Path
+    overrides: tuple[str, ...]
+    data_type: str
+    topology: Topology
+    num_workers: int
+    hours: float
+    seed: int
+    mirror: str
+    bpe: int
+    average: int
+    beam_size: int
+
+    def __post_init__(self) -> None:
+        if self.data_type == "indexed":
+            raise WrongOption("--data-type indexed needs the indexed source, which is not there yet: take raw or shard")
+        if self.data_type not in DATA_TYPES:
+            raise WrongOption(f"--data-type must be {' or '.join(DATA_TYPES)}, not {self.data_type!r}")
+        if self.topology.nnodes > 1 and ":" not in self.topology.endpoint:
+            raise WrongOption("--nnodes above 1 needs --rdzv-endpoint HOST:PORT, the same on every machine")
+
+    @property
+    def data(self) -> Path:
+        return self.out / "data"
+
+    @property
+    def exp(self) -> Path:
+        return self.out / self.data_type
+
+    @cached_property
+    def settings(self) -> Config:
+        return Config.load(self.config, self._overrides)
+
+    @property
+    def _overrides(self) -> list[str]:
+        workers = [] if self.num_workers < 0 else [f"data.num_workers={self.num_workers}"]
+        return [*workers, *self.overrides]
+
+    @property
+    def stages(self) -> list[Stage]:
+        """All of them, in their order."""
+        return [
+            Stage(-1, "data", self.get_data),
+            Stage(0, "wav.scp and text", self.write_texts),
+            Stage(1, "global CMVN", self.make_cmvn),
+            Stage(2, "dictionary", self.make_dictionary),
+            Stage(3, "data.list and shards", self.make_lists),
+            Stage(4, f"training ({self.data_type})", self.train),
+            Stage(5, "averaging, decoding, scoring", self.decode),
+            Stage(6, "export", self.export),
+        ]
+
+    def get_data(self) -> str:
+        from .layout import corpus_dir
+
+        if self.mini:
+            from .mini import make_mini
+            from .plan import settings_for
+
+            new = make_mini(self.corpus, settings_for(self.hours, self.seed))
+        else:
+            from .download import OPENSLR, download, mirrored
+
+            new = download(self.corpus, mirrored(self.mirror or OPENSLR))
+        return f"{corpus_dir(self.corpus)}: {'complete' if new else 'there already'}"
+
+    def write_texts(self) -> str:
+        from .prepare import write_texts
+
+        return write_texts(self.corpus, self.data)
+
+    def make_cmvn(self) -> str:
+        from .prepare import make_cmvn
+
+        return make_cmvn(self.data, self.settings.model.num_mel_bins, os.cpu_count() or 1)
+
+    def make_dictionary(self) -> str:
+        from .prepare import make_dictionary
+
+        return make_dictionary(self.data, self.bpe)
+
+    def make_lists(self) -> str:
+        from .prepare import make_lists, make_shards
+
+        return "\n".join([make_lists(self.data), *([make_shards(self.data)] if self.data_type == "shard" else [])])
+
+    def train(self) -> str:
+        self.settings  # noqa: B018  a wrong configuration is told here, once
+        overrides = [word for text in self._overrides for word in ("--set", text)]
+        options = ["--config", str(self.config), "--data-type", self.data_type, *overrides]
+        launch(self.topology, "recipes.common.train", [str(self.data), str(self.exp), *options], self.exp)
+        return f"{self.exp}: epochs/, checkpoints/, tensorboard/ (tensorboard --logdir {self.exp / 'tensorboard'})"
+
+    def decode(self) -> str:
+        from ..common.average import average, choose
+        from ..common.score import write_report
+
+        wrote = [str(average(self.exp, choose(self.exp, best=self.average)))]
+        workers = ["--num-workers", "0" if self.mini else str(self.settings.data.num_workers)]
+        for mode in self.modes:
+            options = ["--mode", mode, "--beam-size", str(self.beam_size), "--data-type", self.data_type, *workers]
+            launch(self.topology, "recipes.common.decode", [str(self.data), str(self.exp), *options], self.exp)
+            hypothesis = self.exp / f"test.{mode}.hyp"
+            report = hypothesis.with_suffix(".cer")
+            score = write_report(report, self.data / "test" / "text", hypothesis)
+            wrote.append(f"{hypothesis}, {report.name}: CER {score}")
+        return "\n".join(wrote)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Those that the model can do."""
+        return MODES if self.settings.model.decoder_layers else MODES[:2]
+
+    def export(self) -> str:
+        from ..common.pipelines import list_of
+
+        check = ["--check", list_of(self.data, "test", self.data_type), "--data-type", self.data_type]
+        launch(Topology(1), "recipes.common.export", [str(self.exp), *check], self.exp)
+        return f"{self.exp / 'export'}: see recipes/common/export.py for inputs and outputs"

@@ -1,0 +1,44 @@
+"""What the recipe came to: the table of error rates, the time, where things are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ..common.score import read_texts, score
+
+__all__ = ["print_summary", "rates"]
+
+MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
+DATA_TYPES = ("raw", "shard")
+
+
+def rates(out: Path) -> dict[str, dict[str, float]]:
+    """Data type → decoding mode → CER of the test part in percent, as far as they have been decoded."""
+    found: dict[str, dict[str, float]] = {}
+    for data_type in DATA_TYPES:
+        for mode in MODES:
+            hypothesis = out / data_type / f"test.{mode}.hyp"
+            if hypothesis.is_file():
+                texts = read_texts(out / "data" / "test" / "text"), read_texts(hypothesis)
+                found.setdefault(data_type, {})[mode] = score(*texts).cer
+    return found
+
+
+def print_summary(out: Path, seconds: dict[str, float]) -> None:
+    """Of this run, and of what earlier ones left in ``out``."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.rule("[bold]Summary", align="left")
+    if found := rates(out):
+        table = Table("CER % of test", *(f"trained from {data_type}" for data_type in found))
+        for mode in MODES:
+            table.add_row(mode, *(f"{row[mode]:.2f}" if mode in row else "" for row in found.values()))
+        console.print(table)
+    for title, spent in seconds.items():
+        console.print(f"{spent:7.0f} s  {title}", markup=False)
+    console.print(f"{sum(seconds.values()):7.0f} s  in all", markup=False)
+    console.print(
+        f"everything is in {out}: data/ (lists, shards, dictionary, CMVN) and an experiment for each data type"
+    )

@@ -1,0 +1,132 @@
+"""Global mean and variance of the features, from the pipeline itself: sums over all frames of a raw list.
+
+The features are Kaldi's log-mel filterbanks without dither. Workers compute them, the sums are merged in the epoch's
+order: the same bits on any number of workers. What is done is saved with the loader's state every few seconds; killed
+at any moment, the same call goes on from there. ``global_cmvn`` is WeNet's JSON: ``mean_stat`` (sums), ``var_stat``
+(sums of squares), ``frame_num``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import uio_pipes as uio
+
+from .files import count_lines, digest_of, write_lines
+from .progress import follow
+
+__all__ = ["CmvnFailed", "CmvnSettings", "compute_cmvn"]
+
+LANES = 32  # fixed, so that sums are made in the same order on any number of workers
+SAVE_EVERY = 10.0  # seconds
+
+
+class CmvnFailed(Exception):
+    """The statistics cannot be computed; the message says why."""
+
+
+@dataclass(frozen=True)
+class CmvnSettings:
+    """Of the features."""
+
+    num_mel_bins: int = 80
+    sample_rate: int = 16_000
+
+
+@dataclass
+class Sums:
+    """What has been summed, and where the loader stands."""
+
+    of: dict[str, Any]
+    mean_stat: list[float]
+    var_stat: list[float]
+    frame_num: int = 0
+    utterances: int = 0
+    failures: int = 0
+    done: bool = False
+    loader: dict[str, str] = field(default_factory=dict)
+
+    def add(self, batch: dict[str, Any]) -> int:
+        """Add a batch of :func:`_summed`; returns its utterances."""
+        self.mean_stat = np.add(self.mean_stat, batch["sums"][0]).tolist()
+        self.var_stat = np.add(self.var_stat, batch["sums"][1]).tolist()
+        self.frame_num += batch["frames"]
+        self.utterances += batch["utterances"]
+        return int(batch["utterances"])
+
+
+def compute_cmvn(
+    raw_list: Path,
+    out: Path,
+    settings: CmvnSettings | None = None,
+    num_workers: int = 0,
+    save_every: float = SAVE_EVERY,
+) -> Sums:
+    """Statistics of all utterances of ``raw_list`` to ``out``; nothing to do if they are there, of the same list.
+
+    Raises: CmvnFailed if nothing could be read.
+    """
+    settings = settings or CmvnSettings()
+    journal = out.with_name(f"{out.name}.journal")
+    total = count_lines(raw_list)
+    sums = _resume(journal, {"list": digest_of(raw_list), **asdict(settings)})
+    if not sums.done:
+        for _ in follow(_sum(raw_list, sums, settings, num_workers, journal, save_every), "cmvn", total):
+            pass
+        if not sums.frame_num:
+            raise CmvnFailed(f"no utterance of {raw_list} could be read: are its wav files there?")
+        sums.done = True
+        _save(journal, sums)
+    write_lines(out, [json.dumps({name: getattr(sums, name) for name in ("mean_stat", "var_stat", "frame_num")})])
+    return sums
+
+
+def _resume(journal: Path, of: dict[str, Any]) -> Sums:
+    """What an earlier run has done, if it was of the same list and features."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        sums = Sums(**json.loads(journal.read_text(encoding="utf-8")))
+        if sums.of == of:
+            return sums
+    zeros = [0.0] * of["num_mel_bins"]
+    return Sums(of, zeros, zeros)
+
+
+def _save(journal: Path, sums: Sums) -> None:
+    write_lines(journal, [json.dumps(asdict(sums))])
+
+
+def _sum(
+    raw_list: Path, sums: Sums, settings: CmvnSettings, num_workers: int, journal: Path, save_every: float
+) -> Iterator[tuple[None, int]]:
+    pipeline = uio.from_raw_list(str(raw_list)).decode_audio().resample(settings.sample_rate)
+    pipeline = pipeline.fbank(num_mel_bins=settings.num_mel_bins, dither=0.0).batch(32).pad().map(_summed)
+    loader = uio.Loader(pipeline, num_workers=num_workers, lanes=LANES, rank=0, world_size=1)
+    if sums.loader:
+        loader.load_state_dict(sums.loader)
+    yield None, sums.utterances
+    saved = time.monotonic()
+    for batch in loader:
+        yield None, sums.add(batch)
+        sums.failures = loader.stats().failures
+        if time.monotonic() - saved >= save_every:
+            sums.loader, saved = loader.state_dict(), time.monotonic()
+            _save(journal, sums)
+    sums.failures, sums.loader = loader.stats().failures, {}
+
+
+def _summed(batch: dict[str, Any]) -> dict[str, Any]:
+    """Sums over frames, in double precision; padding is 0 and adds nothing."""
+    feats = batch["feats"].double()
+    return {
+        "sums": (feats.sum((0, 1)).numpy(), feats.square().sum((0, 1)).numpy()),
+        "frames": int(batch["feats_lengths"].sum()),
+        "utterances": len(batch["keys"]),
+    }

@@ -1,0 +1,54 @@
+"""The attention decoder: PyTorch's transformer decoder with its embedding and its output."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .config import ModelConfig
+from .conformer import inside
+
+__all__ = ["TextDecoder", "with_positions"]
+
+
+class TextDecoder(nn.Module):
+    """Memory (B, T', D), its lengths (B,) and tokens (B, U) → logits (B, U, V) of what follows each token."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.scale = math.sqrt(config.dim)
+        self.embed = nn.Embedding(vocab_size, config.dim)
+        self.dropout = nn.Dropout(config.dropout)
+        layer = nn.TransformerDecoderLayer(
+            config.dim, config.heads, config.decoder_feed_forward, config.dropout, batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerDecoder(layer, config.decoder_layers, nn.LayerNorm(config.dim))
+        for parameter in self.layers.parameters():  # PyTorch copies one layer: without this they would begin equal
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+        nn.init.normal_(self.embed.weight, std=config.dim**-0.5)
+        self.output = nn.Linear(config.dim, vocab_size)
+
+    def forward(self, memory: Tensor, lengths: Tensor, tokens: Tensor) -> Tensor:
+        """Logits. A token looks only to its left."""
+        size = tokens.size(1)
+        hidden = self.layers(
+            self.dropout(with_positions(self.embed(tokens) * self.scale)),
+            memory,
+            tgt_mask=torch.ones(size, size, dtype=torch.bool, device=tokens.device).triu(1),
+            memory_key_padding_mask=~inside(lengths, memory.size(1)),
+            tgt_is_causal=True,
+        )
+        logits: Tensor = self.output(hidden)
+        return logits
+
+
+def with_positions(x: Tensor) -> Tensor:
+    """``x`` (B, N, D) plus sines and cosines of the position (Vaswani et al., 2017)."""
+    half = x.size(2) // 2
+    position = torch.arange(x.size(1), device=x.device, dtype=torch.float32).unsqueeze(1)
+    rate = torch.exp(torch.arange(half, device=x.device, dtype=torch.float32) * (-math.log(10_000.0) / half))
+    angles = position * rate
+    return x + torch.cat([angles.sin(), angles.cos()], dim=1).to(x.dtype)

@@ -1,0 +1,117 @@
+"""Starts a module on one rank or many, hands signals on to it, and lets nobody start a second in the same folder."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+__all__ = ["Busy", "Failed", "Stopped", "Topology", "launch"]
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1
+
+
+class Failed(Exception):
+    """The module ended otherwise than well; it has said why itself."""
+
+
+class Stopped(Exception):
+    """A signal ended the module; the message says that it can be gone on with."""
+
+
+class Busy(Exception):
+    """Another process is at work in the folder."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """``nproc`` ranks on each of ``nnodes`` machines that meet at ``endpoint`` (HOST:PORT)."""
+
+    nproc: int
+    nnodes: int = 1
+    endpoint: str = ""
+
+    def command(self, module: str) -> list[str]:
+        """What runs ``module``."""
+        if self.nnodes > 1:
+            meeting = ["--rdzv_backend", "c10d", "--rdzv_endpoint", self.endpoint, "--rdzv_id", "uio_pipes"]
+            where = ["--nnodes", str(self.nnodes), *meeting]
+        elif self.nproc > 1:
+            where = ["--standalone"]
+        else:
+            return [sys.executable, "-m", module]
+        runner = [sys.executable, "-m", "torch.distributed.run", *where, "--nproc_per_node", str(self.nproc)]
+        return [*runner, "-m", module]
+
+
+def launch(topology: Topology, module: str, arguments: list[str], folder: Path) -> None:
+    """Run ``python -m module arguments`` to its end. Ctrl-C and SIGTERM reach it as SIGTERM: a training saves first.
+
+    Raises: Busy, if what an earlier command started in ``folder`` is still running; Stopped, after a signal; Failed.
+    """
+    # One thread each: ranks and their workers share the cores. What torchrun says of a failure, ranks have said.
+    environment = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ}
+    with _lock(folder, topology) as descriptors:
+        process = subprocess.Popen(
+            [*topology.command(module), *arguments],
+            env=environment,
+            start_new_session=True,  # Ctrl-C reaches us alone
+            pass_fds=descriptors,  # the lock lives as long as what was started
+            preexec_fn=_end_with_parent,
+        )
+        with _signals_to(process) as signals:
+            status = process.wait()
+    if signals:
+        raise Stopped(f"{module} was ended by {signal.Signals(signals[0]).name}; what it had saved is gone on with")
+    if status:
+        raise Failed(f"{module} ended with status {status}; what it printed above says why")
+
+
+def _end_with_parent() -> None:
+    """Runs in the new process: on Linux it gets SIGTERM when we are gone, even by SIGKILL."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path, topology: Topology) -> Iterator[list[int]]:
+    if topology.nnodes > 1:  # the machines share the folder
+        yield []
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "running").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            raise Busy(f"{folder}: process {file.read() or '?'} is at work in it; wait for it, or end it") from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield [file.fileno()]
+
+
+@contextlib.contextmanager
+def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """Yields the signals that came, as they come."""
+    came: list[int] = []
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        process.send_signal(signal.SIGTERM)
+
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

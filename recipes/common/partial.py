@@ -1,0 +1,174 @@
+"""Partial results of a decoding: what is there when it is killed, and what the next start goes on from.
+
+::
+
+    EXP/test.attention.partial/begin.json      what is decoded, and how; and the loader's state at the beginning
+                               rank0.jsonl     a line a batch: its texts, and where its lanes stand after it
+                               rank1.jsonl
+
+Texts and positions are in one line, and a line counts when it is complete and in its turn: so nothing can be noted as
+done that is not there, or be there without being noted. Lines are only appended; each rank writes one file, under a
+lock, and the files of all ranks, also of runs with more of them, are read together.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uio_pipes as uio
+
+from .files import write_lines
+
+__all__ = ["Busy", "Changed", "Partial", "Record", "Writer"]
+
+PATIENCE = 10.0  # seconds until a killed process must have let go of its file
+State = dict[str, str]
+
+
+class Busy(Exception):
+    """Another process writes to the partial results."""
+
+
+class Changed(Exception):
+    """The partial results are of another model, list or search; the message says what differs, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line: a batch, and where each lane stands that went on since the line before."""
+
+    lanes: State
+    utterances: list[tuple[str, list[tuple[float, str]]]] = field(default_factory=list)  # key, [score, text] of each
+    failures: list[str] = field(default_factory=list)  # the loader's reports
+    frames: int = 0
+    seconds: float = 0.0
+
+
+class Partial:
+    """The folder, as all ranks see it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._begin = folder, folder / "begin.json"
+
+    def begin(self, about: Mapping[str, Any], fresh: State) -> None:
+        """Begin from nothing, or find what an earlier run left. Only one rank does.
+
+        Raises:
+            Busy: another process writes to it.
+            Changed: what is there is about something else.
+        """
+        for path in self._files():
+            Writer(path).close()
+        if not self._begin.is_file():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            write_lines(self._begin, [json.dumps({"about": about, "state": fresh}, ensure_ascii=False)])
+        before, now = self._read_begin()["about"], json.loads(json.dumps(about))
+        changed = [_change(name, before.get(name), now[name]) for name in now if before.get(name) != now[name]]
+        if changed:
+            raise Changed(f"{self.folder} is of another decoding: {', '.join(changed)}")
+
+    def discard(self) -> None:
+        """Forget all of it."""
+        self._begin.unlink(missing_ok=True)  # without it the rest counts for nothing
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def state(self) -> State:
+        """The state of all lanes, to load into a loader on any number of ranks."""
+        fresh = self._read_begin()["state"]
+        ranks: list[State] = [fresh]
+        for path in self._files():
+            lanes = {name: text for record in _records(path) for name, text in record.lanes.items()}
+            ranks.append({"meta": fresh["meta"], **lanes})
+        return uio.merge_states(ranks)
+
+    def records(self) -> Iterator[Record]:
+        """All that was written."""
+        for path in self._files():
+            yield from _records(path)
+
+    def writer(self, rank: int) -> Writer:
+        """The end of a rank's own file. Raises: Busy."""
+        return Writer(self.folder / f"rank{rank}.jsonl")
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("rank*.jsonl"))
+
+    def _read_begin(self) -> dict[str, Any]:
+        begin: dict[str, Any] = json.loads(self._begin.read_text(encoding="utf-8"))
+        return begin
+
+
+class Writer:
+    """Appends records to one file, each on the disk before the next batch begins; holds a lock on it until closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab")
+        try:
+            _lock(self._file.fileno(), path)
+            self._file.truncate(_sound(path.read_bytes())[1])
+        except BaseException:
+            self._file.close()
+            raise
+
+    def add(self, record: Record) -> None:
+        """Write one line."""
+        self._file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Done, for now."""
+        self._file.close()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _change(name: str, old: Any, new: Any) -> str:
+    if name == "graph" and old:  # the first stage that differs
+        old, new = next(((a, b) for a, b in zip(old, new, strict=False) if a != b), (old, new))
+    return f"{name} was {old!r}, now {new!r}"
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """Ranks of a run that was killed a moment ago may live a little longer than what started them."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise Busy(f"another decoding writes to {path}: wait for it, or end it") from None
+            time.sleep(0.1)
+
+
+def _records(path: Path) -> list[Record]:
+    return _sound(path.read_bytes())[0]
+
+
+def _sound(data: bytes) -> tuple[list[Record], int]:
+    """The records up to the first damaged line, and where that begins: a kill tears the last line, and a machine that
+    lost its power may have lost more of the end."""
+    records, end = [], 0
+    for line in data.splitlines(keepends=True):
+        try:
+            records.append(Record(**json.loads(line)) if line.endswith(b"\n") else _refuse())
+        except (ValueError, TypeError):
+            break
+        end += len(line)
+    return records, end
+
+
+def _refuse() -> Record:
+    raise ValueError("a torn line")

@@ -1,0 +1,67 @@
+"""The ranks of a decoding: each works for itself, they meet only at the beginning and at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["Peers", "peers"]
+
+T = TypeVar("T")
+PATIENCE = datetime.timedelta(days=7)  # one rank may be ready long before another
+
+
+@dataclass(frozen=True)
+class Peers:
+    """This rank among the others."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    def from_first(self, make: Callable[[], T]) -> T:
+        """What ``make`` returns on rank 0; what it raises there, all raise."""
+        box: list[Any] = [None, None]
+        if self.first:
+            try:
+                box[0] = make()
+            except Exception as error:
+                box[1] = error
+        if self.size > 1:
+            dist.broadcast_object_list(box, src=0)
+        if box[1] is not None:
+            raise box[1]
+        value: T = box[0]
+        return value
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            dist.barrier()
+
+
+@contextlib.contextmanager
+def peers() -> Iterator[Peers]:
+    """The ranks that torchrun started, or this process alone; each with a GPU if there is one."""
+    rank, size, local = (int(os.environ.get(*item)) for item in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
+    gpus = torch.cuda.device_count()
+    device = torch.device("cuda", local % gpus) if gpus else torch.device("cpu")
+    if size > 1:
+        dist.init_process_group("gloo", timeout=PATIENCE)
+    try:
+        yield Peers(rank, size, device)
+    finally:
+        if size > 1:
+            dist.destroy_process_group()

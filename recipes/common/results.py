@@ -1,0 +1,127 @@
+"""The files that a decoding ends with, all in the order of the input.
+
+::
+
+    EXP/test.attention.hyp       KEY text                every utterance once; without a text if it failed
+    EXP/test.attention.failed    KEY reason              those that failed, if any did (WeNet just leaves them out)
+    EXP/test.attention.nbest     KEY index score text    if more than one was asked for; index from 1, best first
+    EXP/test.attention.json      what was decoded, and how; counts and times
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .files import read_lines, write_lines
+from .partial import Record
+
+__all__ = ["Results", "Summary", "keys_of"]
+
+FRAMES_PER_SECOND = 100
+NOT_SEEN = "is in `text`, but was not found in the list, or its shard is damaged"
+ADDRESS = re.compile(r" object at 0x[0-9a-f]+")  # in messages of libraries: another in every run
+Texts = list[tuple[float, str]]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came out. ``busy`` are seconds, of all ranks and runs together."""
+
+    utterances: int
+    failed: int
+    hours: float
+    busy: float
+
+    @property
+    def real_time_factor(self) -> float:
+        """Seconds of work of one rank for a second of audio."""
+        return self.busy / (self.hours * 3600) if self.hours else 0.0
+
+
+class Results:
+    """The files of one split and mode."""
+
+    def __init__(self, exp: Path, name: str, nbest: bool) -> None:
+        self.hyp, self.failed, self._json = (exp / f"{name}.{suffix}" for suffix in ("hyp", "failed", "json"))
+        self.nbest = exp / f"{name}.nbest" if nbest else None
+
+    def summary(self, about: Mapping[str, Any]) -> Summary | None:
+        """Of a decoding that is complete, and about the same; else None."""
+        if not (self._json.is_file() and self.hyp.is_file()):
+            return None
+        found = json.loads(self._json.read_text(encoding="utf-8"))
+        return Summary(**found["summary"]) if found["about"] == json.loads(json.dumps(about)) else None
+
+    def write(self, about: Mapping[str, Any], keys: list[str], records: Iterable[Record]) -> Summary:
+        """Join what the ranks wrote. ``keys`` are the input's, in its order."""
+        found: dict[str, list[Texts]] = defaultdict(list)
+        reports: list[str] = []
+        frames, busy = 0, 0.0
+        for record in records:
+            for key, texts in record.utterances:
+                found[key].append([(score, text) for score, text in texts])
+            frames, busy = frames + record.frames, busy + record.seconds
+            reports += record.failures
+        count = sum(map(len, found.values()))
+        failed = [key for key in keys if key not in found]
+        order = [(key, texts) for key in _order(keys, found) for texts in sorted(found.get(key, [[]]))]
+        self._json.unlink(missing_ok=True)  # comes last: what it stands for is then complete
+        write_lines(self.hyp, (f"{key} {texts[0][1] if texts else ''}".rstrip() for key, texts in order))
+        if self.nbest:
+            write_lines(self.nbest, (line for key, texts in order for line in _numbered(key, texts)))
+        _write_or_remove(self.failed, _reasons(failed, reports))
+        summary = Summary(count, len(failed), frames / FRAMES_PER_SECOND / 3600, busy)
+        write_lines(self._json, [json.dumps({"about": about, "summary": asdict(summary)}, ensure_ascii=False)])
+        return summary
+
+
+def keys_of(folder: Path) -> list[str]:
+    """Keys of a part of the corpus in its order: from ``text``, or the raw list where there is none."""
+    if (folder / "text").is_file():
+        return [line.split(maxsplit=1)[0] for line in read_lines(folder / "text")]
+    if (folder / "data.list").is_file():
+        return [str(json.loads(line)["key"]) for line in read_lines(folder / "data.list")]
+    raise FileNotFoundError(f"{folder} has neither `text` nor `data.list`, which tell the order: prepare it first")
+
+
+def _order(keys: list[str], found: Iterable[str]) -> list[str]:
+    """The input's order; what it does not know follows, sorted."""
+    known = dict.fromkeys(keys)
+    return [*known, *sorted(key for key in found if key not in known)]
+
+
+def _numbered(key: str, texts: Texts) -> Iterator[str]:
+    return (f"{key} {index} {score:.4f} {text}".rstrip() for index, (score, text) in enumerate(texts, 1))
+
+
+def _reasons(failed: list[str], reports: list[str]) -> list[str]:
+    """A line for each utterance that failed, then what failed without having a key."""
+    by_key: dict[str, str] = {}
+    others = []
+    missing = set(failed)
+    for report in sorted({ADDRESS.sub("", report) for report in reports}):
+        key = next((key for key in _names(report) if key in missing), None)
+        if key is None:
+            others.append(f"# {report}")
+        else:
+            by_key.setdefault(key, report)
+    return [*(f"{key} {by_key.get(key, NOT_SEEN)}" for key in failed), *others]
+
+
+def _names(report: str) -> Iterator[str]:
+    """What the utterance may be called: the member as it is, or without its suffix."""
+    for member in re.findall(r"member '([^']*)'", report):
+        yield from (member, member.rsplit(".", 1)[0])
+
+
+def _write_or_remove(path: Path, lines: list[str]) -> None:
+    if lines:
+        write_lines(path, lines)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,64 @@
+"""Reading archives from elsewhere: nothing lands outside the folder, and a damaged one is never taken for whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+from uio_pipes.errors import DataError
+from uio_pipes.io.local import Ref
+from uio_pipes.io.stream import StreamBytes
+from uio_pipes.sources.tar_members import TarMembers
+
+from .files import atomic_path
+
+__all__ = ["UnpackFailed", "read_members", "unpack", "write_bytes"]
+
+
+class UnpackFailed(Exception):
+    """The archive is damaged or not what it should be; the message says which and what to do."""
+
+
+def read_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of the regular files that are ``wanted``, one by one; links and devices are passed over.
+
+    The archive is read to its last byte, checksums included. Raises: UnpackFailed.
+    """
+    try:
+        source = StreamBytes(archive.open("rb"), str(archive))
+        members = TarMembers(str(archive), source, 0, False)
+        while True:
+            try:
+                member = members.next()
+            except StopIteration:
+                return
+            if member is None:
+                continue  # the end mark; what follows is still read, for the checksum
+            name = _safe(member.name, archive)
+            if wanted(name):
+                content = source.payload(member.offset, member.size)
+                if content is None:
+                    raise members.cut_short("a payload", member.start, member.offset + member.size)
+                yield name, content.read() if isinstance(content, Ref) else content
+    except DataError as error:
+        raise UnpackFailed(f"{archive} cannot be unpacked ({error}); delete it and get it again") from error
+
+
+def _safe(name: str, archive: Path) -> str:
+    """``./a/b`` as ``a/b``. Raises: UnpackFailed for a name that leads out of the folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
+        raise UnpackFailed(f"{archive} holds a file named {name!r}, which leads out of its folder; do not unpack it")
+    return str(path)
+
+
+def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> None:
+    """Write the ``wanted`` members under ``folder``, each complete or not at all. Raises: UnpackFailed."""
+    for name, content in read_members(archive, wanted):
+        write_bytes(folder / name, content)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """A file that is complete or not there."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)

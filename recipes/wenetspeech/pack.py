@@ -1,0 +1,70 @@
+"""Segments into shards: ``python -m recipes.wenetspeech.pack DATA --jobs 40``.
+
+::
+
+    DATA/train/shards/10_500/data-00000.tar …     grouped by length (CAT's pack_data), 2000 utterances each
+    DATA/{dev,test_net,test_meeting}/shards/data-00000.tar …      all of them, whatever their length
+    DATA/…/shards.list                            written when all of a set's shards are complete
+    DATA/…/shards/failed.jsonl                    what could not be cut, and why
+
+Each recording is opened and decoded once. Killed at any moment, the same command goes on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..common.cutting import Form
+from ..common.lists import ListProblem
+from ..common.shards import Group, OtherPacking, Packed, PackingFailed, PackSettings, pack, parse_group
+from .layout import TEST_SUBSETS
+
+GROUPS = ("10:500", "500:800", "800:1000", "1000:1200")  # frames; above 1200, WenetSpeech's recipes do not train
+
+
+def pack_all(data: Path, groups: tuple[Group, ...], size: int, form: Form, jobs: int) -> dict[str, Packed]:
+    """Pack the training set in ``groups``, the held-out sets whole.
+
+    Raises: OtherPacking, PackingFailed, ListProblem.
+    """
+    results = {}
+    for name in ("train", *TEST_SUBSETS.values()):
+        folder = data.resolve() / name
+        settings = PackSettings(size, groups if name == "train" else (), form)
+        results[name] = pack(folder / "data.list", folder / "shards", folder / "shards.list", settings, jobs)
+    return results
+
+
+def selected(base: str, groups: tuple[Group, ...]) -> str:
+    """The training shards of some of the groups, as braces and a glob: what ``--train-data`` takes.
+
+    ``base``: the data folder, or the URL that stands for it.
+    """
+    names = [group.folder for group in groups]
+    return f"{base}/train/shards/{names[0] if len(names) == 1 else '{' + ','.join(names) + '}'}/*.tar"
+
+
+def main(
+    data: Annotated[Path, typer.Argument(help="Folder that `prepare` wrote.")],
+    groups: Annotated[list[str] | None, typer.Option("--group", help="LOW:HIGH in frames of 10 ms; repeat.")] = None,
+    size: Annotated[int, typer.Option(min=1, help="Utterances in a shard.")] = 2000,
+    flac: Annotated[bool, typer.Option("--flac", help="Half the size of wav, and 3 ms more to decode.")] = False,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
+) -> None:
+    """Pack WenetSpeech's segments into shards, grouped by length."""
+    try:
+        chosen = tuple(map(parse_group, groups or GROUPS))
+        packed = pack_all(data, chosen, size, "flac" if flac else "wav", jobs or multiprocessing.cpu_count())
+        for name, one in packed.items():
+            typer.echo(f"{data / name / 'shards.list'}: {one}")
+    except (OtherPacking, PackingFailed, ListProblem, ValueError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,146 @@
+"""The whole AISHELL recipe, from nothing to an exported model, on a corpus of seconds and a model of nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tiny
+from processes import launch
+from typer.testing import CliRunner
+
+pytest.importorskip("espeakng_loader")
+pytest.importorskip("jiwer")
+
+from recipes.aishell.run import app
+from recipes.aishell.summary import MODES, rates
+
+ROOT = Path(__file__).parents[2]
+TINY = """
+model: {num_mel_bins: 20, channels: 4, dim: 16, heads: 2, feed_forward: 16, layers: 1, kernel: 3,
+        decoder_layers: 1, decoder_feed_forward: 16, dropout: 0.0}
+data: {speeds: [], spec_aug: null, shuffle: 100, sort: 0, num_workers: 0, batch: {type: static, size: 8}}
+optim: {learning_rate: 0.01, warm_up: 5}
+train: {epochs: 2, save_every: 3, log_every: 1}
+"""
+CTC_ALONE = ["--set", "model.decoder_layers=0", "--set", "model.ctc_weight=1"]
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+
+
+def run(folder: Path, *options: str) -> str:
+    config = folder / "tiny.yaml"
+    config.write_text(TINY)
+    common = ["--out", str(folder / "out"), "--config", str(config), "--hours", "0.015", "--nproc", "1"]
+    return launch(["-m", "recipes.aishell.run", *common, *options], timeout=240)
+
+
+def test_from_nothing_to_an_exported_model_and_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    said = run(tmp_path)
+    for wrote in (
+        "corpus/data_aishell",
+        "data/train/data.list",
+        "data/dev/wav.scp",
+        "data/dict/lang_char.txt",
+        "data/test/text",
+        "raw/average.pt",
+        "raw/export/encoder.pt2",
+        *(f"raw/test.{mode}.{suffix}" for mode in MODES for suffix in ("hyp", "cer")),
+    ):
+        assert (out / wrote).exists(), wrote
+    assert len(json.loads((out / "data" / "global_cmvn").read_text())["mean_stat"]) == 20
+    assert not (out / "data" / "train" / "shards.list").exists()
+    for told in ("-1: data", "6: export", "Summary", "CER % of test", "in all", str(out)):
+        assert told in said, told
+    assert list(rates(out)["raw"]) == list(MODES)
+
+    epochs = sorted((out / "raw" / "epochs").iterdir())
+    before = [path.stat().st_mtime_ns for path in epochs]
+    said = run(tmp_path, "--data-type", "shard", "--bpe", "80", *CTC_ALONE, "--stage", "2", "--stop-stage", "5")
+    assert (out / "data" / "train" / "shards" / "shards_000000000.tar").is_file()
+    assert (out / "shard" / "spm.model").is_file()
+    assert list(rates(out)["shard"]) == list(MODES[:2])
+    assert [path.stat().st_mtime_ns for path in epochs] == before
+    assert "raw" in said[said.index("CER % of test") :]  # both in one table
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--data-type", "indexed"], "needs the indexed source"),
+        (["--data-type", "tar"], "raw or shard"),
+        (["--nnodes", "2"], "HOST:PORT"),
+        (["--stage", "9"], "less than or equal to 6"),
+    ],
+)
+def test_wrong_options_say_what_is_right(options: list[str], words: str) -> None:
+    result = CliRunner().invoke(app, options, env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+
+
+def test_a_stage_that_lacks_something_says_what_makes_it(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    where = ["--corpus", str(tmp_path / "none"), "--out", str(tmp_path / "out")]
+    options = [*where, "--config", str(tmp_path / "tiny.yaml"), "--nproc", "1"]
+    first = CliRunner().invoke(app, [*options, "--stage", "0"])
+    assert first.exit_code == 1
+    assert "recipes.aishell.download" in first.output
+    assert "openslr.org/33" in first.output
+    second = CliRunner().invoke(app, [*options, "--stage", "1"])
+    assert second.exit_code == 1
+    assert "the recipe's stage 0 writes it" in second.output
+    third = CliRunner().invoke(app, [*options, "--stage", "5"])
+    assert third.exit_code == 1
+    assert "train" in third.output
+    assert all("Traceback" not in result.output for result in (first, second, third))
+
+
+def test_help_names_every_stage() -> None:
+    result = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"})
+    for name in (
+        "-1 data",
+        "0 wav.scp",
+        "1 global CMVN",
+        "2 dictionary",
+        "3 data.list",
+        "4 training",
+        "5 ",
+        "6 export",
+    ):
+        assert name in " ".join(result.output.split())
+
+
+def test_sigterm_saves_the_training_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    """To the recipe, as Slurm sends it; torchrun hands it on to every process of a rank, the loader's workers too."""
+    tiny.prepare(tmp_path)
+    where = ["--out", str(tmp_path), "--config", str(tmp_path / "config.yaml"), "--data-type", "shard"]
+    command = ["-m", "recipes.aishell.run", *where, "--nproc", "2", "--stage", "4", "--stop-stage", "4"]
+    with (tmp_path / "said").open("w+") as said:
+        endless = [*command, "--set", "train.epochs=10000"]
+        process = subprocess.Popen([sys.executable, *endless], stdout=said, stderr=subprocess.STDOUT)
+        try:
+            end = time.monotonic() + 90
+            while "step 20 " not in (tmp_path / "said").read_text() and time.monotonic() < end:
+                time.sleep(0.1)
+            process.terminate()
+            assert process.wait(60) == 1
+        finally:
+            process.kill()
+    text = " ".join((tmp_path / "said").read_text().split())
+    saved = re.search(r"SIGTERM: saved at step (\d+), epoch (\d+)", text)
+    assert saved, text
+    assert "recipes.common.train was ended by SIGTERM; what it had saved is gone on with" in text
+    assert "--stage 4" in text
+    text = " ".join(launch([*command, "--set", f"train.epochs={int(saved[2]) + 1}"]).split())
+    assert re.search(rf"resumes from \S+: step {saved[1]}, epoch {saved[2]}", text), text

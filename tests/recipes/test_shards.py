@@ -1,0 +1,272 @@
+"""Packing raw lists into shards."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import slow_pack
+import soundfile
+from slow_pack import SETTINGS, kill_oneself
+
+import uio_pipes as uio
+from recipes.common.lists import ListProblem, ListWriter, Utterance, read_raw_list
+from recipes.common.shards import Group, OtherPacking, PackingFailed, PackSettings, pack, parse_group
+
+RATE = 16_000
+RECORDINGS, EACH = 8, 12
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Segments of 8 lossless recordings, in two groups of lengths; the last one ends after its recording."""
+    root = tmp_path_factory.mktemp("recordings")
+    rng = np.random.default_rng(1)
+    with ListWriter(root / "train") as lists:
+        for number in range(RECORDINGS):
+            path = root / f"r{number}.flac"
+            soundfile.write(path, (rng.standard_normal(RATE * 20) * 3000).astype(np.int16), RATE)
+            for i in range(EACH):
+                start = round(1.6 * i, 2)
+                end = round(start + float(rng.uniform(0.2, 1.59)), 2)
+                lists.write(Utterance(f"r{number}_S{i:05d}", str(path), f"文{i}", start, end, f"r{number}"))
+        lists.write(Utterance("late", str(path), "晚", 19.0, 20.5, f"r{number}"))
+    return root / "train" / "data.list"
+
+
+@pytest.fixture(scope="module")
+def packed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("packed") / "shards"
+    pack(source, out, out.with_name("shards.list"), SETTINGS)
+    return out
+
+
+def digests(out: Path) -> dict[str, str]:
+    return {str(path.relative_to(out)): hashlib.sha1(path.read_bytes()).hexdigest() for path in out.rglob("*.tar")}
+
+
+def members(shard: Path) -> dict[str, bytes]:
+    with tarfile.open(shard) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+def test_utterances_are_grouped_by_length_in_the_lists_order(source: Path, packed: Path) -> None:
+    utterances = [u for u in read_raw_list(source) if u.key != "late"]
+    for group in SETTINGS.groups:
+        shards = sorted((packed / group.folder).glob("data-*.tar"))
+        assert [shard.name for shard in shards] == [f"data-{n:05d}.tar" for n in range(len(shards))]
+        keys = [[name[:-4] for name in members(shard) if name.endswith(".wav")] for shard in shards]
+        assert all(len(one) == SETTINGS.size for one in keys[:-1])
+        wanted = [u.key for u in utterances if group.low <= (u.seconds or 0) * 100 + 1e-6 < group.high]
+        assert [key for one in keys for key in one] == wanted
+
+
+def test_samples_are_those_of_raw_mode(source: Path, packed: Path) -> None:
+    shards = sorted(map(str, packed.rglob("*.tar")))
+    from_shards = {
+        s["keys"][0]: s["pcm"] for s in batches(uio.list_files(shards).sharding_filter().open_files().load_from_tar())
+    }
+    from_raw = {s["keys"][0]: s["pcm"] for s in batches(uio.from_raw_list(str(source)))}
+    assert len(from_shards) == RECORDINGS * EACH
+    assert from_raw.keys() == from_shards.keys()
+    assert all(pcm.equal(from_shards[key]) for key, pcm in from_raw.items())
+
+
+def batches(pipeline: uio.Pipeline) -> uio.Loader:
+    return uio.Loader(pipeline.decode_audio().batch(1).pad())
+
+
+def test_what_fails_is_counted_and_listed(source: Path, packed: Path, tmp_path: Path) -> None:
+    failed = [json.loads(line) for line in (packed / "failed.jsonl").read_text().splitlines()]
+    assert [(one["key"], one["reason"]) for one in failed] == [("late", "bad_segment")]
+    assert "20.00 s" in failed[0]["detail"]
+    gone, noise = tmp_path / "gone.wav", tmp_path / "noise.wav"
+    noise.write_bytes(b"no audio" * 100)
+    good = next(read_raw_list(source))
+    lines = [good, Utterance("a", str(gone), "一", 0.0, 1.0), Utterance("b", str(noise), "二", 0.0, 1.0)]
+    (tmp_path / "data.list").write_text("".join(one.to_json() + "\n" for one in lines))
+    result = pack(tmp_path / "data.list", tmp_path / "out", tmp_path / "list", PackSettings())
+    assert (result.utterances, dict(result.failed)) == (1, {"missing_file": 1, "bad_audio": 1})
+    assert "left out: 1 bad_audio, 1 missing_file" in str(result)
+
+
+def test_what_lies_in_no_group_is_counted(source: Path, tmp_path: Path) -> None:
+    lengths = [(u.seconds or 0) * 100 for u in read_raw_list(source)]
+    settings = PackSettings(groups=(Group(50, 80), Group(90, 120)))
+    result = pack(source, tmp_path / "out", tmp_path / "list", settings)
+    assert result.left_out["too_short"] == sum(n + 1e-6 < 50 for n in lengths)
+    assert result.left_out["too_long"] == sum(n + 1e-6 >= 120 for n in lengths)
+    assert result.left_out["between_groups"] == sum(80 <= n + 1e-6 < 90 for n in lengths)
+    assert result.utterances + result.left_out.total() == len(lengths)
+
+
+@pytest.mark.parametrize("jobs", [2, 3])
+def test_any_number_of_processes_makes_the_same_shards(source: Path, packed: Path, tmp_path: Path, jobs: int) -> None:
+    pack(source, tmp_path / "out", tmp_path / "list", SETTINGS, jobs)
+    assert digests(tmp_path / "out") == digests(packed)
+
+
+def test_each_recording_is_opened_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    class Counted(soundfile.SoundFile):  # type: ignore[misc]
+        def __init__(self, file: str) -> None:
+            opened.append(file)
+            super().__init__(file)
+
+    monkeypatch.setattr("recipes.common.cutting.soundfile.SoundFile", Counted)
+    pack(source, tmp_path / "out", tmp_path / "list", SETTINGS)
+    assert len(opened) == len(set(opened)) == RECORDINGS
+
+
+def test_flac_holds_the_same_samples(source: Path, packed: Path, tmp_path: Path) -> None:
+    pack(source, tmp_path / "out", tmp_path / "list", PackSettings(7, SETTINGS.groups, "flac"))
+    flac, wav = members(tmp_path / "out/10_100/data-00000.tar"), members(packed / "10_100/data-00000.tar")
+    for name, data in wav.items():
+        if name.endswith(".wav"):
+            expected, _ = soundfile.read(io.BytesIO(data), dtype="int16")
+            samples, rate = soundfile.read(io.BytesIO(flac[name.replace(".wav", ".flac")]), dtype="int16")
+            assert rate == RATE
+            assert np.array_equal(samples, expected)
+
+
+def test_recordings_of_another_rate_are_resampled_as_the_pipeline_does_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, (np.sin(np.arange(48_000) / 30) * 9000).astype(np.int16), 48_000)
+    (tmp_path / "data.list").write_text(Utterance("a", str(path), "一", 0.25, 0.75).to_json() + "\n")
+    pack(tmp_path / "data.list", tmp_path / "out", tmp_path / "list", PackSettings())
+    raw = uio.Loader(uio.from_raw_list(str(tmp_path / "data.list")).decode_audio().resample(RATE).batch(1).pad())
+    shard = uio.Loader(uio.from_shard_list(str(tmp_path / "list")).decode_audio().batch(1).pad())
+    expected, found = (next(iter(loader))["pcm"] for loader in (raw, shard))
+    assert expected.shape == found.shape == (1, 8000)
+    assert (expected - found).abs().max() <= 0.5 / 32768 + 1e-7
+
+
+def slowly(source: Path, out: Path) -> subprocess.Popen[bytes]:
+    """A packing in processes of its own."""
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, slow_pack.__file__, str(source), str(out)],
+        env={**os.environ, "PYTHONPATH": paths},
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def test_killed_again_and_again_it_ends_with_the_same_shards(source: Path, packed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    left_behind = 0
+    for kill in range(4):
+        before = len(list(out.rglob("data-*.tar")))
+        process = slowly(source, out)
+        deadline = time.monotonic() + 60
+        try:
+            while process.poll() is None and len(list(out.rglob("data-*.tar"))) < before + 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+            assert process.poll() is None, "it ended before it could be killed: make it slower"
+            time.sleep(0.013 * kill)
+            process.kill()  # the process that writes; its helpers must end by themselves
+            process.wait()
+            left_behind += len(list(out.rglob(".data-*")))
+            assert not (tmp_path / "shards.list").exists()
+            assert group_ends(process.pid)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert left_behind, "no kill came in the middle of a shard"
+    result = pack(source, out, tmp_path / "shards.list", SETTINGS, jobs=2)
+    assert digests(out) == digests(packed)
+    assert not list(out.rglob(".data-*"))
+    assert (result.utterances, dict(result.failed)) == (RECORDINGS * EACH, {"bad_segment": 1})
+    assert (tmp_path / "shards.list").read_text().split() == sorted(map(str, out.rglob("*.tar")))
+
+
+def group_ends(group: int, seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_goes_on_from_a_torn_journal_and_a_damaged_shard(source: Path, packed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    pack(source, out, tmp_path / "list", SETTINGS)
+    journal = (out / "pack.journal").read_text()
+    (out / "pack.journal").write_text(journal + '{"shard": "10_100/data-0')
+    (out / "10_100/data-00001.tar").write_bytes(b"cut off")
+    (out / "100_200/data-00000.tar").unlink()
+    pack(source, out, tmp_path / "list", SETTINGS)
+    assert digests(out) == digests(packed)
+
+
+def test_what_is_complete_is_not_packed_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = pack(source, tmp_path / "out", tmp_path / "list", SETTINGS)
+    monkeypatch.setattr("recipes.common.shards.cut_recording", lambda *_: pytest.fail("decoded again"))
+    assert pack(source, tmp_path / "out", tmp_path / "list", SETTINGS) == first
+
+
+def test_other_settings_or_another_list_are_refused(source: Path, packed: Path, tmp_path: Path) -> None:
+    with pytest.raises(OtherPacking, match="size 7 -> 9"):
+        pack(source, packed, tmp_path / "list", PackSettings(9, SETTINGS.groups))
+    other = tmp_path / "data.list"
+    other.write_text(source.read_text().splitlines()[0] + "\n")
+    with pytest.raises(OtherPacking, match=r"list '.*choose another folder"):
+        pack(other, packed, tmp_path / "list", SETTINGS)
+
+
+def test_two_at_once_are_refused(source: Path, tmp_path: Path) -> None:
+    process = slowly(source, tmp_path / "out")
+    try:
+        while not list((tmp_path / "out").rglob("data-*.tar")):
+            time.sleep(0.01)
+            assert process.poll() is None
+        with pytest.raises(OtherPacking, match="another process packs"):
+            pack(source, tmp_path / "out", tmp_path / "list", SETTINGS)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_helper_that_is_killed_is_an_error_that_says_what_to_do(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recipes.common.shards._cut", kill_oneself)
+    with pytest.raises(PackingFailed, match="fewer --jobs"):
+        pack(source, tmp_path / "out", tmp_path / "list", SETTINGS, jobs=2)
+    assert not (tmp_path / "list").exists()
+
+
+def test_groups_are_written_as_cat_does_and_checked() -> None:
+    assert parse_group("10:500") == Group(10, 500)
+    assert parse_group("10:500").folder == "10_500"
+    for wrong in ("10", "10:", "500:10", "a:b", "10:10", "-1:5"):
+        with pytest.raises(ValueError, match="LOW:HIGH"):
+            parse_group(wrong)
+
+
+def test_lists_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ListProblem, match="there is no list"):
+        pack(tmp_path / "none", tmp_path / "out", tmp_path / "list", PackSettings())
+    bad = tmp_path / "bad.list"
+    bad.write_text('{"key": "a", "wav": "b", "txt": "c"}\nnonsense\n')
+    with pytest.raises(ListProblem, match=r"bad\.list, line 2"):
+        list(read_raw_list(bad))
+    bad.write_text('{"key": "a", "wav": "b", "txt": "c"}\n')
+    with pytest.raises(ListProblem, match="start and end"):
+        pack(bad, tmp_path / "out", tmp_path / "list", SETTINGS)

@@ -1,0 +1,35 @@
+"""A prepared folder of noise and a model of 16 dimensions: what training takes seconds with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import corpus
+
+CONFIG = """
+model: {num_mel_bins: 20, cmvn: false, channels: 4, dim: 16, heads: 2, feed_forward: 32, layers: 1, kernel: 7,
+        decoder_layers: 1, decoder_feed_forward: 32, dropout: 0.1, ctc_weight: 0.3}
+data: {sample_rate: 8000, speeds: [], min_frames: 1, shuffle: 6, sort: 0, batch: {type: static, size: 2},
+       num_workers: 1, prefetch: 2}
+optim: {learning_rate: 0.01, warm_up: 5}
+train: {epochs: 3, save_every: 2, keep: 2, log_every: 2, accumulate: 2}
+"""
+
+
+SIZES = (9, 8, 7, 9, 6)
+
+
+def prepare(root: Path, sizes: Sequence[int] = SIZES) -> Path:
+    """What stages 0 to 3 write, as far as training reads it; and ``config.yaml``. Returns the folder."""
+    data = root / "data"
+    for split, shards in (("train", sizes), ("dev", sizes[:2])):
+        made = corpus.shards(data / split, shards, seconds=(0.3, 1.0))
+        made.list.rename(data / split / "shards.list")
+        raw = corpus.raw_list(data / split, sum(shards))
+        raw.list.rename(data / split / "data.list")
+    (data / "dict").mkdir()
+    tokens = ["<blank>", "<unk>", "<sos/eos>", "文", *"0123456789"]
+    (data / "dict" / "lang_char.txt").write_text("".join(f"{t} {i}\n" for i, t in enumerate(tokens)))
+    (root / "config.yaml").write_text(CONFIG)
+    return data

@@ -1,0 +1,169 @@
+"""The nodes behind ``from_iterable``: resumed at a number, by the object's own state, or by passing over."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sized
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.utils.data import IterDataPipe
+from torchdata.nodes import BaseNode
+
+from uio_pipes.errors import DataError, PipelineError, StateError
+from uio_pipes.lane import Lane
+from uio_pipes.length import Plan
+from uio_pipes.node import Node
+from uio_pipes.sample import Chain, Link, Origin, Sample, run_key
+from uio_pipes.sources.features import LOAD_FEATURES
+from uio_pipes.stage import is_whole
+from uio_pipes.stages.decode_audio import as_waveform
+
+__all__ = ["IndexNode", "SkipNode", "StateNode"]
+
+
+class IterableNode(Node):
+    """State: how many have been given."""
+
+    state_fields: ClassVar[tuple[str, ...]] = ("position",)
+
+    def __init__(self, items: Any, lane: Lane) -> None:
+        super().__init__()
+        self.items, self.lane = items, lane
+        self.chain, self.run_key = Chain(), run_key(lane)
+
+    def start(self) -> None:
+        self.position = 0
+
+    def item(self) -> Any:
+        """The next item. Raises: StopIteration at the end."""
+        raise NotImplementedError
+
+    def fresh(self) -> Any:
+        """A copy of the object's own for this lane and epoch: an IterDataPipe has but one iterator at a time."""
+        items = copy.deepcopy(self.items) if _has_state(self.items) else self.items
+        if hasattr(items, "set_epoch"):  # as Hugging Face's datasets shuffle
+            items.set_epoch(self.lane.epoch + (self.lane.pass_ << 20))
+        return items
+
+    def next(self) -> Sample:
+        while True:
+            item, number = self.item(), self.position
+            self.position += 1
+            try:
+                sample = self._sample(item, number)
+            except DataError as error:
+                self.lane.ledger.fail(error, "from_iterable")
+            else:
+                self.lane.ledger.fine("from_iterable")
+                return sample
+
+    def _sample(self, item: Any, number: int) -> Sample:
+        if not isinstance(item, Mapping):
+            raise PipelineError(
+                f"from_iterable: item {number} must be a mapping with key, wav (or feat) and txt, not "
+                f"{type(item).__name__}; change it by a generator or a Dataset around it"
+            )
+        fields = {name: value for name, value in item.items() if value is not None}
+        fields["key"] = str(fields.get("key", f"{number:09d}"))
+        chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
+        wav, place = fields.get("wav"), f"from_iterable, item {number}"
+        if isinstance(wav, (torch.Tensor, np.ndarray)):
+            chain = chain.then(AS_WAVEFORM)
+            if not is_whole(fields.get("sample_rate")):
+                message = "samples need their sample_rate, a whole number of Hz"
+                raise DataError("missing_sample_rate", message, url=place, member=fields["key"])
+        elif not isinstance(wav, (str, bytes, type(None))):
+            message = f"wav must be a path, URL, bytes, array or tensor, not {type(wav).__name__}"
+            raise DataError("bad_audio", message, url=place, member=fields["key"])
+        origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
+        return Sample(fields, origin, self.run_key, chain, place)
+
+    def skip(self, n: int) -> None:
+        for _ in range(n):
+            self.item()
+            self.position += 1
+
+    def remaining(self) -> tuple[int, int]:
+        return 0, max(0, len(self.items) - self.position) if isinstance(self.items, Sized) else 0
+
+
+class IndexNode(IterableNode):
+    def item(self) -> Any:
+        if self.position >= len(self.items):
+            raise StopIteration
+        return self.items[self.position]
+
+    def skip(self, n: int) -> None:
+        self.position += n
+        if self.position > len(self.items):
+            raise StopIteration
+
+
+class SkipNode(IterableNode):
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state)
+        wanted, self.position = self.position, 0
+        self.iterator = iter(self.fresh())
+        try:
+            for _ in range(wanted):
+                next(self.iterator)
+        except StopIteration:
+            raise StateError(f"from_iterable ended before item {wanted}, where the state was saved") from None
+        self.position = wanted
+
+    def item(self) -> Any:
+        return next(self.iterator)
+
+
+class StateNode(IterableNode):
+    """State: the object's own as well, and whether it has ended: some begin again by themselves then."""
+
+    state_fields = ("position", "ended")
+
+    def start(self) -> None:
+        super().start()
+        self.ended = 0
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state)
+        own = None if initial_state is None else initial_state["own"]
+        self.keeper = self.fresh()
+        if isinstance(self.keeper, BaseNode):
+            self.keeper.reset(own)
+        elif own is not None:
+            self.keeper.load_state_dict(own)
+        self.iterator = iter(self.keeper)
+
+    def item(self) -> Any:
+        if self.ended:
+            raise StopIteration
+        try:
+            return next(self.iterator)
+        except StopIteration:
+            self.ended = 1
+            raise
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "own": copy.deepcopy(self.keeper.state_dict())}
+
+
+class _AsWaveform:
+    """Samples of the user's in the form that audio stages take: float32 (C, S)."""
+
+    name = "as_waveform"
+    reads = writes = frozenset(["wav"])
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return plan
+
+    def apply(self, sample: Sample) -> None:
+        sample.fields["wav"] = as_waveform(sample.fields["wav"], None)
+
+
+AS_WAVEFORM: Link = _AsWaveform()
+
+
+def _has_state(items: Any) -> bool:
+    return isinstance(items, IterDataPipe) or hasattr(items, "state_dict") or hasattr(items, "set_epoch")
