@@ -70,7 +70,8 @@ class Demo:
     def _start(self, num_workers: int) -> Iterator[subprocess.Popen[bytes]]:
         """Run torchrun; whatever ends the block, Ctrl-C too, ends all of its processes."""
         runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-        values = {"train.epochs": self.epochs, "train.log_every": 40, "data.num_workers": num_workers}
+        values = {"train.epochs": self.epochs, "train.seed": self.seed, "train.log_every": 40}
+        values["data.num_workers"] = num_workers
         options = ["--config", str(CONFIG), "--log-keys", *(f"--set={key}={value}" for key, value in values.items())]
         command = [*runner, "-m", "recipes.common.train", str(self.data), str(self.exp), *options]
         # One thread each: two ranks and their workers share the cores.

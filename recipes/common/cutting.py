@@ -1,8 +1,8 @@
 """Cutting utterances out of a recording: opened once, decoded once, each segment encoded as 16-bit wav or flac.
 
 No torch in here: the processes that pack start in a quarter of a second and stay small. The samples are those of
-``uio_pipes`` in raw mode (``decode_audio`` of the same segment): equal for lossless formats; Opus, which raw mode
-enters in the middle, converges within 1e-2.
+``uio_pipes`` in raw mode (``decode_audio`` of the same segment): equal for lossless formats; of Opus, which raw
+mode enters in the middle, within 60 dB.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 if [ -z "${PYTHON:-}" ]; then
-  "$root/scripts/setup" recipes s3
+  "$root/scripts/setup" wenetspeech
   PYTHON=$root/.venv/bin/python
 fi
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"

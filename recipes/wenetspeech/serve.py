@@ -39,7 +39,7 @@ def s3_server(port: int = 0) -> Iterator[str]:
         import s3fs  # noqa: F401  fsspec needs it
         from moto.server import ThreadedMotoServer
     except ImportError as error:
-        raise CannotServe(f"{error}: pip install 'uio_pipes[recipes,s3]' 'moto[server]'") from error
+        raise CannotServe(f"{error}: pip install 'uio_pipes[wenetspeech]'") from error
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     try:
         socket.create_server(("127.0.0.1", port)).close()  # moto would wait for ever

@@ -12,6 +12,7 @@ import pytest
 import soundfile
 
 pytest.importorskip("espeakng_loader")
+pytest.importorskip("ijson")
 
 from recipes.aishell.sentences import split_of
 from recipes.wenetspeech.layout import BadMetadata, CorpusMissing, metadata_path, recordings

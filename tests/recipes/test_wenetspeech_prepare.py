@@ -13,6 +13,9 @@ import typer
 from typer.testing import CliRunner
 
 import uio_pipes as uio
+
+pytest.importorskip("ijson")
+
 from recipes.common.files import read_lines
 from recipes.common.grouping import Group
 from recipes.wenetspeech.layout import CorpusMissing, metadata_path

@@ -14,6 +14,7 @@ from processes import launch
 from typer.testing import CliRunner
 
 pytest.importorskip("espeakng_loader")
+pytest.importorskip("ijson")
 pytest.importorskip("moto")
 
 from recipes.common.files import read_lines

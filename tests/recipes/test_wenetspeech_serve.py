@@ -17,6 +17,11 @@ import pytest
 import soundfile
 
 import uio_pipes as uio
+
+pytest.importorskip("ijson")
+pytest.importorskip("moto")
+pytest.importorskip("s3fs")
+
 from recipes.common.grouping import Group
 from recipes.common.lists import ListWriter, Utterance
 from recipes.common.shards import PackSettings, pack

@@ -252,4 +252,5 @@ def _check_channel(channel: int | None, channels: int) -> None:
 
 
 def _bad(error: Exception) -> DataError:
-    return DataError("bad_audio", f"cannot be decoded: {error}")
+    """libsndfile's own words: the library's message begins with the address of the stream."""
+    return DataError("bad_audio", f"cannot be decoded: {getattr(error, 'error_string', error)}")
