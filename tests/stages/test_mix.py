@@ -166,7 +166,7 @@ def test_hundreds_of_streams_need_few_descriptors(gz_corpus: Corpus) -> None:
     shards = [line for line in gz_corpus.list.read_text().splitlines() if line.endswith(".gz")]
     sources = {f"s{i}": uio.from_shard_list([shards[i % len(shards)]]).shuffle(2) for i in range(300)}
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 256), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 400), hard))
     try:
         got = order(uio.interleave(sources))
     finally:
