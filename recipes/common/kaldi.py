@@ -1,4 +1,4 @@
-"""Kaldi's folder of a part of a corpus: ``wav.scp``, ``text``, and ``segments`` for recordings of several utterances."""
+"""Kaldi's folder of a part of a corpus: ``wav.scp``, ``text``; ``segments`` for recordings of several utterances."""
 
 from __future__ import annotations
 
