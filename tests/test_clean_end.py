@@ -317,7 +317,8 @@ def test_a_killed_worker_is_an_error_that_names_it(many_shards: Corpus, belongin
 # Ctrl-C
 
 INTERRUPTED = """
-import os, sys, test_clean_end as here
+import os, signal, sys, test_clean_end as here
+signal.signal(signal.SIGINT, signal.default_int_handler)  # CI may run in the background, where it is ignored
 from pathlib import Path
 from corpus import Corpus
 loader = here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())), num_workers=int(sys.argv[2]))
