@@ -25,7 +25,7 @@ from uio_pipes.runner import LaneStream, Message, RunSpec
 __all__ = ["InProcess", "Source", "Worker"]
 
 SMALL = 1 << 16  # bytes
-GRACE = 60  # seconds that a worker lives on after SIGTERM, unless its trainer ends before
+GRACE = 30  # torchrun's own: seconds that a worker lives on after SIGTERM, unless its trainer ends before
 PLAIN = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)
 
 
