@@ -25,7 +25,7 @@ from .aishell.plan import settings_for
 from .aishell.prepare import prepare
 from .common import keylog
 from .common.files import read_lines
-from .common.score import read_texts, score
+from .common.score import Score, read_texts, score
 
 KILLED_EPOCH = 1
 KILLED_AFTER = (30, 90)  # steps into that epoch, when checkpoints are there
@@ -50,6 +50,7 @@ class Demo:
 
     def run(self) -> bool:
         """Everything. Returns whether the checks held."""
+        start = time.monotonic()
         with _phase("1. Speak a mini AISHELL-1"):
             make_mini(self.corpus, settings_for(self.hours, self.seed))
         with _phase("2. Write lists, global CMVN, a dictionary and shards"):
@@ -62,9 +63,10 @@ class Demo:
         with _phase("5. Was every utterance of the killed epoch delivered exactly once?"):
             exact = self._check()
         with _phase("6. Decode the unseen test part"):
-            learned = self._decode()
+            result = self._decode()
         console.print(WHERE_NEXT)
-        return exact and learned
+        console.print(f"\n{time.monotonic() - start:.0f} s in all")
+        return _judge(result) and exact
 
     @contextlib.contextmanager
     def _start(self, num_workers: int) -> Iterator[subprocess.Popen[bytes]]:
@@ -125,7 +127,7 @@ class Demo:
         console.print(f"epoch {KILLED_EPOCH}, killed and resumed: [{'green' if report.exact else 'red'}]{report}[/]")
         return report.exact
 
-    def _decode(self) -> bool:
+    def _decode(self) -> Score:
         from .common.decode import decode  # here, because torch takes seconds to import
         from .common.search import Search
 
@@ -133,12 +135,15 @@ class Demo:
         reference = read_texts(self.data / "test" / "text")
         for key in sorted(reference)[:3]:
             console.print(f"  {key}  said {reference[key]}\n  {'':16}  read {hypothesis.get(key, '')}")
-        result = score(reference, hypothesis)
-        good = result.cer < MAX_CER
-        console.print(
-            f"[{'green' if good else 'red'}]{result}[/]" + ("" if good else f" (should be below {MAX_CER} %)")
-        )
-        return good
+        return score(reference, hypothesis)
+
+
+def _judge(result: Score) -> bool:
+    """Print the last line; returns whether enough was learned."""
+    good = result.cer < MAX_CER
+    color, remark = ("green", "") if good else ("red", f" (should be below {MAX_CER} %)")
+    console.print(f"[{color}]CER {result}[/]{remark}")
+    return good
 
 
 @contextlib.contextmanager
@@ -157,11 +162,9 @@ def main(
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the folder first.")] = False,
 ) -> None:
     """Speak a corpus, train on it, kill and resume the training, check that nothing was lost, print the error rate."""
-    start = time.monotonic()
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     good = Demo(folder, hours, epochs, seed).run()
-    console.print(f"\n{time.monotonic() - start:.0f} s in all")
     raise typer.Exit(0 if good else 1)
 
 

@@ -87,8 +87,8 @@ def _speak_block(job: tuple[Path, int, int, list[Utterance]]) -> tuple[float, in
 
 def main(
     out: Annotated[Path, typer.Argument(help="Folder that gets `data_aishell`.")],
-    hours: Annotated[float, typer.Option(help="About so many hours of training speech.")] = 0.5,
-    utterances: Annotated[int, typer.Option(help="Exactly so many training utterances, instead of --hours.")] = 0,
+    hours: Annotated[float, typer.Option(min=0.001, help="About so many hours of training speech.")] = 0.5,
+    utterances: Annotated[int, typer.Option(min=0, help="Exactly so many to train on, instead of --hours.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another corpus.")] = 1,
     jobs: Annotated[int, typer.Option(help="Processes; 0: one for each core.")] = 0,
 ) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from ..common.config import Config
 from ..common.launch import Topology, launch
-from ..common.stages import Stage
+from ..common.stages import Need, Stage
+from .layout import SPLITS, CorpusMissing, corpus_dir, transcript_path
 from .summary import DATA_TYPES, MODES
 
 __all__ = ["Recipe", "WrongOption"]
 
 
-class WrongOption(Exception):
+class WrongOption(ValueError):
     """An option cannot be what it is; the message says what it can be."""
 
 
@@ -43,8 +44,7 @@ class Recipe:
             raise WrongOption("--data-type indexed needs the indexed source, which is not there yet: take raw or shard")
         if self.data_type not in DATA_TYPES:
             raise WrongOption(f"--data-type must be {' or '.join(DATA_TYPES)}, not {self.data_type!r}")
-        if self.topology.nnodes > 1 and ":" not in self.topology.endpoint:
-            raise WrongOption("--nnodes above 1 needs --rdzv-endpoint HOST:PORT, the same on every machine")
+        self.settings  # noqa: B018  a wrong configuration is told at once
 
     @property
     def data(self) -> Path:
@@ -66,25 +66,41 @@ class Recipe:
     @property
     def stages(self) -> list[Stage]:
         """All of them, in their order."""
+        spoken = ((-1, transcript_path(corpus_dir(self.corpus))),) if self.mini else ()
         return [
             Stage(-1, "data", self.get_data),
-            Stage(0, "wav.scp and text", self.write_texts),
-            Stage(1, "global CMVN", self.make_cmvn),
-            Stage(2, "dictionary", self.make_dictionary),
-            Stage(3, "data.list and shards", self.make_lists),
-            Stage(4, f"training ({self.data_type})", self.train),
-            Stage(5, "averaging, decoding, scoring", self.decode),
-            Stage(6, "export", self.export),
+            Stage(0, "wav.scp and text", self.write_texts, spoken),
+            Stage(1, "global CMVN", self.make_cmvn, self._texts("train")),
+            Stage(2, "dictionary", self.make_dictionary, self._texts("train")),
+            Stage(3, "data.list and shards", self.make_lists, self._texts(*SPLITS)),
+            Stage(4, f"training ({self.data_type})", self.train, self._prepared),
+            Stage(5, "averaging, decoding, scoring", self.decode, ((4, self.exp / "epochs"), *self._test)),
+            Stage(6, "export", self.export, ((5, self.exp / "average.pt"), *self._test)),
         ]
 
-    def get_data(self) -> str:
-        from .layout import corpus_dir
+    def _texts(self, *splits: str) -> tuple[Need, ...]:
+        return tuple((0, self.data / split / name) for split in splits for name in ("text", "wav.scp"))
 
+    def _list(self, split: str) -> Need:
+        return 3, self.data / split / ("data.list" if self.data_type == "raw" else "shards.list")
+
+    @property
+    def _prepared(self) -> tuple[Need, ...]:
+        cmvn = ((1, self.data / "global_cmvn"),) if self.settings.model.cmvn else ()
+        return (*cmvn, (2, self.data / "dict" / "lang_char.txt"), self._list("train"), self._list("dev"))
+
+    @property
+    def _test(self) -> tuple[Need, ...]:
+        return (0, self.data / "test" / "text"), self._list("test")
+
+    def get_data(self) -> str:
         if self.mini:
             from .mini import make_mini
             from .plan import settings_for
 
             new = make_mini(self.corpus, settings_for(self.hours, self.seed))
+        elif not self.corpus.is_dir():  # 15.6 GB do not go where a slip of the finger says
+            raise CorpusMissing(f"there is no folder {self.corpus}: make it (mkdir) to have AISHELL-1 fetched there")
         else:
             from .download import OPENSLR, download, mirrored
 
@@ -112,7 +128,6 @@ class Recipe:
         return "\n".join([make_lists(self.data), *([make_shards(self.data)] if self.data_type == "shard" else [])])
 
     def train(self) -> str:
-        self.settings  # noqa: B018  a wrong configuration is told here, once
         overrides = [word for text in self._overrides for word in ("--set", text)]
         options = ["--config", str(self.config), "--data-type", self.data_type, *overrides]
         launch(self.topology, "recipes.common.train", [str(self.data), str(self.exp), *options], self.exp)
@@ -123,7 +138,8 @@ class Recipe:
         from ..common.score import write_report
 
         wrote = [str(average(self.exp, choose(self.exp, best=self.average)))]
-        workers = ["--num-workers", "0" if self.mini else str(self.settings.data.num_workers)]
+        few = self.mini and self.num_workers < 0  # starting them takes longer than the mini corpus
+        workers = ["--num-workers", "0" if few else str(self.settings.data.num_workers)]
         for mode in self.modes:
             options = ["--mode", mode, "--beam-size", str(self.beam_size), "--data-type", self.data_type, *workers]
             launch(self.topology, "recipes.common.decode", [str(self.data), str(self.exp), *options], self.exp)

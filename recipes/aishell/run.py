@@ -8,15 +8,15 @@ Every stage can be run again and goes on where it was interrupted. OUT gets::
 
 from __future__ import annotations
 
-import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..common.launch import Topology
-from ..common.stages import run_stages
-from .recipe import Recipe, WrongOption
+from ..common.stages import check_order, run_stages
+from .recipe import Recipe
 from .summary import print_summary
 
 __all__ = ["app"]
@@ -31,7 +31,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 def main(
     stage: Annotated[int, typer.Option(min=-1, max=6, help="First stage.")] = -1,
     stop_stage: Annotated[int, typer.Option(min=-1, max=6, help="Last stage.")] = 6,
-    corpus: Annotated[str, typer.Option(help="mini, or the folder that has or gets the real data_aishell.")] = "mini",
+    corpus: Annotated[str, typer.Option(help="mini, or a folder: it has or gets the real data_aishell.")] = "mini",
     data_type: Annotated[str, typer.Option(help="What training reads: raw or shard.")] = "raw",
     out: Annotated[Path | None, typer.Option(help="Where all lands. Default: exp/aishell-mini or exp/aishell.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML. Default: conf/mini.yaml or conf/full.yaml.")] = None,
@@ -39,8 +39,8 @@ def main(
     nproc: Annotated[int, typer.Option(min=0, help="Ranks on this machine. 0: its GPUs; without, 2.")] = 0,
     nnodes: Annotated[int, typer.Option(min=1, help="Machines that train (stage 4) or decode (5) together.")] = 1,
     rdzv_endpoint: Annotated[str, typer.Option(help="HOST:PORT where several machines meet.")] = "",
-    num_workers: Annotated[int, typer.Option(help="Of each rank. -1: as the configuration says.")] = -1,
-    hours: Annotated[float, typer.Option(help="Training speech of the mini corpus.")] = 0.5,
+    num_workers: Annotated[int, typer.Option(min=-1, help="Of each rank. -1: as the configuration says.")] = -1,
+    hours: Annotated[float, typer.Option(min=0.001, help="Training speech of the mini corpus.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Of the mini corpus.")] = 1,
     mirror: Annotated[str, typer.Option(help="Where the real corpus is fetched from.")] = "",
     bpe: Annotated[int, typer.Option(min=0, help="SentencePiece pieces. 0: characters.")] = 0,
@@ -52,6 +52,7 @@ def main(
     mini = corpus == "mini"
     out = out or Path("exp/aishell-mini" if mini else "exp/aishell")
     try:
+        check_order(stage, stop_stage)
         recipe = Recipe(
             corpus=out / "corpus" if mini else Path(corpus),
             mini=mini,
@@ -68,12 +69,10 @@ def main(
             average=average or (3 if mini else 30),
             beam_size=beam_size,
         )
-    except WrongOption as error:
-        raise typer.BadParameter(str(error)) from None
-    again = (
-        f"recipes/aishell/run.sh --corpus {shlex.quote(corpus)} --data-type {data_type} --out {shlex.quote(str(out))}"
-    )
-    seconds = run_stages(recipe.stages, stage, stop_stage, again)
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    seconds = run_stages(recipe.stages, stage, stop_stage, ["recipes/aishell/run.sh", *sys.argv[1:]])
     print_summary(recipe.out, seconds)
 
 

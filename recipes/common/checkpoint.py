@@ -5,21 +5,28 @@
     EXP/checkpoints/step_00000120/model.pt       model, optimizer, scaler, schedule, step, epoch, world_size: by rank 0
                                  /rank_0.pt      where that rank's lanes stand, and its random states
                                  /rank_1.pt
-                   /step_00000160_end/…          after the last step of an epoch, validation included
+                   /step_00000160_dev/…          after the last step of an epoch, before its validation
+                   /step_00000160_end/…          after its validation; replaces _dev
                    /.partial.step_00000180/…     being written, or left by a run that was killed
+                   /.damaged.step_00000140/…     found torn by a run that then went on from an older one
 
-``newest`` looks into every file (their checksums), so a checkpoint that a disk or a copy has torn is passed over.
+``newest`` looks into every file (their checksums), so a checkpoint that a disk or a copy has torn is passed over. What
+was torn is kept, out of sight; an error that may pass (of the disk, of memory) counts as no damage, but is raised.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import pickle
 import shutil
+import struct
 import zipfile
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -27,15 +34,37 @@ import uio_pipes as uio
 
 from .files import atomic_path
 
-__all__ = ["clear", "load_loader", "load_model", "load_rank", "name_of", "newest", "save", "write"]
+__all__ = [
+    "Damaged",
+    "Moment",
+    "clear",
+    "load_loader",
+    "load_model",
+    "load_rank",
+    "name_of",
+    "newest",
+    "save",
+    "to_resume",
+    "write",
+]
 
 logger = logging.getLogger(__name__)
-_PARTIAL, _GONE = ".partial.", ".gone."
+_PARTIAL, _GONE, _DAMAGED = ".partial.", ".gone.", ".damaged."
+Moment = Literal["", "_dev", "_end"]  # within an epoch, before its validation, after it
+# What zipfile and torch say of bytes that are not as they were written. No memory and no disk raise others.
+_DAMAGE = (
+    *(zipfile.BadZipFile, EOFError, FileNotFoundError, NotImplementedError, pickle.UnpicklingError, struct.error),
+    *(AttributeError, LookupError, TypeError, ValueError),
+)
 
 
-def name_of(step: int, ended: bool) -> str:
+class Damaged(Exception):
+    """There are checkpoints, but none is intact; the message says what to do."""
+
+
+def name_of(step: int, moment: Moment = "") -> str:
     """What the checkpoint after ``step`` is called; names sort as they were written."""
-    return f"step_{step:08d}" + ("_end" if ended else "")
+    return f"step_{step:08d}{moment}"
 
 
 def write(path: Path, value: Any) -> None:
@@ -58,13 +87,16 @@ def save(exp: Path, name: str, parts: dict[str, Any], keep: int, first: bool, ba
         if folder.exists():  # of the same step: a signal came where one was due
             _remove(folder)
         partial.rename(folder)
+        before = folder.with_name(name.replace("_end", "_dev"))
+        if name.endswith("_end") and before.exists():
+            _remove(before)
         for old in _complete(exp)[keep:]:
             _remove(old)
     barrier()
 
 
 def newest(exp: Path) -> Path | None:
-    """The newest checkpoint that is intact."""
+    """The newest checkpoint that is intact. Raises: OSError, MemoryError, where one could not be looked into."""
     for folder in _complete(exp):
         if fault := _fault(folder):
             logger.warning("%s is passed over: %s", folder, fault)
@@ -73,13 +105,30 @@ def newest(exp: Path) -> Path | None:
     return None
 
 
+def to_resume(exp: Path) -> Path | None:
+    """The newest that is intact; None before the first. Raises: Damaged, and what ``newest`` raises."""
+    found = newest(exp)
+    if found is None and _complete(exp):
+        raise Damaged(
+            f"{exp / 'checkpoints'}: no checkpoint in it is intact; move it away, or remove it, to begin again"
+        )
+    return found
+
+
 def clear(exp: Path, newest: Path | None) -> None:
-    """Remove what a killed run left unfinished, and what is newer than the newest intact one."""
-    for folder in (exp / "checkpoints").glob(".*"):
-        shutil.rmtree(folder)
+    """Remove what a killed run left unfinished; put out of sight what is newer than the newest intact one."""
+    for kind in (_PARTIAL, _GONE):
+        for folder in (exp / "checkpoints").glob(f"{kind}*"):
+            shutil.rmtree(folder)
     for folder in _complete(exp):
-        if newest is None or folder.name > newest.name:
-            _remove(folder)
+        if newest is not None and folder.name > newest.name:
+            _put_aside(folder)
+
+
+def _put_aside(folder: Path) -> None:
+    target = folder.with_name(_DAMAGED + folder.name)
+    count = len(list(folder.parent.glob(f"{target.name}*")))
+    folder.rename(target.with_name(f"{target.name}.{count}") if count else target)
 
 
 def load_model(folder: Path, device: torch.device) -> dict[str, Any]:
@@ -113,19 +162,33 @@ def _remove(folder: Path) -> None:
 
 
 def _fault(folder: Path) -> str:
-    """What is wrong with a checkpoint; nothing if it is intact."""
+    """What is damaged in a checkpoint; nothing if it is intact."""
+    if fault := _torn(folder / "model.pt"):
+        return fault
     try:
         world_size = load_model(folder, torch.device("meta"))["world_size"]
-    except Exception as error:  # damaged bytes come out of torch as errors of many classes
-        return f"model.pt cannot be read ({' '.join(str(error).split())[:200]})"
-    return next(filter(None, _faults(folder, ["model.pt", *(f"rank_{rank}.pt" for rank in range(world_size))])), "")
+    except _DAMAGE as error:
+        return _unreadable("model.pt", error)
+    except RuntimeError as error:  # torch says so of memory, too
+        if "memory" in str(error):
+            raise
+        return _unreadable("model.pt", error)
+    return next(filter(None, (_torn(folder / f"rank_{rank}.pt") for rank in range(world_size))), "")
 
 
-def _faults(folder: Path, files: list[str]) -> Iterator[str]:
-    for file in files:
-        try:
-            with zipfile.ZipFile(folder / file) as archive:
-                torn = archive.testzip()
-            yield f"{file} is damaged ({torn})" if torn else ""
-        except (OSError, zipfile.BadZipFile) as error:
-            yield f"{file} cannot be read ({error})"
+def _torn(path: Path) -> str:
+    """What is wrong with a file's bytes."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            torn = archive.testzip()
+    except (*_DAMAGE, RuntimeError, zlib.error) as error:
+        return _unreadable(path.name, error)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # offsets in the archive that cannot be
+            raise
+        return _unreadable(path.name, error)
+    return f"{path.name} is damaged ({torn})" if torn else ""
+
+
+def _unreadable(name: str, error: Exception) -> str:
+    return f"{name} cannot be read ({' '.join(str(error).split())[:200]})"

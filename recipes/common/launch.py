@@ -34,11 +34,18 @@ class Busy(Exception):
 
 @dataclass(frozen=True)
 class Topology:
-    """``nproc`` ranks on each of ``nnodes`` machines that meet at ``endpoint`` (HOST:PORT)."""
+    """``nproc`` ranks on each of ``nnodes`` machines that meet at ``endpoint`` (HOST:PORT).
+
+    Raises: ValueError, if several machines have no place to meet.
+    """
 
     nproc: int
     nnodes: int = 1
     endpoint: str = ""
+
+    def __post_init__(self) -> None:
+        if self.nnodes > 1 and ":" not in self.endpoint:
+            raise ValueError("--nnodes above 1 needs --rdzv-endpoint HOST:PORT, the same on every machine")
 
     def command(self, module: str) -> list[str]:
         """What runs ``module``."""

@@ -2,19 +2,73 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
 import signal
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-__all__ = ["SIGTERM_STATUS", "Ranks", "process_group"]
+__all__ = ["SIGTERM_STATUS", "Busy", "Ranks", "hold", "let_first_speak", "process_group"]
 
 SIGTERM_STATUS = 128 + signal.SIGTERM  # what a shell says of a process that SIGTERM ended
+PATIENCE = 15.0  # seconds until ranks whose torchrun was killed must have let go of the folder
+_PR_SET_PDEATHSIG = 1
+T = TypeVar("T")
+
+
+class Busy(Exception):
+    """Another training is at work in the folder."""
+
+
+@contextmanager
+def hold(exp: Path) -> Iterator[None]:
+    """Keep other trainings out of the folder, for as long as this process lives. Rank 0 does it for all.
+
+    Raises: Busy, after some patience: an ending predecessor may still be saving.
+    """
+    exp.mkdir(parents=True, exist_ok=True)
+    with (exp / "training.lock").open("a+") as file:
+        until = time.monotonic() + PATIENCE
+        while not _locked(file.fileno()):
+            if time.monotonic() > until:
+                file.seek(0)
+                raise Busy(f"{exp}: another training (process {file.read() or '?'}) is at work in it; wait, or end it")
+            time.sleep(0.1)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def let_first_speak(seconds: float = 3.0) -> None:
+    """An error that all ranks meet is told by rank 0: torchrun ends the others when it is gone. Who is still there
+    after some seconds has met an error of its own."""
+    if os.environ.get("RANK", "0") != "0":
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
+        time.sleep(seconds)
+
+
+def _end_with_torchrun() -> None:
+    """When torchrun is gone, even by SIGKILL, its ranks get SIGTERM (on Linux): they save and end."""
+    if sys.platform == "linux" and "TORCHELASTIC_RUN_ID" in os.environ:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextmanager
@@ -52,6 +106,7 @@ class Ranks:
         self.group: Any = dist.new_group(backend="gloo")
         self.asked_to_stop = False
         signal.signal(signal.SIGTERM, self._note)
+        _end_with_torchrun()
 
     def _note(self, *_: object) -> None:
         self.asked_to_stop = True
@@ -72,11 +127,19 @@ class Ranks:
         sums: list[float] = word.tolist()
         return sums
 
-    def from_first(self, value: Any) -> Any:
-        """Rank 0's value."""
-        box = [value]
+    def from_first(self, make: Callable[[], T]) -> T:
+        """What ``make`` returns on rank 0; what it raises there, all raise."""
+        box: list[Any] = [None, None]
+        if self.first:
+            try:
+                box[0] = make()
+            except Exception as error:
+                box[1] = error
         dist.broadcast_object_list(box, src=0, group=self.group)
-        return box[0]
+        if box[1] is not None:
+            raise box[1]
+        value: T = box[0]
+        return value
 
     def barrier(self) -> None:
         """Wait for all."""

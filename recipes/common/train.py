@@ -5,13 +5,18 @@
 
 Kill it anywhere and start it again, on other numbers of ranks and workers too: it resumes from the newest intact
 checkpoint, in the middle of an epoch, and on as many ranks as before the weights come out the same, bit by bit. SIGTERM
-saves first, and exits with 143. NCCL with a GPU for each local rank, else gloo and CPUs.
+saves first, and exits with 143; so it is when torchrun is killed. Two trainings in one folder keep each other out. NCCL
+with a GPU for each local rank, else gloo and CPUs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,11 +30,14 @@ from . import checkpoint, experiment
 from .config import Config, ConfigError
 from .keylog import KeyLog, Run, last_run
 from .pipelines import list_of, train_pipeline, valid_pipeline
-from .ranks import SIGTERM_STATUS, Ranks, process_group
+from .ranks import SIGTERM_STATUS, Busy, Ranks, hold, let_first_speak, process_group
 from .report import Report
 from .steps import Batch, Groups, Stepper, learning_rate
 
 __all__ = ["Trainer", "main"]
+
+VALID_BATCHES = 4  # of each rank, between two looks for a signal
+_KNOWN = (ConfigError, uio.UioError, Busy, checkpoint.Damaged, OSError, MemoryError)
 
 
 class Trainer:
@@ -38,6 +46,7 @@ class Trainer:
     def __init__(self, config: Config, exp: Path, ranks: Ranks, train: uio.Pipeline, valid: uio.Pipeline) -> None:
         self.config, self.exp, self.ranks = config, exp, ranks
         self.step = self.epoch = 0
+        self.trained = False  # the epoch's steps are done, its validation is not
         self.history: list[dict[str, Any]] = []
         data, seed = config.data, config.train.seed
         common: dict[str, Any] = {
@@ -55,7 +64,7 @@ class Trainer:
         self.keys: KeyLog | None = None
 
     def _resume(self) -> None:
-        newest: Path | None = self.ranks.from_first(checkpoint.newest(self.exp) if self.ranks.first else None)
+        newest = self.ranks.from_first(lambda: checkpoint.to_resume(self.exp))
         torch.manual_seed(stable_hash(self.config.train.seed, "dropout", self.ranks.rank) >> 1)
         if newest:
             self._load(newest)
@@ -68,16 +77,27 @@ class Trainer:
     def _load(self, folder: Path) -> None:
         saved = checkpoint.load_model(folder, torch.device("cpu"))
         self.stepper.load_state_dict(saved)
-        self.step, self.epoch, self.history = saved["schedule"]["step"], saved["schedule"]["epoch"], saved["history"]
-        self.loader.load_state_dict(checkpoint.load_loader(folder))
+        schedule, self.history = saved["schedule"], saved["history"]
+        self.step, self.epoch, self.trained = schedule["step"], schedule["epoch"], schedule.get("trained", False)
+        state = checkpoint.load_loader(folder)
+        self._check_lanes(json.loads(state["meta"]))
+        self.loader.load_state_dict(state)
         if saved["world_size"] == self.ranks.world_size:
             _set_random_states(checkpoint.load_rank(folder, self.ranks.rank)["random"], self.ranks.device)
         else:
             torch.manual_seed(stable_hash(self.config.train.seed, "dropout", self.ranks.rank, self.step) >> 1)
 
+    def _check_lanes(self, meta: dict[str, Any]) -> None:
+        under_way = meta["epoch"] == self.epoch and not self.trained
+        if under_way and self.ranks.world_size > meta["lanes"]:
+            raise ConfigError(
+                f"the checkpoint's epoch was dealt to {meta['lanes']} lanes; go on with at most {meta['lanes']} ranks "
+                f"until that epoch ends, not {self.ranks.world_size}, or set data.lanes for new experiments"
+            )
+
     def log_keys(self) -> None:
         """Write down what each step was made of (see ``keylog``)."""
-        run = self.ranks.from_first(last_run(self.exp) + 1 if self.ranks.first else None)
+        run = self.ranks.from_first(lambda: last_run(self.exp) + 1)
         workers = self.config.data.num_workers
         about = Run(run, self.ranks.rank, os.getpid(), self.ranks.world_size, workers, self.step)
         self.keys = KeyLog(self.exp, about)
@@ -86,18 +106,17 @@ class Trainer:
         """To the last epoch. Returns False if a signal came before."""
         finished = True
         while finished and self.epoch < self.config.train.epochs:
-            finished = self._train_epoch()
-            if finished:
-                self._end_epoch()
+            finished = (self.trained or self._train_epoch()) and self._end_epoch()
         if finished:
             self.report.summary(self.history, self.step)
         else:
-            self.report.say(f"SIGTERM: saved at step {self.step}, epoch {self.epoch}; the same command goes on")
+            moment = ", before its validation" if self.trained else ""
+            self.report.say(f"SIGTERM: saved at step {self.step}, epoch {self.epoch}{moment}; the same command goes on")
         self.report.close()
         return finished
 
     def _train_epoch(self) -> bool:
-        """To the end of the epoch. Returns False if a signal came before."""
+        """All steps of the epoch. Returns False if a signal came before."""
         self.loader.set_epoch(self.epoch)
         groups = Groups(self.loader, self.config.train.accumulate)
         goes_on, stop = self.ranks.agree(groups.more).wait()
@@ -107,9 +126,12 @@ class Trainer:
             agreement = self.ranks.agree(groups.more)
             self._step(group)
             goes_on, stop = agreement.wait()
-            if stop or (goes_on and self.step % self.config.train.save_every == 0):
+            if goes_on and (stop or self.step % self.config.train.save_every == 0):
                 self._save(groups.position)
-        return not stop
+        if not goes_on:
+            self.trained = True
+            self._save(self.loader.state_dict(), "_dev")
+        return not goes_on
 
     def _step(self, group: list[Batch]) -> None:
         self.step += 1
@@ -122,43 +144,54 @@ class Trainer:
         if self.keys is not None:
             self.keys.write(self.epoch, self.step, [key for batch in group for key in batch["keys"]])
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self) -> bool:
+        """Validate, write the epoch's model. Returns False if a signal came before."""
         began = time.monotonic()
         losses = self._validate()
+        if losses is None:
+            return False
         self.report.valid(self.epoch, self.step, losses, time.monotonic() - began)
         about = {"epoch": self.epoch, "step": self.step, "valid_loss": losses["loss"]}
         if self.ranks.first:
             path = self.exp / "epochs" / f"epoch_{self.epoch:03d}.pt"
             checkpoint.write(path, {"model": self.stepper.plain.state_dict(), **about})
         self.history = [*self.history, about]
-        self.epoch += 1
-        self._save(self.loader.state_dict(), ended=True)
+        self.epoch, self.trained = self.epoch + 1, False
+        self._save(self.loader.state_dict(), "_end")
+        return True
 
-    def _validate(self) -> dict[str, float]:
-        """Mean losses over all utterances, the same on every rank."""
+    def _validate(self) -> dict[str, float] | None:
+        """Mean losses over all utterances, the same on every rank; None if a signal came before."""
         self.stepper.plain.eval()
         self.valid_loader.set_epoch(self.epoch)
         sums, count = {name: torch.zeros((), dtype=torch.float64) for name in ("loss", "ctc", "attention")}, 0
-        for batch in self.valid_loader:
-            for name, loss in self.stepper.losses(batch).items():
-                sums[name] = sums[name] + loss.to(sums[name].device)
-            count += len(batch["keys"])
+        batches, goes_on, stop = iter(self.valid_loader), True, False
+        while goes_on and not stop:
+            left = VALID_BATCHES
+            for batch in islice(batches, VALID_BATCHES):
+                for name, loss in self.stepper.losses(batch).items():
+                    sums[name] = sums[name] + loss.to(sums[name].device)
+                count += len(batch["keys"])
+                left -= 1
+            goes_on, stop = self.ranks.agree(not left).wait()
         self.stepper.plain.train()
+        if goes_on:
+            return None
         *totals, utterances = self.ranks.sum([*map(float, sums.values()), count])
         return {name: total / max(utterances, 1) for name, total in zip(sums, totals, strict=True)}
 
-    def _save(self, position: dict[str, str], ended: bool = False) -> None:
+    def _save(self, position: dict[str, str], moment: checkpoint.Moment = "") -> None:
         """A checkpoint, written by all ranks together."""
         random = _random_states(self.ranks.device)
         parts: dict[str, Any] = {f"rank_{self.ranks.rank}.pt": {"loader": position, "random": random}}
         if self.ranks.first:
             parts["model.pt"] = {
                 **self.stepper.state_dict(),
-                "schedule": {"step": self.step, "epoch": self.epoch},
+                "schedule": {"step": self.step, "epoch": self.epoch, "trained": self.trained},
                 "history": self.history,
                 "world_size": self.ranks.world_size,
             }
-        name = checkpoint.name_of(self.step, ended)
+        name = checkpoint.name_of(self.step, moment)
         checkpoint.save(self.exp, name, parts, self.config.train.keep, self.ranks.first, self.ranks.barrier)
 
 
@@ -187,26 +220,40 @@ def main(
 ) -> None:
     """Train a hybrid CTC/attention Conformer; goes on from the newest intact checkpoint in EXP."""
     first = os.environ.get("RANK", "0") == "0"
-    try:
+    with _errors_told_once():
         settings = Config.load(config, override or ())
         lists = [train_data or list_of(data, "train", data_type), cv_data or list_of(data, "dev", data_type)]
-        if first:
-            experiment.set_up(exp, data, settings)
-        with process_group() as ranks:
-            ranks.barrier()
-            tokenizer = experiment.read_tokenizer(exp)
-            train, valid = (
-                graph(settings, tokenizer, path, data_type)
-                for graph, path in zip((train_pipeline, valid_pipeline), lists, strict=True)
-            )
-            trainer = Trainer(settings, exp, ranks, train, valid)
-            if log_keys:
-                trainer.log_keys()
-            finished = trainer.train()
-    except (ConfigError, uio.UioError) as error:
-        typer.echo(f"rank {os.environ.get('RANK', '0')}: {error}", err=True)
-        raise typer.Exit(1) from None
+        with hold(exp) if first else contextlib.nullcontext():
+            if first:
+                experiment.set_up(exp, data, settings)
+            with process_group() as ranks, _errors_told_once():
+                finished = _train(settings, exp, ranks, lists, data_type, log_keys)
     raise typer.Exit(0 if finished else SIGTERM_STATUS)
+
+
+def _train(config: Config, exp: Path, ranks: Ranks, lists: list[str], data_type: str, log_keys: bool) -> bool:
+    ranks.barrier()
+    tokenizer = experiment.read_tokenizer(exp)
+    train, valid = (
+        graph(config, tokenizer, path, data_type)
+        for graph, path in zip((train_pipeline, valid_pipeline), lists, strict=True)
+    )
+    trainer = Trainer(config, exp, ranks, train, valid)
+    if log_keys:
+        trainer.log_keys()
+    return trainer.train()
+
+
+@contextlib.contextmanager
+def _errors_told_once() -> Iterator[None]:
+    """A known problem in one line; if all ranks have it, of rank 0 alone. While connections stand, so that a problem
+    of one rank is not also the others' that they broke."""
+    try:
+        yield
+    except _KNOWN as error:
+        let_first_speak()
+        typer.echo(f"rank {os.environ.get('RANK', '0')}: {str(error) or type(error).__name__}", err=True)
+        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

@@ -9,16 +9,17 @@ import multiprocessing
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from ..common.config import Config
-from ..common.files import write_lines
+from ..common.files import read_lines, write_lines
 from ..common.grouping import Group
 from ..common.launch import Topology, launch
-from ..common.stages import Stage
-from .layout import TEST_SUBSETS, check_corpus
+from ..common.stages import Need, Stage
+from .layout import TEST_SUBSETS, check_corpus, metadata_path
 from .mini import make_mini
 from .pack import pack_all, selected
 from .plan import Settings as MiniSettings
@@ -28,12 +29,18 @@ from .serve import Kind, serve
 Source = Literal["disk", "s3", "http"]
 _RATE = re.compile(r"Overall -> ([\d.]+ %)")
 HELD_OUT = tuple(TEST_SUBSETS.values())
+MODES = ("ctc_greedy_search", "attention_rescoring")  # WeNet's recipe decodes by these
+CTC_MODES = ("ctc_greedy_search", "ctc_prefix_beam_search")
+ALL_MODES = (*CTC_MODES, "attention", "attention_rescoring")
 CMVN_UTTERANCES = 200_000  # of the training set, evenly spread: as good as all 15 million, and minutes instead of days
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One run of the recipe. ``corpus`` is None for the mini corpus."""
+    """One run of the recipe. ``corpus`` is None for the mini corpus; ``asked_modes`` is empty for the usual ones.
+
+    Raises: ValueError, if something cannot be as it is.
+    """
 
     out: Path
     corpus: Path | None
@@ -48,11 +55,41 @@ class Recipe:
     minutes: float
     jobs: int
     topology: Topology
-    modes: tuple[str, ...]
+    num_workers: int
+    asked_modes: tuple[str, ...]
     average: int
     beam_size: int
     bpe: int
     override: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        attends = self.settings.model.decoder_layers > 0
+        for mode in self.asked_modes:
+            if mode not in ALL_MODES:
+                raise ValueError(f"--mode must be one of {', '.join(ALL_MODES)}, not {mode!r}")
+            if not attends and mode not in CTC_MODES:
+                raise ValueError(
+                    f"--mode {mode} needs a decoder; {self.config} has none: take {' or '.join(CTC_MODES)}"
+                )
+        if (there := self._subset_there()) not in (None, self.subset):
+            raise ValueError(
+                f"{self.data} holds subset {there}, not {self.subset}: take another --out, or --subset {there}"
+            )
+
+    @cached_property
+    def settings(self) -> Config:
+        """The configuration. Raises: ConfigError."""
+        return Config.load(self.config, self._overrides)
+
+    @property
+    def _overrides(self) -> list[str]:
+        workers = [] if self.num_workers < 0 else [f"data.num_workers={self.num_workers}"]
+        return [*workers, *self.override]
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Those asked for, or the usual ones that the model can do."""
+        return self.asked_modes or (MODES if self.settings.model.decoder_layers else CTC_MODES)
 
     @property
     def root(self) -> Path:
@@ -74,7 +111,27 @@ class Recipe:
         titles = ("corpus", "lists", "CMVN", "dictionary", "shards", "training", "decoding", "export")
         runs = (self.get_corpus, self.make_lists, self.make_cmvn, self.make_dictionary, self.make_shards,
                 self.train, self.evaluate, self.export)  # fmt: skip
-        return [Stage(number - 1, *one) for number, one in enumerate(zip(titles, runs, strict=True))]
+        return [Stage(number - 1, *one) for number, one in enumerate(zip(titles, runs, self._needs(), strict=True))]
+
+    def _needs(self) -> list[tuple[Need, ...]]:
+        """What each stage wants of earlier ones, from stage -1 on."""
+        data, train, parts = self.data, self.data / "train", ("train", *HELD_OUT)
+        spoken: tuple[Need, ...] = ((-1, metadata_path(self.root)),) if self.corpus is None else ()
+        lists: dict[str, Need] = {
+            part: (0, data / part / "data.list") if self.data_type == "raw" else (3, data / part / "shards.list")
+            for part in parts
+        }
+        cmvn: tuple[Need, ...] = ((1, data / "global_cmvn"),) if self.settings.model.cmvn else ()
+        return [
+            (),
+            spoken,
+            ((0, train / "data.list"),),
+            ((0, train / "text"),),
+            tuple((0, data / part / "data.list") for part in parts),
+            (*cmvn, (2, data / "dict" / "lang_char.txt"), lists["train"], lists["dev"]),
+            ((4, self.exp / "epochs"), *(lists[part] for part in HELD_OUT)),
+            ((5, self.exp / "average.pt"),),
+        ]
 
     def get_corpus(self) -> str:
         """Stage -1."""
@@ -85,15 +142,25 @@ class Recipe:
 
     def make_lists(self) -> str:
         """Stage 0."""
+        check_corpus(self.root)
+        write_lines(self._subset_path, [self.subset])
         prepared = prepare(self.root, self.data, self.subset)
         lists = f"{self.data}/{{train,{','.join(HELD_OUT)}}}/data.list, wav.scp, segments, text:"
         return f"{lists}\n{prepared}\n{self.data}/left_out.jsonl lists what was left out"
+
+    @property
+    def _subset_path(self) -> Path:
+        return self.data / "subset"
+
+    def _subset_there(self) -> str | None:
+        """The subset whose lists are there, or were begun."""
+        return "".join(read_lines(self._subset_path)) if self._subset_path.is_file() else None
 
     def make_cmvn(self) -> str:
         """Stage 1."""
         from ..common.cmvn import CmvnSettings, compute_cmvn
 
-        config = Config.load(self.config, self.override)
+        config = self.settings
         sample, out = self.data / "cmvn.list", self.data / "global_cmvn"
         count = _thin_out(self.data / "train" / "data.list", sample, CMVN_UTTERANCES)
         settings = CmvnSettings(config.model.num_mel_bins, config.data.sample_rate)
@@ -124,7 +191,7 @@ class Recipe:
         with self._lists() as lists:
             arguments = [str(self.data), str(self.exp), "--config", str(self.config), "--data-type", self.data_type]
             arguments += ["--train-data", lists["train"], "--cv-data", lists["dev"]]
-            arguments += [word for one in self.override for word in ("--set", one)]
+            arguments += [word for one in self._overrides for word in ("--set", one)]
             launch(self.topology, "recipes.common.train", arguments, self.exp)
         return f"{self.exp}: trained on {lists['train']}"
 
@@ -147,11 +214,13 @@ class Recipe:
         from ..common.score import write_report
 
         launch(Topology(1), "recipes.common.average", [str(self.exp), "--best", str(self.average)], self.exp)
+        few = self.corpus is None and self.num_workers < 0  # starting them takes longer than the mini corpus
+        workers = ["--num-workers", "0" if few else str(self.settings.data.num_workers)]
         lines = []
         for part in HELD_OUT:
             for mode in self.modes:
                 options = ["--split", part, "--mode", mode, "--beam-size", str(self.beam_size)]
-                arguments = [str(self.data), str(self.exp), *options, "--data-type", self.data_type]
+                arguments = [str(self.data), str(self.exp), *options, "--data-type", self.data_type, *workers]
                 launch(self.topology, "recipes.common.decode", arguments, self.exp)
                 report = self._report(part, mode)
                 rate = write_report(report, self.data / part / "text", report.with_suffix(".hyp"))
@@ -168,7 +237,7 @@ class Recipe:
         return found
 
     def _report(self, part: str, mode: str) -> Path:
-        return self.exp / f"{part}.{mode}.wer"
+        return self.exp / f"{part}.{mode}.cer"
 
     def export(self) -> str:
         """Stage 6."""

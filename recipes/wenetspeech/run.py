@@ -5,7 +5,7 @@ Stages: -1 corpus, 0 lists, 1 CMVN, 2 dictionary, 3 shards, 4 training, 5 averag
 
 from __future__ import annotations
 
-import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,13 +15,12 @@ from rich.table import Table
 
 from ..common.grouping import Group, parse_group
 from ..common.launch import Topology
-from ..common.stages import run_stages
+from ..common.stages import check_order, run_stages
 from .pack import GROUPS
 from .recipe import HELD_OUT, Recipe
 
 CONF = Path(__file__).parent / "conf"
 MINI_GROUPS = ("10:150", "150:250", "250:1200")  # for its utterances of 2.5 s
-MODES = ("ctc_greedy_search", "attention_rescoring")  # WeNet's recipe decodes by these
 
 Repeated = list[str] | None
 
@@ -51,7 +50,10 @@ def main(
     nproc: Annotated[int, typer.Option(min=0, help="Ranks on this machine. 0: its GPUs; without, 2.")] = 0,
     nnodes: Annotated[int, typer.Option(min=1, help="Machines that train (stage 4) or decode (5) together.")] = 1,
     rdzv_endpoint: Annotated[str, typer.Option(help="HOST:PORT where several machines meet.")] = "",
-    mode: Annotated[Repeated, typer.Option(help="Decode so. Repeat for more.")] = None,
+    num_workers: Annotated[int, typer.Option(min=-1, help="Of each rank. -1: as the configuration says.")] = -1,
+    mode: Annotated[
+        Repeated, typer.Option(help="Decode so; repeat for more. Without: two that the model can do.")
+    ] = None,
     average: Annotated[int, typer.Option(min=1, help="Average so many of the best epochs.")] = 5,
     beam_size: Annotated[int, typer.Option(min=1, help="Hypotheses kept.")] = 10,
     bpe: Annotated[int, typer.Option(min=0, help="SentencePiece pieces. 0: characters.")] = 0,
@@ -62,34 +64,36 @@ def main(
     mini = corpus == "mini"
     out = out or Path("exp") / f"wenetspeech-{'mini' if mini else 'full'}-{subset.lower()}"
     try:
+        check_order(stage, stop_stage)
         groups = tuple(map(parse_group, group or (MINI_GROUPS if mini else GROUPS)))
         chosen = tuple(map(parse_group, train_group)) if train_group else groups
         _check(groups, chosen, source, data_type)
+        recipe = Recipe(
+            out=out,
+            corpus=None if mini else Path(corpus),
+            config=config or CONF / ("mini.yaml" if mini else "full.yaml"),
+            override=tuple(override or ()),
+            data_type=data_type,
+            subset=subset,
+            source=source,
+            groups=groups,
+            train_groups=chosen,
+            shard_size=shard_size or (20 if mini else 2000),
+            jobs=jobs,
+            topology=Topology(nproc or _gpus() or 2, nnodes, rdzv_endpoint),
+            num_workers=num_workers,
+            asked_modes=tuple(mode or ()),
+            average=average,
+            beam_size=beam_size,
+            bpe=bpe,
+            hours=hours,
+            minutes=minutes,
+        )
     except ValueError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
-    recipe = Recipe(
-        out=out,
-        corpus=None if mini else Path(corpus),
-        config=config or CONF / ("mini.yaml" if mini else "full.yaml"),
-        override=tuple(override or ()),
-        data_type=data_type,
-        subset=subset,
-        source=source,
-        groups=groups,
-        train_groups=chosen,
-        shard_size=shard_size or (20 if mini else 2000),
-        jobs=jobs,
-        topology=Topology(nproc or _gpus() or 2, nnodes, rdzv_endpoint),
-        modes=tuple(mode or MODES),
-        average=average,
-        beam_size=beam_size,
-        bpe=bpe,
-        hours=hours,
-        minutes=minutes,
-    )
-    again = f"recipes/wenetspeech/run.sh --corpus {shlex.quote(corpus)} --subset {subset} --out {shlex.quote(str(out))}"
-    _print_summary(recipe, run_stages(recipe.stages(), stage, stop_stage, f"{again} --data-type {data_type}"))
+    seconds = run_stages(recipe.stages(), stage, stop_stage, ["recipes/wenetspeech/run.sh", *sys.argv[1:]])
+    _print_summary(recipe, seconds)
 
 
 def _check(groups: tuple[Group, ...], chosen: tuple[Group, ...], source: str, data_type: str) -> None:

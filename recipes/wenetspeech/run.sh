@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# WenetSpeech, real or mini, from the corpus to an exported model. Sets up .venv (or takes PYTHON), then runs
-# recipes/wenetspeech/run.py; --help says more.
+# WenetSpeech, real or mini, from the corpus to an exported model. Runs recipes/wenetspeech/run.py (--help says more) by PYTHON if that
+# has what is needed, else by .venv, which is set up first (from PYTHON, if that is set).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
-if [ -z "${PYTHON:-}" ]; then
+needs='import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))'
+if ! { [ -n "${PYTHON:-}" ] && "$PYTHON" -c "$needs" torch jiwer espeakng_loader ijson moto; }; then
   "$root/scripts/setup" wenetspeech
   PYTHON=$root/.venv/bin/python
 fi

@@ -23,10 +23,12 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from recipes.common import checkpoint, train
 from recipes.common.ranks import SIGTERM_STATUS
+from recipes.common.steps import Stepper
 
 
 def start(root: Path, exp: Path, world: int, override: tuple[str, ...] = (), torn_save: int = 0) -> list[int]:
-    """Pids of ``world`` ranks. ``torn_save``: rank 0 kills itself in the middle of writing that file."""
+    """Pids of ``world`` ranks. ``torn_save``: rank 0 kills itself in the middle of writing that file; -1: rank 0 gets
+    SIGTERM in its first validation."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -47,7 +49,10 @@ def _be_rank(root: Path, exp: Path, rank: int, world: int, port: int, override: 
     os.dup2(log, 2)
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_PORT": port}
     os.environ.update({name: str(number) for name, number in numbers.items()}, MASTER_ADDR="127.0.0.1")
-    if torn and rank == 0:
+    train.VALID_BATCHES = 1
+    if torn < 0 and rank == 0:
+        _end_in_validation()
+    elif torn and rank == 0:
         checkpoint.torch.save = _Torn(torn)  # type: ignore[attr-defined]
     status = 99
     try:
@@ -59,6 +64,16 @@ def _be_rank(root: Path, exp: Path, rank: int, world: int, port: int, override: 
     finally:
         sys.stdout.flush()
         os._exit(status)
+
+
+def _end_in_validation() -> None:
+    losses = Stepper.losses
+
+    def with_signal(stepper: Any, batch: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return losses(stepper, batch)
+
+    setattr(Stepper, "losses", with_signal)  # noqa: B010 (mypy forbids the other)
 
 
 class _Torn:
@@ -110,15 +125,15 @@ def disturb(root: Path, exp: Path, world: int, rng: random.Random) -> None:
     """Train, killed at random moments, until it ends."""
     plan = ["term", "kill", "torn"]
     rng.shuffle(plan)
-    for attempt, how in enumerate([*plan, "none"]):
-        pids = start(root, exp, world, torn_save=rng.randint(1, 4) if how == "torn" else 0)
+    for attempt, how in enumerate(["valid", *plan, "none"]):
+        pids = start(root, exp, world, torn_save={"torn": rng.randint(1, 4), "valid": -1}.get(how, 0))
         if how in ("term", "kill"):
             wait_for_step(exp, attempt + 1, rng.randint(1, 5), pids)
             time.sleep(rng.uniform(0, 0.05))
             kill(pids, signal.SIGTERM if how == "term" else signal.SIGKILL)
         statuses = wait(pids)
         print(f"attempt {attempt}: {how}, exit statuses {statuses}", flush=True)
-        allowed = {"term": {0, SIGTERM_STATUS}, "none": {0}}.get(how)
+        allowed = {"term": {0, SIGTERM_STATUS}, "valid": {SIGTERM_STATUS}, "none": {0}}.get(how)
         assert allowed is None or set(statuses) <= allowed, (exp / "rank0.log").read_text()
         if set(statuses) == {0}:
             return

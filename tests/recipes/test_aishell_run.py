@@ -81,6 +81,9 @@ def test_from_nothing_to_an_exported_model_and_again(tmp_path: Path) -> None:
         (["--data-type", "tar"], "raw or shard"),
         (["--nnodes", "2"], "HOST:PORT"),
         (["--stage", "9"], "less than or equal to 6"),
+        (["--stage", "5", "--stop-stage", "3"], "nothing would be run"),
+        (["--hours", "-1"], "--hours"),
+        (["--config", "none.yaml"], "cannot read the configuration none.yaml"),
     ],
 )
 def test_wrong_options_say_what_is_right(options: list[str], words: str) -> None:
@@ -99,11 +102,15 @@ def test_a_stage_that_lacks_something_says_what_makes_it(tmp_path: Path) -> None
     assert "openslr.org/33" in first.output
     second = CliRunner().invoke(app, [*options, "--stage", "1"])
     assert second.exit_code == 1
-    assert "the recipe's stage 0 writes it" in second.output
-    third = CliRunner().invoke(app, [*options, "--stage", "5"])
+    assert "run stage 0 first" in second.output
+    third = CliRunner().invoke(app, [*options, "--stage", "4"])
     assert third.exit_code == 1
-    assert "train" in third.output
-    assert all("Traceback" not in result.output for result in (first, second, third))
+    assert "run stage 0 first" in third.output
+    fourth = CliRunner().invoke(app, options)
+    assert fourth.exit_code == 1
+    assert f"there is no folder {tmp_path / 'none'}: make it" in fourth.output
+    assert not (tmp_path / "none").exists()
+    assert all("Traceback" not in result.output for result in (first, second, third, fourth))
 
 
 def test_help_names_every_stage() -> None:

@@ -16,7 +16,14 @@ RECIPES = Path(__file__).parents[2] / "recipes"
     "path", sorted(RECIPES.glob("*/conf/*.yaml")), ids=lambda path: f"{path.parts[-3]}-{path.stem}"
 )
 def test_every_recipes_configuration_is_read(path: Path) -> None:
-    assert Config.load(path).train.epochs > 0
+    config = Config.load(path)
+    assert config.train.epochs > 0
+
+
+@pytest.mark.parametrize("name", ["full", "mini"])
+def test_epochs_of_aishell_are_dealt_to_a_fixed_number_of_lanes(name: str) -> None:
+    lanes = Config.load(RECIPES / "aishell" / "conf" / f"{name}.yaml").data.lanes
+    assert lanes == {"full": 64, "mini": 8}[name]
 
 
 def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:

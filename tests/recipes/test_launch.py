@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from recipes.common.launch import Busy, Failed, Topology, launch
-from recipes.common.stages import Stage, run_stages
+from recipes.common.stages import Stage, check_order, run_stages
 
 HERE = Path(__file__).parent
 LAUNCH = "import sys; from pathlib import Path; from recipes.common.launch import Topology, launch;"
@@ -49,6 +49,12 @@ def test_several_machines_meet_by_c10d() -> None:
     assert f"--nnodes 2 {meeting} --nproc_per_node 8 -m m" in command
 
 
+@pytest.mark.parametrize("endpoint", ["", "node1"])
+def test_several_machines_need_a_place_to_meet(endpoint: str) -> None:
+    with pytest.raises(ValueError, match="--rdzv-endpoint HOST:PORT"):
+        Topology(8, 2, endpoint)
+
+
 @pytest.mark.parametrize(("number", "nproc"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)])
 def test_signals_reach_every_rank_as_sigterm(tmp_path: Path, number: int, nproc: int) -> None:
     process = subprocess.Popen([sys.executable, "-c", LAUNCH, str(tmp_path), str(nproc)], stderr=subprocess.DEVNULL)
@@ -77,21 +83,57 @@ def test_a_second_command_is_kept_out_until_the_first_has_ended(tmp_path: Path) 
 
 def test_stages_run_in_order_and_say_what_they_wrote(capsys: pytest.CaptureFixture[str]) -> None:
     stages = [Stage(n, f"title{n}", lambda n=n: f"wrote{n}") for n in range(-1, 4)]
-    assert list(run_stages(stages, 0, 2, "run.sh")) == ["0: title0", "1: title1", "2: title2"]
+    assert list(run_stages(stages, 0, 2, ["run.sh"])) == ["0: title0", "1: title1", "2: title2"]
     out = capsys.readouterr().out
     assert out.index("wrote0") < out.index("wrote1") < out.index("wrote2")
     assert "wrote-1" not in out
     assert "wrote3" not in out
 
 
-def test_a_known_problem_ends_in_its_words_and_the_command_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run.sh --corpus x --set a.b=1 --stop-stage 4",
+        "run.sh --corpus x --stage -1 --set a.b=1 --stop-stage 4",
+        "run.sh --stage=2 --corpus x --set a.b=1 --stop-stage 4",
+    ],
+)
+def test_a_known_problem_ends_in_its_words_and_the_command_to_go_on(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     def full() -> str:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(typer.Exit):
-        run_stages([Stage(3, "shards", full)], -1, 6, "run.sh --corpus x")
+        run_stages([Stage(3, "shards", full)], -1, 6, command.split())
     out = capsys.readouterr().out
     assert "No space left on device" in out
-    assert "run.sh --corpus x --stage 3" in out
+    assert "go on with: run.sh --corpus x --set a.b=1 --stop-stage 4 --stage 3\n" in out
     with pytest.raises(ZeroDivisionError):  # a bug shows where it is
-        run_stages([Stage(3, "shards", lambda: str(1 / 0))], -1, 6, "")
+        run_stages([Stage(3, "shards", lambda: str(1 / 0))], -1, 6, [""])
+
+
+def test_a_missing_stage_is_named_and_gone_back_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def never() -> str:
+        raise AssertionError("run without what it needs")
+
+    stages = [
+        Stage(0, "lists", never),
+        Stage(3, "shards", never, ((0, tmp_path / "list"),)),
+        Stage(4, "training", never, ((3, tmp_path / "shards"),)),
+    ]
+    with pytest.raises(typer.Exit):
+        run_stages(stages, 4, 6, ["run.sh", "--stage", "4"])
+    out = capsys.readouterr().out
+    assert f"there is no {tmp_path / 'list'}: run stage 0 first" in out
+    assert "go on with: run.sh --stage 0" in out
+    (tmp_path / "list").touch()
+    with pytest.raises(typer.Exit):
+        run_stages(stages, 4, 6, ["run.sh"])
+    assert "run stage 3 first" in capsys.readouterr().out
+
+
+def test_stages_the_wrong_way_round_are_refused() -> None:
+    check_order(3, 3)
+    with pytest.raises(ValueError, match="--stage 5 comes after --stop-stage 3"):
+        check_order(5, 3)

@@ -35,6 +35,7 @@ def test_same_weights_bit_by_bit_whatever_killed_it(tmp_path: Path, world: int) 
     out = launch([str(SCRIPT), str(tmp_path), str(world), str(seed)], timeout=200)
     print(f"seed {seed}\n{out}")  # shown if it fails
     assert out.count("attempt") >= 2
+    assert "epoch 0, before its validation; the same command" in (tmp_path / "killed" / "rank0.log").read_text()
     files = sorted(path.relative_to(tmp_path / "calm") for path in (tmp_path / "calm").rglob("*.pt"))
     assert len([file for file in files if file.parts[0] == "epochs"]) == 3
     for file in files:

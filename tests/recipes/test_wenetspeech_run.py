@@ -18,6 +18,7 @@ pytest.importorskip("ijson")
 pytest.importorskip("moto")
 
 from recipes.common.files import read_lines
+from recipes.wenetspeech.recipe import Recipe
 from recipes.wenetspeech.run import main
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,7 @@ optim: {warm_up: 5}
 train: {epochs: 1, log_every: 2, save_every: 2, uneven: stop}
 """
 MINI = ["--hours", "0.01", "--minutes", "0.25", "--jobs", "2"]
+CTC_ALONE = ["--set", "model.decoder_layers=0", "--set", "model.ctc_weight=1"]
 ALL = {"train", "dev", "test_net", "test_meeting"}
 
 
@@ -110,6 +112,11 @@ def test_a_missing_corpus_gets_the_page_and_no_stack_trace(tmp_path: Path, shell
         (["--train-group", "10:99"], "none of the groups"),
         (["--from", "s3", "--data-type", "raw"], "take --data-type shard"),
         (["--from", "http", "--group", "1:2", "--group", "2:3", "--train-group", "1:2"], "HTTP has not"),
+        (["--nnodes", "2"], "HOST:PORT"),
+        (["--stage", "5", "--stop-stage", "3"], "nothing would be run"),
+        (["--mode", "greedy"], "--mode must be one of ctc_greedy_search"),
+        (["--mode", "attention", *CTC_ALONE], "needs a decoder"),
+        (["--config", "none.yaml"], "cannot read the configuration none.yaml"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_at_once(tmp_path: Path, options: list[str], message: str) -> None:
@@ -119,8 +126,36 @@ def test_options_that_do_not_fit_are_refused_at_once(tmp_path: Path, options: li
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "modes"),
+    [
+        ([], ("ctc_greedy_search", "attention_rescoring")),
+        (CTC_ALONE, ("ctc_greedy_search", "ctc_prefix_beam_search")),
+        (["--mode", "attention"], ("attention",)),
+    ],
+)
+def test_modes_are_those_that_the_model_can_do(
+    folder: Path, options: list[str], modes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Recipe] = []
+    monkeypatch.setattr("recipes.wenetspeech.run._print_summary", lambda recipe, seconds: told.append(recipe))
+    status, output = run("--out", folder, "--stop-stage", -1, *MINI, "--num-workers", 3, *options)
+    assert status == 0, output
+    assert told[0].modes == modes
+    assert told[0].settings.data.num_workers == 3
+
+
+def test_another_subset_is_kept_out_of_the_folder(folder: Path) -> None:
+    before = (folder / "data/train/data.list").read_bytes()
+    status, output = run("--out", folder, "--subset", "S", "--stage", 0, "--stop-stage", 0)
+    assert status == 2
+    assert "holds subset L, not S: take another --out" in output
+    assert (folder / "data/train/data.list").read_bytes() == before
+
+
 def test_a_stage_too_early_says_which_comes_first(tmp_path: Path) -> None:
-    for stage in (1, 2, 3):
+    for stage in (0, 1, 2, 3, 4, 5, 6):
         status, output = run("--out", tmp_path / "out", "--stage", stage, "--stop-stage", stage)
         assert status == 1
-        assert "stage" in output.splitlines()[-1]
+        assert "run stage -1 first" in output
+        assert "--stage -1" in output.splitlines()[-1]

@@ -28,6 +28,12 @@ def main(root: Path) -> None:
     kill(pids, signal.SIGTERM)
     wait(pids)
     run(root, "moved", 1, "data.num_workers=2", "train.uneven=join")
+    # Stopped in the middle of an epoch of one lane, and on with two ranks.
+    pids = start(root, root / "wider", 1)
+    wait_for_step(root / "wider", 1, 3, pids)
+    kill(pids, signal.SIGTERM)
+    wait(pids)
+    assert wait(start(root, root / "wider", 2)) == [1, 1]
     # A checkpoint that the disk has torn.
     run(root, "torn", 1, "train.epochs=1")
     newest = max((root / "torn" / "checkpoints").glob("step_*")) / "model.pt"
