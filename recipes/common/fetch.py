@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import shutil
@@ -17,6 +16,7 @@ from typing import BinaryIO
 
 from rich.progress import Progress
 
+from .locks import taken
 from .progress import byte_bar
 
 __all__ = ["FetchFailed", "Remote", "check", "fetch"]
@@ -87,10 +87,8 @@ def check(remote: Remote, path: Path, bar: Progress) -> None:
 
 @contextmanager
 def _locked(file: BinaryIO, path: Path) -> Iterator[None]:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise FetchFailed(f"another process is downloading {path}; wait for it, or end it") from error
+    if not taken(file.fileno()):
+        raise FetchFailed(f"another process is downloading {path}; wait for it, or end it")
     yield
 
 

@@ -8,12 +8,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
+
+from .locks import taken
 
 
 class OtherPacking(Exception):
@@ -38,11 +39,9 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self._file: TextIO = self.path.open("a+", encoding="utf-8")
         self.finished: dict[str, Finished] = {}
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not taken(self._file.fileno()):
             self._file.close()
-            raise OtherPacking(f"another process packs into {folder}; wait for it, or end it") from error
+            raise OtherPacking(f"another process packs into {folder}; wait for it, or end it")
         self._take_over(settings)
 
     def _take_over(self, settings: dict[str, Any]) -> None:

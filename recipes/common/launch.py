@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import fcntl
 import os
 import signal
 import subprocess
@@ -14,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-__all__ = ["Busy", "Failed", "Stopped", "Topology", "launch"]
+from .locks import Busy, taken
+from .processes import sigterm_with_parent
 
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-_PR_SET_PDEATHSIG = 1
+__all__ = ["Busy", "Failed", "Stopped", "Topology", "launch"]
 
 
 class Failed(Exception):
@@ -26,10 +24,6 @@ class Failed(Exception):
 
 class Stopped(Exception):
     """A signal ended the module; the message says that it can be gone on with."""
-
-
-class Busy(Exception):
-    """Another process is at work in the folder."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ def launch(topology: Topology, module: str, arguments: list[str], folder: Path) 
             env=environment,
             start_new_session=True,  # Ctrl-C reaches us alone
             pass_fds=descriptors,  # the lock lives as long as what was started
-            preexec_fn=_end_with_parent,
+            preexec_fn=sigterm_with_parent,
         )
         with _signals_to(process) as signals:
             status = process.wait()
@@ -83,12 +77,6 @@ def launch(topology: Topology, module: str, arguments: list[str], folder: Path) 
         raise Failed(f"{module} ended with status {status}; what it printed above says why")
 
 
-def _end_with_parent() -> None:
-    """Runs in the new process: on Linux it gets SIGTERM when we are gone, even by SIGKILL."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 @contextlib.contextmanager
 def _lock(folder: Path, topology: Topology) -> Iterator[list[int]]:
     if topology.nnodes > 1:  # the machines share the folder
@@ -96,11 +84,9 @@ def _lock(folder: Path, topology: Topology) -> Iterator[list[int]]:
         return
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "running").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not taken(file.fileno()):
             file.seek(0)
-            raise Busy(f"{folder}: process {file.read() or '?'} is at work in it; wait for it, or end it") from error
+            raise Busy(f"{folder}: process {file.read() or '?'} is at work in it; wait for it, or end it")
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

@@ -13,11 +13,9 @@ lock, and the files of all ranks, also of runs with more of them, are read toget
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,15 +24,12 @@ from typing import Any
 import uio_pipes as uio
 
 from .files import write_lines
+from .locks import Busy, taken
 
 __all__ = ["Busy", "Changed", "Partial", "Record", "Writer"]
 
 PATIENCE = 10.0  # seconds until a killed process must have let go of its file
 State = dict[str, str]
-
-
-class Busy(Exception):
-    """Another process writes to the partial results."""
 
 
 class Changed(Exception):
@@ -112,7 +107,8 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab")
         try:
-            _lock(self._file.fileno(), path)
+            if not taken(self._file.fileno(), PATIENCE):
+                raise Busy(f"another decoding writes to {path}: wait for it, or end it")
             self._file.truncate(_sound(path.read_bytes())[1])
         except BaseException:
             self._file.close()
@@ -139,18 +135,6 @@ def _change(name: str, old: Any, new: Any) -> str:
     if name == "graph" and old:  # the first stage that differs
         old, new = next(((a, b) for a, b in zip(old, new, strict=False) if a != b), (old, new))
     return f"{name} was {old!r}, now {new!r}"
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    """Ranks of a run that was killed a moment ago may live a little longer than what started them."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise Busy(f"another decoding writes to {path}: wait for it, or end it") from None
-            time.sleep(0.1)
 
 
 def _records(path: Path) -> list[Record]:

@@ -7,10 +7,12 @@ import datetime
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+
+from .ranks import from_first
 
 __all__ = ["Peers", "peers"]
 
@@ -33,18 +35,7 @@ class Peers:
 
     def from_first(self, make: Callable[[], T]) -> T:
         """What ``make`` returns on rank 0; what it raises there, all raise."""
-        box: list[Any] = [None, None]
-        if self.first:
-            try:
-                box[0] = make()
-            except Exception as error:
-                box[1] = error
-        if self.size > 1:
-            dist.broadcast_object_list(box, src=0)
-        if box[1] is not None:
-            raise box[1]
-        value: T = box[0]
-        return value
+        return from_first(make, self.rank, self.size)
 
     def wait(self) -> None:
         """Until all are here."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
+import signal
+import sys
 import threading
 from multiprocessing.context import BaseContext
 
@@ -15,6 +18,16 @@ def pool_context(preload: list[str]) -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)
     return context
+
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # now: there is no time for it after a fork
+_PR_SET_PDEATHSIG = 1
+
+
+def sigterm_with_parent() -> None:
+    """On Linux this process gets SIGTERM when its parent is gone, even by SIGKILL."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def end_with_parent() -> None:

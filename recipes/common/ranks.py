@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,16 +14,14 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-__all__ = ["SIGTERM_STATUS", "Busy", "Ranks", "hold", "let_first_speak", "process_group"]
+from .locks import Busy, taken
+from .processes import sigterm_with_parent
+
+__all__ = ["SIGTERM_STATUS", "Busy", "Ranks", "from_first", "hold", "let_first_speak", "process_group"]
 
 SIGTERM_STATUS = 128 + signal.SIGTERM  # what a shell says of a process that SIGTERM ended
 PATIENCE = 15.0  # seconds until ranks whose torchrun was killed must have let go of the folder
-_PR_SET_PDEATHSIG = 1
 T = TypeVar("T")
-
-
-class Busy(Exception):
-    """Another training is at work in the folder."""
 
 
 @contextmanager
@@ -37,24 +32,13 @@ def hold(exp: Path) -> Iterator[None]:
     """
     exp.mkdir(parents=True, exist_ok=True)
     with (exp / "training.lock").open("a+") as file:
-        until = time.monotonic() + PATIENCE
-        while not _locked(file.fileno()):
-            if time.monotonic() > until:
-                file.seek(0)
-                raise Busy(f"{exp}: another training (process {file.read() or '?'}) is at work in it; wait, or end it")
-            time.sleep(0.1)
+        if not taken(file.fileno(), PATIENCE):
+            file.seek(0)
+            raise Busy(f"{exp}: another training (process {file.read() or '?'}) is at work in it; wait, or end it")
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def let_first_speak(seconds: float = 3.0) -> None:
@@ -67,8 +51,8 @@ def let_first_speak(seconds: float = 3.0) -> None:
 
 def _end_with_torchrun() -> None:
     """When torchrun is gone, even by SIGKILL, its ranks get SIGTERM (on Linux): they save and end."""
-    if sys.platform == "linux" and "TORCHELASTIC_RUN_ID" in os.environ:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        sigterm_with_parent()
 
 
 @contextmanager
@@ -129,21 +113,27 @@ class Ranks:
 
     def from_first(self, make: Callable[[], T]) -> T:
         """What ``make`` returns on rank 0; what it raises there, all raise."""
-        box: list[Any] = [None, None]
-        if self.first:
-            try:
-                box[0] = make()
-            except Exception as error:
-                box[1] = error
-        dist.broadcast_object_list(box, src=0, group=self.group)
-        if box[1] is not None:
-            raise box[1]
-        value: T = box[0]
-        return value
+        return from_first(make, self.rank, self.world_size, self.group)
 
     def barrier(self) -> None:
         """Wait for all."""
         dist.barrier(group=self.group)
+
+
+def from_first(make: Callable[[], T], rank: int, world_size: int, group: Any = None) -> T:
+    """What ``make`` returns on rank 0; what it raises there, all raise."""
+    box: list[Any] = [None, None]
+    if rank == 0:
+        try:
+            box[0] = make()
+        except Exception as error:
+            box[1] = error
+    if world_size > 1:
+        dist.broadcast_object_list(box, src=0, group=group)
+    if box[1] is not None:
+        raise box[1]
+    value: T = box[0]
+    return value
 
 
 class Agreement:

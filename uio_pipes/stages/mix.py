@@ -68,11 +68,11 @@ class _Several(Stage):
 
     def warnings(self, lanes: int) -> list[str]:
         inner = [text for pipeline in self.pipelines.values() for text in pipeline.warnings(lanes)]
-        if not self.deals:
+        if not self.deals or lanes == 1 or len(self.pipelines) == 1:  # lists are read only where it matters
             return inner
         counts = {name: sum(n for n, _ in pipeline.content()) for name, pipeline in self.pipelines.items()}
         few = [name for name, count in counts.items() if 0 < count < lanes]
-        if not few or len(self.pipelines) == 1:
+        if not few:
             return inner
         text = (
             f"{self.name}: {len(few)} of {len(counts)} sources have fewer list items than there are lanes ({lanes}), "
