@@ -89,6 +89,8 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
             return probe(file.read_upto(0, HEAD), file.size) or probe_file(path)
         with open_binary(wav) as remote:
             wav = fields["wav"] = remote.read()
+    if isinstance(wav, Ref) and wav.info is not None:
+        return wav.info
     if (wav.size if isinstance(wav, Ref) else len(wav)) == 0:
         raise DataError("empty_audio", "the audio has 0 bytes")
     if isinstance(wav, Ref):

@@ -108,7 +108,7 @@ class Loader:
             raise PipelineError(f"steps_per_epoch must be a whole number, 1 or more, or None, not {steps!r}")
         if self.on_change not in ("error", "restart"):
             raise PipelineError(f"on_change must be 'error' or 'restart', not {self.on_change!r}")
-        if self.pipeline.kind in ("item", "file"):
+        if self.pipeline.kind in ("item", "file", "record"):
             raise PipelineError(
                 f"the pipeline gives {self.pipeline.kind}s, not utterances: add .open_files().load_from_tar() or "
                 f".load_from_raw()"

@@ -20,6 +20,7 @@ from uio_pipes.lane import Lane, Site, stable_hash
 from uio_pipes.node import Node
 from uio_pipes.sources.load_from_raw import LoadFromRaw
 from uio_pipes.sources.load_from_tar import LoadFromTar
+from uio_pipes.sources.load_records import LoadRecords
 from uio_pipes.sources.open_files import OpenFiles
 from uio_pipes.sources.sharding_filter import ShardingFilter
 from uio_pipes.stage import Stage
@@ -109,6 +110,7 @@ class Pipeline:
     open_files = functional(OpenFiles)
     load_from_tar = functional(LoadFromTar)
     load_from_raw = functional(LoadFromRaw)
+    load_records = functional(LoadRecords)
     # how much of what comes
     repeat = functional(Repeat)
     take = functional(Take)
@@ -299,4 +301,6 @@ def _remedy(kind: str, stage: Stage) -> str:
         return "put .open_files().load_from_tar() (shards) or .load_from_raw() (JSON lines) before it"
     if kind == "file":
         return "put .load_from_tar() before it"
+    if kind == "record":
+        return "put .load_records() before it"
     return f"put it elsewhere: {stage.name} takes {' or '.join(map(_plural, stage.takes))}"

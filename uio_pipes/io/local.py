@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from typing import TYPE_CHECKING, Protocol
+from zlib import crc32
 
 from uio_pipes.errors import DataError
 
-__all__ = ["LocalFile", "Payload", "Ref", "os_failure"]
+if TYPE_CHECKING:
+    from uio_pipes.dsp.decode import AudioInfo
+
+__all__ = ["LocalFile", "Payload", "RandomFile", "Ref", "os_failure"]
 
 MAX_OPEN = 128
 
@@ -88,17 +93,46 @@ class LocalFile:
         return descriptor
 
 
+class RandomFile(Protocol):
+    """A file, near or far, that is read by position. Every method raises ``DataError``."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def stamp(self) -> str: ...
+    def read(self, offset: int, size: int) -> bytes: ...
+    def read_upto(self, offset: int, size: int) -> bytes: ...
+
+
 class Ref:
-    """``size`` bytes at ``offset`` of a local file, not read yet. ``head``: the first up to 256 of them, or ``b""``."""
+    """``size`` bytes at ``offset`` of a file, not read yet.
 
-    __slots__ = ("file", "head", "offset", "size")
+    ``head``: the first up to 256 of them, or ``b""``. An index may know what is there: ``info``, the length that the
+    audio's header tells, and ``crc``, the bytes' CRC32, which is then checked.
+    """
 
-    def __init__(self, file: LocalFile, offset: int, size: int, head: bytes = b"") -> None:
-        self.file, self.offset, self.size, self.head = file, offset, size, head
+    __slots__ = ("crc", "file", "head", "info", "offset", "size")
+
+    def __init__(
+        self,
+        file: RandomFile,
+        offset: int,
+        size: int,
+        head: bytes = b"",
+        info: AudioInfo | None = None,
+        crc: int | None = None,
+    ) -> None:
+        self.file, self.offset, self.size, self.head, self.info, self.crc = file, offset, size, head, info, crc
 
     def read(self) -> bytes:
-        """All ``size`` bytes; ``DataError`` as ``LocalFile.read``."""
-        return self.file.read(self.offset, self.size)
+        """All ``size`` bytes; ``DataError`` as ``LocalFile.read``, and ``bad_crc``."""
+        data = self.file.read(self.offset, self.size)
+        if self.crc is not None and crc32(data) != self.crc:
+            message = "the bytes are not those that were indexed (their CRC32 differs): fetch or pack the file again"
+            raise DataError("bad_crc", message, url=self.file.path, offset=self.offset)
+        return data
 
     def read_at(self, start: int, size: int) -> bytes:
         """``self.read()[start : start + size]``, without reading the rest."""

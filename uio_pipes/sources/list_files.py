@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
-from weakref import WeakValueDictionary
 
-import numpy as np
-import numpy.typing as npt
-
-from uio_pipes.lane import Lane, Site, permutation
-from uio_pipes.node import Node
 from uio_pipes.sample import Origin
+from uio_pipes.sources.listing import Listing
 from uio_pipes.sources.table import Table
-from uio_pipes.stage import Stage, require
+from uio_pipes.stage import require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -39,12 +34,10 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ListFiles(Stage):
+class ListFiles(Listing):
     """Lines of data lists. ``shuffle``: in another order each epoch, by hashes of seed, epoch and number."""
 
     name: ClassVar[str] = "list_files"
-    takes: ClassVar[tuple[str, ...]] = ()
-    gives: ClassVar[str] = "item"
 
     paths: tuple[str, ...]
     shuffle: bool = False
@@ -57,58 +50,12 @@ class ListFiles(Stage):
         """Read the lists. Raises: ListError naming list and line."""
         return Table(self.paths)
 
-    def content(self) -> list[tuple[int, str]]:
-        table = self.table()
-        return [(len(table), table.digest)]
-
-    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
-        return _ListNode(self, lane, site)
-
-    def count(self, counts: list[int], source: str) -> list[int] | None:
-        return [len(self.table())] * len(counts)
+    def item(self, table: Table, number: int, origin: Origin) -> Item:
+        return Item(table[number], table.place(number), origin)
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return corpus
-
-
-class _ListNode(Node):
-    state_fields = ("position",)
-
-    def __init__(self, stage: ListFiles, lane: Lane, site: Site) -> None:
-        super().__init__()
-        self.stage, self.lane, self.site = stage, lane, site
-
-    def start(self) -> None:
-        self.table = self.lane.shared(("table", self.stage.paths), self.stage.table)
-        self.order = self._shuffled() if self.stage.shuffle else range(len(self.table))
-        self.position = 0
-
-    def _shuffled(self) -> npt.NDArray[np.int64]:
-        """One for all lanes of the process, as long as one of them is in this pass."""
-        orders = self.lane.shared("orders", WeakValueDictionary[Hashable, npt.NDArray[np.int64]])
-        key = (self.stage.paths, self.lane.order_key(self.site))
-        order = orders.get(key)
-        if order is None:
-            order = orders[key] = permutation(len(self.table), key[1])
-        return order
-
-    def next(self) -> Item:
-        if self.position >= len(self.order):
-            raise StopIteration
-        number = int(self.order[self.position])
-        self.position += 1
-        origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
-        return Item(self.table[number], self.table.place(number), origin)
-
-    def skip(self, n: int) -> None:
-        if self.position + n > len(self.order):
-            self.position = len(self.order)
-            raise StopIteration
-        self.position += n
-
-    def remaining(self) -> tuple[int, int]:
-        return 0, len(self.order) - self.position
 
 
 def list_files(paths: str | os.PathLike[str] | Iterable[Entry], *, shuffle: bool = False) -> Pipeline:

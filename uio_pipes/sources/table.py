@@ -24,6 +24,7 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 class Table:
     """Items of one or several lists, in their order. ``len(table)``, ``table[i]``, ``table.place(i)``."""
 
+    weights = None  # lines tell no lengths
     direct: ClassVar[tuple[str, ...]] = ARCHIVES  # what is named so is an item itself, not a list of items
 
     def __init__(self, entries: tuple[str, ...]) -> None:

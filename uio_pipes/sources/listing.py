@@ -1,0 +1,118 @@
+"""Sources that know what they hold before anything is read: lists of lines, indexes, tables of Kaldi's."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, ClassVar, Protocol
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.lane import Lane, Site, permutation
+from uio_pipes.node import Node
+from uio_pipes.sample import Origin
+from uio_pipes.stage import Stage
+
+__all__ = ["Listed", "Listing"]
+
+
+class Listed(Protocol):
+    """What all lanes of a process share of a source. ``digest``: a hash of all that it holds."""
+
+    @property
+    def digest(self) -> str: ...
+    def __len__(self) -> int: ...
+    def place(self, number: int) -> str:
+        """Where an item stands, for messages."""
+
+    @property
+    def weights(self) -> npt.NDArray[np.int64] | None:
+        """Length of each item in samples, where it is known: shuffled epochs are dealt so that lanes get equal sums."""
+
+
+class Listing(Stage):
+    """A source whose items are counted beforehand. Subclasses are frozen dataclasses with a field ``shuffle``."""
+
+    takes: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[str] = "item"
+
+    shuffle: bool
+
+    def table(self) -> Any:
+        """Open what is listed (a :class:`Listed`). Raises: ListError."""
+        raise NotImplementedError
+
+    def item(self, table: Any, number: int, origin: Origin) -> Any:
+        """Item ``number`` of ``table``; it has a ``key`` and an ``origin``."""
+        raise NotImplementedError
+
+    def content(self) -> list[tuple[int, str]]:
+        table = self.table()
+        return [(len(table), table.digest)]
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        return _ListingNode(self, lane, site)
+
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        return [len(self.table())] * len(counts)
+
+
+class _ListingNode(Node):
+    state_fields = ("position",)
+
+    def __init__(self, stage: Listing, lane: Lane, site: Site) -> None:
+        super().__init__()
+        self.stage, self.lane, self.site = stage, lane, site
+
+    def start(self) -> None:
+        self.table: Listed = self.lane.shared(("table", self.stage), self.stage.table)
+        self.order = self._shuffled() if self.stage.shuffle else range(len(self.table))
+        self.position = 0
+
+    def _shuffled(self) -> npt.NDArray[np.int64]:
+        """One for all lanes of the process, as long as one of them is in this pass."""
+        orders = self.lane.shared("orders", WeakValueDictionary[Hashable, npt.NDArray[np.int64]])
+        key = (self.stage, self.lane.order_key(self.site))
+        order = orders.get(key)
+        if order is None:
+            order = permutation(len(self.table), key[1])
+            if (weights := self.table.weights) is not None and self.lane.count > 1:
+                order = balanced(order, weights, self.lane.count)
+            orders[key] = order
+        return order
+
+    def next(self) -> Any:
+        if self.position >= len(self.order):
+            raise StopIteration
+        number = int(self.order[self.position])
+        self.position += 1
+        origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
+        return self.stage.item(self.table, number, origin)
+
+    def skip(self, n: int) -> None:
+        if self.position + n > len(self.order):
+            self.position = len(self.order)
+            raise StopIteration
+        self.position += n
+
+    def remaining(self) -> tuple[int, int]:
+        return 0, len(self.order) - self.position
+
+
+def balanced(order: npt.NDArray[np.int64], weights: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int64]:
+    """``order`` with each run of ``lanes`` items rearranged: the longest goes to the lane that has got least so far.
+
+    Item ``p`` of the result belongs to lane ``p % lanes``; the sums of the lanes then differ by little more than the
+    longest item (longest processing time first, Graham 1969, run by run).
+    """
+    out: npt.NDArray[np.int64] = order.copy()
+    totals = np.zeros(lanes, np.int64)
+    for first in range(0, len(order), lanes):
+        run = order[first : first + lanes]
+        size = weights[run]
+        longest = np.argsort(-size, kind="stable")
+        least = np.argsort(totals[: len(run)], kind="stable")
+        out[first + least] = run[longest]
+        totals[least] += size[longest]
+    return out

@@ -1,0 +1,82 @@
+"""``load_records``: utterances of sources that are read in any order (indexed tars, TouchDataset, Kaldi's tables)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from uio_pipes.errors import DataError
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.sample import Chain, Origin, Sample, run_key
+from uio_pipes.sources.features import LOAD_FEATURES
+from uio_pipes.stage import Stage
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["LoadRecords", "Record", "Records"]
+
+
+class Records(Protocol):
+    """Utterances by number: what :class:`~uio_pipes.sources.listing.Listed` says, and their fields."""
+
+    def __len__(self) -> int: ...
+    def place(self, number: int) -> str: ...
+    def key(self, number: int) -> str:
+        """The utterance's name."""
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """``key``, ``txt``, ``wav`` (a :class:`~uio_pipes.io.local.Ref`, or a path) or ``feat``, and others. Audio is
+        not read. Raises: DataError."""
+
+
+class Record(NamedTuple):
+    """One utterance of ``records``, not looked at yet."""
+
+    records: Records
+    number: int
+    origin: Origin
+
+    @property
+    def key(self) -> str:
+        return self.records.key(self.number)
+
+
+@dataclass(frozen=True)
+class LoadRecords(Stage):
+    """Utterances of a source that is read in any order; audio is read when the batch is made."""
+
+    name: ClassVar[str] = "load_records"
+    takes: ClassVar[tuple[str, ...]] = ("record",)
+    gives: ClassVar[str] = "sample"
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _RecordsNode(source, lane)
+
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        return counts
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus
+
+
+class _RecordsNode(Node):
+    def __init__(self, source: Node, lane: Lane) -> None:
+        super().__init__(source)
+        self.lane = lane
+        self.chain, self.run_key = Chain(), run_key(lane)
+
+    def next(self) -> Sample:
+        while True:
+            record: Record = self.source.next()
+            try:
+                fields = record.records.fields(record.number)
+            except DataError as error:
+                self.lane.ledger.fail(error, LoadRecords.name)
+            else:
+                self.lane.ledger.fine(LoadRecords.name)
+                chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
+                place = record.records.place(record.number)
+                return Sample(fields, record.origin, self.run_key, chain, place)
