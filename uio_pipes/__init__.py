@@ -2,63 +2,30 @@
 
 A :class:`Pipeline` describes a graph; a :class:`Loader` runs it, in this process or in workers, alone or under
 torchrun, and can be stopped at any batch and go on from there, on the same machines or on others.
+
+The names are those of ``uio_pipes.api``. They are imported when first used: torch takes seconds to start, and the
+``uio`` command and the processes that pack audio do without it.
 """
 
-from uio_pipes.dataset import PipelineDataset
-from uio_pipes.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
-from uio_pipes.loader import Loader, gather_state
-from uio_pipes.node import Node
-from uio_pipes.pipeline import Pipeline
-from uio_pipes.sample import Origin, Sample
-from uio_pipes.seeing.watch import watch
-from uio_pipes.sources.from_iterable import from_iterable
-from uio_pipes.sources.list_files import list_files
-from uio_pipes.sources.load_from_raw import from_raw_list
-from uio_pipes.sources.load_from_tar import from_shard_list
-from uio_pipes.stages.mix import interleave, mix
-from uio_pipes.state import merge_states
-from uio_pipes.stats import Stats
-from uio_pipes.tokenizers import (
-    CharTokenizer,
-    HuggingFaceTokenizer,
-    SentencePieceTokenizer,
-    TiktokenTokenizer,
-    Tokenizer,
-)
-from uio_pipes.trainers import Gathered, LightningLoader
-from uio_pipes.wenet import wenet_dataset
-
-__all__ = [
-    "CharTokenizer",
-    "DataError",
-    "Gathered",
-    "HuggingFaceTokenizer",
-    "LightningLoader",
-    "ListError",
-    "Loader",
-    "Node",
-    "Origin",
-    "Pipeline",
-    "PipelineDataset",
-    "PipelineError",
-    "Sample",
-    "SentencePieceTokenizer",
-    "StateError",
-    "Stats",
-    "TiktokenTokenizer",
-    "Tokenizer",
-    "TooManyFailures",
-    "UioError",
-    "from_iterable",
-    "from_raw_list",
-    "from_shard_list",
-    "gather_state",
-    "interleave",
-    "list_files",
-    "merge_states",
-    "mix",
-    "watch",
-    "wenet_dataset",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from uio_pipes.api import *  # noqa: F403
+    from uio_pipes.api import __all__ as __all__
+else:
+
+    def __getattr__(name: str) -> object:
+        try:
+            if name.startswith("__") and name != "__all__":
+                raise AttributeError(name)
+            value = getattr(import_module("uio_pipes.api"), name)
+        except AttributeError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *import_module("uio_pipes.api").__all__})

@@ -1,0 +1,59 @@
+"""Everything that ``import uio_pipes as uio`` offers: imported when a name of it is first used."""
+
+
+from uio_pipes.dataset import PipelineDataset
+from uio_pipes.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
+from uio_pipes.loader import Loader, gather_state
+from uio_pipes.node import Node
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.sample import Origin, Sample
+from uio_pipes.seeing.watch import watch
+from uio_pipes.sources.from_iterable import from_iterable
+from uio_pipes.sources.list_files import list_files
+from uio_pipes.sources.load_from_raw import from_raw_list
+from uio_pipes.sources.load_from_tar import from_shard_list
+from uio_pipes.stages.mix import interleave, mix
+from uio_pipes.state import merge_states
+from uio_pipes.stats import Stats
+from uio_pipes.tokenizers import (
+    CharTokenizer,
+    HuggingFaceTokenizer,
+    SentencePieceTokenizer,
+    TiktokenTokenizer,
+    Tokenizer,
+)
+from uio_pipes.trainers import Gathered, LightningLoader
+from uio_pipes.wenet import wenet_dataset
+
+__all__ = [
+    "CharTokenizer",
+    "DataError",
+    "Gathered",
+    "HuggingFaceTokenizer",
+    "LightningLoader",
+    "ListError",
+    "Loader",
+    "Node",
+    "Origin",
+    "Pipeline",
+    "PipelineDataset",
+    "PipelineError",
+    "Sample",
+    "SentencePieceTokenizer",
+    "StateError",
+    "Stats",
+    "TiktokenTokenizer",
+    "Tokenizer",
+    "TooManyFailures",
+    "UioError",
+    "from_iterable",
+    "from_raw_list",
+    "from_shard_list",
+    "gather_state",
+    "interleave",
+    "list_files",
+    "merge_states",
+    "mix",
+    "watch",
+    "wenet_dataset",
+]
