@@ -147,11 +147,17 @@ class Given(Node):
         return Sample(fields, Origin(number), self.run_key, self.chain)
 
 
-def started(stage: Stage, lengths: Sequence[int], seed: int = 0, policy: Policy | None = None) -> tuple[Node, Ledger]:
+def started(
+    stage: Stage,
+    lengths: Sequence[int],
+    seed: int = 0,
+    policy: Policy | None = None,
+    lane: tuple[int, int] = (0, 1),
+) -> tuple[Node, Ledger]:
     """``stage``'s node over samples of ``lengths``, at its beginning, and the ledger that it counts in."""
     ledger = Ledger(policy or Policy())
-    lane = Lane(ledger, seed=seed)
-    node = stage.build(Given(lengths, lane), lane, Site(stage.name, 0))
+    where = Lane(ledger, *lane, seed=seed)
+    node = stage.build(Given(lengths, where), where, Site(stage.name, 0))
     node.reset(None)
     return node, ledger
 

@@ -1,6 +1,5 @@
 """Everything that ``import uio_pipes as uio`` offers: imported when a name of it is first used."""
 
-
 from uio_pipes.dataset import PipelineDataset
 from uio_pipes.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
 from uio_pipes.loader import Loader, gather_state

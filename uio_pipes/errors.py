@@ -12,11 +12,16 @@
 
 from __future__ import annotations
 
+from uio_pipes.io.redact import redact
+
 __all__ = ["DataError", "ListError", "PipelineError", "StateError", "TooManyFailures", "UioError"]
 
 
 class UioError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base of everything that this package raises on purpose. No credentials of URLs are in its texts."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class PipelineError(UioError, ValueError):
@@ -40,14 +45,17 @@ class DataError(UioError):
 
     ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …): failures are counted under
     it. ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say
-    where.
+    where; ``key`` and ``item`` (its number in the list) are set where the utterance, or its shard, is known.
     """
+
+    key: str = ""
+    item: int | None = None
 
     def __init__(
         self, reason: str, message: str, *, url: str = "", member: str = "", offset: int | None = None
     ) -> None:
         super().__init__(reason, message, url, member, offset)
-        self.reason, self.message, self.url, self.member, self.offset = reason, message, url, member, offset
+        self.reason, self.message, self.url, self.member, self.offset = reason, redact(message), redact(url), member, offset
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.reason, self.message, self.url, self.member, self.offset)

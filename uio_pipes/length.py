@@ -8,14 +8,16 @@ from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from uio_pipes.dsp.decode import AudioInfo, probe, probe_file
 from uio_pipes.errors import DataError
+from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["SLACK", "TICKS", "Plan", "check_no_features", "measure", "segment_samples"]
+__all__ = ["SLACK", "TICKS", "Plan", "StoredFeatures", "check_no_features", "measure", "segment_samples"]
 
 HEAD = 4096
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate
@@ -38,6 +40,21 @@ class Plan(NamedTuple):
     def duration_frames(self) -> float:
         """WeNet's length for filters: feature frames, or seconds × 100."""
         return float(self.frames) if self.frames is not None else self.samples / self.sample_rate * 100
+
+
+class StoredFeatures:
+    """Features not read yet, in a form of its source's own."""
+
+    __slots__ = ()
+
+    @property
+    def frames(self) -> int:
+        """How many there are. Raises: DataError."""
+        raise NotImplementedError
+
+    def load(self) -> npt.NDArray[Any]:
+        """The array (T, F). Raises: DataError."""
+        raise NotImplementedError
 
 
 def measure(fields: dict[str, Any]) -> Plan | None:
@@ -77,11 +94,11 @@ def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> 
     """Samples of the segment from ``start`` to ``end`` seconds (None: the recording's own)."""
     first = 0 if start is None else round(start * info.sample_rate)
     last = info.samples if end is None else min(info.samples, round(end * info.sample_rate))
-    return max(0, last - first)
+    return max(0, last - first + (SLACK if info.sample_rate == TICKS else 0))
 
 
 def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
-    """What the header tells; None where only decoding does. A remote file is read whole into ``fields["wav"]``."""
+    """What the header tells; None where only decoding does. Remote files and pipes are read whole into ``fields["wav"]``."""
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:
@@ -91,6 +108,8 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
             wav = fields["wav"] = remote.read()
     if isinstance(wav, Ref) and wav.info is not None:
         return wav.info
+    if isinstance(wav, Piped):
+        wav = fields["wav"] = wav.read()
     if (wav.size if isinstance(wav, Ref) else len(wav)) == 0:
         raise DataError("empty_audio", "the audio has 0 bytes")
     if isinstance(wav, Ref):
@@ -114,6 +133,8 @@ def _ticks(duration: Any) -> int:
 def _feature_frames(feat: Any) -> int:
     if isinstance(feat, (torch.Tensor, np.ndarray)):
         return int(feat.shape[0])
+    if isinstance(feat, StoredFeatures):
+        return feat.frames
     if isinstance(feat, str):
         path = is_local(feat)
         head = LocalFile(path).read_upto(0, HEAD) if path is not None else open_binary(feat).read(HEAD)

@@ -92,7 +92,9 @@ class Loader:
         self.lanes = self.world_size * max(1, num_workers) if lanes is None else lanes
         self._check()
         self._asked: int | None = None  # by set_epoch, since the last iteration began
-        self._lengths: list[int] | None = None  # batches of each lane; []: unknown
+        self._lengths: list[int] | None = None  # batches of each lane, of this stream and so many lanes:
+        self._lengths_of: tuple[int, int] | None = None
+        self._unknown = ""  # why they are not known
         self._kept: Batches | None = None  # goes on in the next epoch, where steps make epochs
         self._active: weakref.ref[Batches] | None = None
         self._fingerprints: dict[str, Any] | None = None
@@ -158,20 +160,39 @@ class Loader:
         self._progress.skip += count
 
     def __len__(self) -> int:
-        """Batches of this rank in an epoch, where the graph tells it: with ``steps_per_epoch``, or where raw lists or
-        indexed objects go into ``batch`` with nothing in between that leaves utterances out (and none fails).
+        """Batches of this rank in the epoch, whole, if no utterance fails; ``steps_per_epoch`` where that is set.
 
-        Raises: TypeError where only running tells: tar shards, filters, batches by frames.
+        Exact wherever nothing has to be read for it: indexed sources, and raw lists with ``duration``. Then the epoch's
+        order is gone through by plan, filters, sort and batches by frames included (the user's functions on utterances
+        are called for it), once per epoch; a list that only goes into ``batch`` is just counted. Every rank
+        computes it by itself, the same.
+
+        Raises: TypeError where only running tells: tar shards without an index, lengths that headers tell.
         """
         if self.steps_per_epoch is not None:
             return self.steps_per_epoch
-        if self._lengths is None:
-            self._lengths = self.pipeline.count(self._progress.lanes) or []
-        lanes = self._lengths
-        if not lanes:
-            raise TypeError("the number of batches is not known beforehand: set steps_per_epoch, or count them once")
+        lanes = self._lane_lengths()
         ranks = [sum(lanes[i] for i in lanes_of(len(lanes), r, self.world_size)) for r in range(self.world_size)]
         return {"stop": min(ranks), "repeat": max(ranks)}.get(self.uneven, ranks[self.rank])
+
+    def _lane_lengths(self) -> list[int]:
+        """Batches of each lane in the epoch's stream. Raises: TypeError."""
+        of = (self._progress.stream, self._progress.lanes)
+        if self._lengths_of != of:
+            from uio_pipes.planning import NotKnown, count_batches
+
+            lengths = self.pipeline.count(of[1])
+            try:
+                self._lengths = lengths or count_batches(self.pipeline, of[1], self.seed, of[0])
+            except NotKnown as error:
+                self._lengths, self._unknown = None, str(error)
+            self._lengths_of = of
+        if self._lengths is None:
+            raise TypeError(
+                f"the number of batches is not known beforehand: {self._unknown}. Index the data (the command "
+                "`uio index`, then from_tar_index), set steps_per_epoch, or count the batches once"
+            )
+        return self._lengths
 
     def __bool__(self) -> bool:
         return True  # whatever its length
@@ -217,7 +238,7 @@ class Loader:
         """
         meta = read_meta(state_dict)
         self._close()
-        asked, self._asked, self._lengths = self._asked, None, None
+        asked, self._asked, self._lengths_of = self._asked, None, None
         changed = self._changes(meta) + _changed_shards(state_dict)
         if changed:
             if self.on_change == "error":
@@ -320,7 +341,8 @@ class Loader:
             return False
         if self.steps_per_epoch is not None:
             return progress.step >= self.steps_per_epoch
-        return bool(self._lengths) and sum(p.state["k"] for p in progress.positions.values()) >= len(self)
+        counted = self._lengths and self._lengths_of == (progress.stream, progress.lanes)
+        return bool(counted) and sum(p.state["k"] for p in progress.positions.values()) >= len(self)
 
     def _close(self) -> None:
         active = self._active() if self._active is not None else None

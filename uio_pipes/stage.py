@@ -10,6 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.errors import PipelineError
+from uio_pipes.io.redact import redact
 from uio_pipes.lane import Draws, Lane, Site
 from uio_pipes.length import Plan
 from uio_pipes.node import Deferred, Node
@@ -90,6 +91,8 @@ class Stage:
         """``name(arguments that differ from the defaults)``. ``stable``: without file positions, for fingerprints."""
         shown = []
         for i, f in enumerate(fields(self)):
+            if not f.repr:  # how files are reached: secrets may be in it, and nothing depends on it
+                continue
             value = getattr(self, f.name)
             if value == f.default and not stable and f.default is not inspect.Parameter.empty:
                 continue
@@ -224,7 +227,7 @@ def show(value: object, *, stable: bool = False) -> str:
         return f"[{', '.join(inner)}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k!r}: {show(v, stable=stable)}" for k, v in value.items()) + "}"
-    text = repr(value)
+    text = redact(repr(value))
     if type(value).__repr__ is object.__repr__:  # its address would change from run to run
         text = f"{type(value).__module__}.{type(value).__qualname__}"
     return text

@@ -15,9 +15,10 @@ from typing import Annotated
 
 import typer
 
+from uio_pipes.prep.processes import end_with_parent, pool_context
+from uio_pipes.prep.progress import byte_bar, follow
+
 from ..common.fetch import FetchFailed, Remote, check, fetch
-from ..common.processes import end_with_parent, pool_context
-from ..common.progress import byte_bar, follow
 from ..common.unpack import UnpackFailed, read_members, unpack, write_bytes
 from .layout import SPLITS, corpus_dir, transcript_path
 

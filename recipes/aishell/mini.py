@@ -17,9 +17,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from ..common.files import write_lines
-from ..common.processes import end_with_parent, pool_context
-from ..common.progress import follow
+from uio_pipes.prep.files import write_lines
+from uio_pipes.prep.processes import end_with_parent, pool_context
+from uio_pipes.prep.progress import follow
+
 from .layout import corpus_dir, transcript_path, wav_path
 from .plan import Settings, Utterance, make_plan, settings_for
 from .speech import RATE, Speaker

@@ -20,17 +20,19 @@ from typing import Annotated
 
 import typer
 
-from ..common.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
-from ..common.dictionary import DictionaryProblem, write_characters, write_pieces
-from ..common.files import count_lines
+from uio_pipes.prep.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
+from uio_pipes.prep.dictionary import DictionaryProblem, write_characters, write_pieces
+from uio_pipes.prep.files import count_lines
+from uio_pipes.prep.pack import OtherPacking, PackingFailed, PackSettings, pack
+
 from ..common.kaldi import make_raw_list, read_texts, write_kaldi
-from ..common.lists import ListProblem, Utterance
-from ..common.shards import OtherPacking, PackingFailed, PackSettings, pack
+from uio_pipes.errors import ListError
+from uio_pipes.prep.lists import Utterance
 from .layout import SPLITS, CorpusMissing, find_wavs, read_transcript
 
 __all__ = ["PROBLEMS", "make_cmvn", "make_dictionary", "make_lists", "make_shards", "prepare", "write_texts"]
 
-PROBLEMS = (CorpusMissing, CmvnFailed, DictionaryProblem, ListProblem, OtherPacking, PackingFailed)
+PROBLEMS = (CorpusMissing, CmvnFailed, DictionaryProblem, ListError, OtherPacking, PackingFailed)
 SHARD_SIZE = 1000  # utterances, as WeNet's
 MIN_SHARDS = 16  # of a small corpus: every rank and worker wants one
 

@@ -31,8 +31,7 @@ from typing import Any, Literal
 import torch
 
 import uio_pipes as uio
-
-from .files import atomic_path
+from uio_pipes.prep.files import atomic_path
 
 __all__ = [
     "Damaged",

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import yaml
 
-from .files import write_lines
+from uio_pipes.prep.files import write_lines
+
 from .strict import ConfigError, check, read
 
 __all__ = ["BatchConfig", "Config", "ConfigError", "DataConfig", "ModelConfig", "OptimConfig", "TrainConfig"]

@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 import uio_pipes as uio
+from uio_pipes.prep.progress import progress_bar
 
 from .experiment import Tokens
 from .model import AsrModel
 from .partial import Changed, Partial, Record, State, Writer
 from .peers import Peers
-from .progress import progress_bar
 from .results import Results, Summary
 from .search import Search
 

@@ -18,11 +18,11 @@ import torch
 
 import uio_pipes as uio
 from uio_pipes.cmvn import Cmvn, read_cmvn
+from uio_pipes.prep.files import atomic_path
 from uio_pipes.tokenizers import read_symbols
 
 from . import checkpoint
 from .config import Config, ConfigError
-from .files import atomic_path
 from .model import AsrModel
 
 __all__ = ["NotTrained", "build_model", "eos_of", "load_model", "read_tokenizer", "set_up"]

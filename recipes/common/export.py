@@ -28,10 +28,10 @@ from torch.export import Dim
 from torch.nn import functional
 
 import uio_pipes as uio
+from uio_pipes.prep.files import atomic_path
 
 from .config import Config
 from .experiment import NotTrained, load_model, read_tokenizer
-from .files import atomic_path
 from .model import BLANK, AsrModel
 from .pipelines import source
 

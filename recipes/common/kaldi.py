@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from .files import write_lines
-from .lists import ListProblem, Utterance, write_raw_list
+from uio_pipes.prep.files import write_lines
+
+from uio_pipes.errors import ListError
+from uio_pipes.prep.lists import Utterance
+
+from .lists import write_raw_list
 
 __all__ = ["make_raw_list", "read_kaldi", "read_texts", "write_kaldi"]
 
@@ -19,7 +23,7 @@ def write_kaldi(folder: Path, utterances: Iterable[Utterance]) -> None:
 
 
 def read_kaldi(folder: Path) -> Iterator[Utterance]:
-    """The utterances that have audio and text, in the order of ``wav.scp`` (or ``segments``). Raises: ListProblem."""
+    """The utterances that have audio and text, in the order of ``wav.scp`` (or ``segments``). Raises: ListError."""
     texts, wavs = dict(_pairs(folder / "text")), dict(_pairs(folder / "wav.scp"))
     if (folder / "segments").is_file():
         for key, rest in _pairs(folder / "segments"):
@@ -45,7 +49,7 @@ def make_raw_list(folder: Path) -> Path:
 def _pairs(path: Path) -> Iterator[tuple[str, str]]:
     """Key and the rest of each line that has both."""
     if not path.is_file():
-        raise ListProblem(f"there is no {path}: the recipe's stage 0 writes it")
+        raise ListError(f"there is no {path}: the recipe's stage 0 writes it")
     with path.open(encoding="utf-8") as file:
         for line in file:
             key, *rest = line.split(maxsplit=1)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from .locks import Busy, taken
-from .processes import sigterm_with_parent
+from uio_pipes.prep.locks import Busy, taken
+from uio_pipes.prep.processes import sigterm_with_parent
 
 __all__ = ["Busy", "Failed", "Stopped", "Topology", "launch"]
 

@@ -1,67 +1,19 @@
-"""WeNet's and Kaldi's lists of utterances: the raw list (a JSON object a line), ``wav.scp``, ``segments``, ``text``.
-
-Lists are read and written line by line: that of WenetSpeech has 15 million of them.
+"""Writing lists: WeNet's raw list and Kaldi's ``wav.scp``, ``segments``, ``text``, line by line: WenetSpeech has 15
+million of them. (Reading is ``uio_pipes.prep.lists``.)
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TextIO
 
-from .files import atomic_path, write_lines
+from uio_pipes.prep.files import atomic_path, write_lines
+from uio_pipes.prep.lists import Utterance
 
-
-class ListProblem(Exception):
-    """A list is missing or is not what it should be; the message says where and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Utterance:
-    """One utterance: all of ``wav``, or its seconds from ``start`` to ``end``. ``recording``: the segment's, in Kaldi's
-    files; the key if it is not given."""
-
-    key: str
-    wav: str
-    txt: str
-    start: float | None = None
-    end: float | None = None
-    recording: str = ""
-
-    @property
-    def seconds(self) -> float | None:
-        """Length of the segment; None for a whole file."""
-        return None if self.start is None or self.end is None else self.end - self.start
-
-    def to_json(self) -> str:
-        """The line of a raw list; a segment's ``duration`` saves readers the header."""
-        fields: dict[str, Any] = {"key": self.key, "wav": self.wav, "txt": self.txt}
-        if self.seconds is not None:
-            fields |= {"start": self.start, "end": self.end, "duration": round(self.seconds, 4)}
-        return json.dumps(fields, ensure_ascii=False)
-
-
-def read_raw_list(path: Path) -> Iterator[Utterance]:
-    """The utterances of a raw list, one by one. Raises: ListProblem naming the line."""
-    if not path.is_file():
-        raise ListProblem(f"there is no list {path}; the recipe's stages 0 and 3 write it")
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip() or line.startswith("#"):
-                continue
-            try:
-                fields = json.loads(line)
-                yield Utterance(
-                    fields["key"], fields["wav"], fields.get("txt", ""), fields.get("start"), fields.get("end")
-                )
-            except (ValueError, TypeError, KeyError) as error:
-                raise ListProblem(
-                    f'{path}, line {number}: no JSON object with "key" and "wav": {line[:80].strip()!r} ({error!r})'
-                ) from error
+__all__ = ["ListWriter", "write_raw_list"]
 
 
 def write_raw_list(path: Path, utterances: Iterable[Utterance]) -> None:

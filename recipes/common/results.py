@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .files import read_lines, write_lines
+from uio_pipes.prep.files import read_lines, write_lines
+
 from .partial import Record
 
 __all__ = ["Results", "Summary", "keys_of"]

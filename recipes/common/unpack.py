@@ -8,11 +8,10 @@ from pathlib import Path, PurePosixPath
 from uio_pipes.errors import DataError
 from uio_pipes.io.local import Ref
 from uio_pipes.io.stream import StreamBytes
+from uio_pipes.prep.files import write_bytes
 from uio_pipes.sources.tar_members import TarMembers
 
-from .files import atomic_path
-
-__all__ = ["UnpackFailed", "read_members", "unpack", "write_bytes"]
+__all__ = ["UnpackFailed", "read_members", "unpack"]
 
 
 class UnpackFailed(Exception):
@@ -56,9 +55,3 @@ def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> None:
     """Write the ``wanted`` members under ``folder``, each complete or not at all. Raises: UnpackFailed."""
     for name, content in read_members(archive, wanted):
         write_bytes(folder / name, content)
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """A file that is complete or not there."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(content)

@@ -20,10 +20,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from uio_pipes.prep.files import write_lines
+from uio_pipes.prep.processes import pool_context
+from uio_pipes.prep.progress import follow
+
 from ..aishell.speech import RATE, Speaker, to_int16
-from ..common.files import write_lines
-from ..common.processes import pool_context
-from ..common.progress import follow
 from .layout import metadata_path
 from .plan import NO_FILE, PAST_THE_END, Recording, Settings, make_plan
 

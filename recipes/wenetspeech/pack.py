@@ -18,9 +18,10 @@ from typing import Annotated
 
 import typer
 
-from ..common.cutting import Form
-from ..common.lists import ListProblem
-from ..common.shards import Group, OtherPacking, Packed, PackingFailed, PackSettings, pack, parse_group
+from uio_pipes.prep.cutting import Form
+from uio_pipes.prep.pack import Group, OtherPacking, Packed, PackingFailed, PackSettings, pack, parse_group
+
+from uio_pipes.errors import ListError
 from .layout import TEST_SUBSETS
 
 GROUPS = ("10:500", "500:800", "800:1000", "1000:1200")  # frames; above 1200, WenetSpeech's recipes do not train
@@ -29,7 +30,7 @@ GROUPS = ("10:500", "500:800", "800:1000", "1000:1200")  # frames; above 1200, W
 def pack_all(data: Path, groups: tuple[Group, ...], size: int, form: Form, jobs: int) -> dict[str, Packed]:
     """Pack the training set in ``groups``, the held-out sets whole.
 
-    Raises: OtherPacking, PackingFailed, ListProblem.
+    Raises: OtherPacking, PackingFailed, ListError.
     """
     results = {}
     for name in ("train", *TEST_SUBSETS.values()):
@@ -61,7 +62,7 @@ def main(
         packed = pack_all(data, chosen, size, "flac" if flac else "wav", jobs or multiprocessing.cpu_count())
         for name, one in packed.items():
             typer.echo(f"{data / name / 'shards.list'}: {one}")
-    except (OtherPacking, PackingFailed, ListProblem, ValueError) as error:
+    except (OtherPacking, PackingFailed, ListError, ValueError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
 

@@ -23,9 +23,12 @@ from typing import Annotated, Any, TextIO
 import soundfile
 import typer
 
-from ..common.files import atomic_path
-from ..common.lists import ListWriter, Utterance
-from ..common.progress import progress_bar
+from uio_pipes.prep.files import atomic_path
+from uio_pipes.prep.progress import progress_bar
+
+from uio_pipes.prep.lists import Utterance
+
+from ..common.lists import ListWriter
 from .layout import TEST_SUBSETS, BadMetadata, CorpusMissing, metadata_path, recordings
 
 MIN_CONFIDENCE = {"S": 1.0, "M": 1.0, "L": 0.95, "W": 0.6}

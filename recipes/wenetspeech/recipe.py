@@ -14,9 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from uio_pipes.prep.files import read_lines, write_lines
+from uio_pipes.prep.grouping import Group
+
 from ..common.config import Config
-from ..common.files import read_lines, write_lines
-from ..common.grouping import Group
 from ..common.launch import Topology, launch
 from ..common.stages import Need, Stage
 from .layout import TEST_SUBSETS, check_corpus, metadata_path
@@ -158,7 +159,7 @@ class Recipe:
 
     def make_cmvn(self) -> str:
         """Stage 1."""
-        from ..common.cmvn import CmvnSettings, compute_cmvn
+        from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
 
         config = self.settings
         sample, out = self.data / "cmvn.list", self.data / "global_cmvn"
@@ -169,7 +170,7 @@ class Recipe:
 
     def make_dictionary(self) -> str:
         """Stage 2."""
-        from ..common.dictionary import write_characters, write_pieces
+        from uio_pipes.prep.dictionary import write_characters, write_pieces
 
         folder = self.data / "dict"
         with (self.data / "train" / "text").open(encoding="utf-8") as file:

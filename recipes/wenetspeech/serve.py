@@ -20,7 +20,8 @@ import fsspec
 import fsspec.config
 import typer
 
-from ..common.files import read_lines, write_lines
+from uio_pipes.prep.files import read_lines, write_lines
+
 from .http_ranges import CannotServe, http_server, taken
 
 Kind = Literal["s3", "http"]

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from uio_pipes.errors import ListError
 
 from recipes.aishell.layout import SPLITS, CorpusMissing, transcript_path, wav_path
 from recipes.aishell.prepare import make_lists, make_shards, prepare
-from recipes.common.files import read_lines, write_lines
-from recipes.common.lists import ListProblem
-from recipes.common.shards import OtherPacking
+from uio_pipes.prep.files import read_lines, write_lines
+from uio_pipes.prep.pack import OtherPacking
 
 
 @pytest.fixture
@@ -119,5 +119,5 @@ def test_a_missing_corpus_says_how_to_get_one(tmp_path: Path) -> None:
 
 
 def test_a_missing_list_says_which_stage_makes_it(tmp_path: Path) -> None:
-    with pytest.raises(ListProblem, match="stage 0"):
+    with pytest.raises(ListError, match="stage 0"):
         make_lists(tmp_path)

@@ -16,12 +16,12 @@ import uio_pipes as uio
 
 pytest.importorskip("ijson")
 
-from recipes.common.files import read_lines
-from recipes.common.grouping import Group
 from recipes.wenetspeech.layout import CorpusMissing, metadata_path
 from recipes.wenetspeech.pack import pack_all, selected
 from recipes.wenetspeech.prepare import main as prepare_main
 from recipes.wenetspeech.prepare import normalize, prepare
+from uio_pipes.prep.files import read_lines
+from uio_pipes.prep.grouping import Group
 
 RATE = 16_000
 SECONDS = 20.0

@@ -17,9 +17,9 @@ pytest.importorskip("espeakng_loader")
 pytest.importorskip("ijson")
 pytest.importorskip("moto")
 
-from recipes.common.files import read_lines
 from recipes.wenetspeech.recipe import Recipe
 from recipes.wenetspeech.run import main
+from uio_pipes.prep.files import read_lines
 
 ROOT = Path(__file__).parents[2]
 TINY = """\

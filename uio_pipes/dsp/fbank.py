@@ -17,9 +17,9 @@ from uio_pipes.errors import PipelineError
 
 __all__ = ["BandGroup", "Fbank", "band_groups", "num_frames"]
 
-_PREEMPHASIS = 0.97
-_SCALE = 32768.0  # Kaldi's features are defined on 16-bit sample values
-_FLOOR = np.float32(np.finfo(np.float32).eps)  # of a band's energy, before the logarithm
+PREEMPHASIS = 0.97
+SCALE = 32768.0  # Kaldi's features are defined on 16-bit sample values
+FLOOR = np.float32(np.finfo(np.float32).eps)  # of a band's energy, before the logarithm
 _BLOCK = 512  # frames worked on at once: 3 MB of buffers at 16 kHz; longer audio takes several blocks
 _BANDS = 16  # mel bands per matrix product: the fastest of 8 … 80
 
@@ -95,7 +95,7 @@ class Fbank:
         ``generator`` gives the dither. Raises PipelineError if there is dither and no generator, if there are several
         channels, or if the frame does not suit the sample rate.
         """
-        constants = self._constants.get(sample_rate) or self._make_constants(sample_rate)
+        constants = self.constants(sample_rate)
         samples = self._scaled(waveform, generator)
         window, shift = len(constants.window), constants.shift
         count = 0 if len(samples) < window else 1 + (len(samples) - window) // shift
@@ -106,7 +106,7 @@ class Fbank:
             _fill(features[start : start + _BLOCK], frames[start : start + _BLOCK], constants, scratch)
         self._scratch[sample_rate].append(scratch)
         energies = features.numpy()
-        np.maximum(energies, _FLOOR, out=energies)
+        np.maximum(energies, FLOOR, out=energies)
         np.log(energies, out=energies)  # a third of torch.log's time
         return features
 
@@ -116,7 +116,7 @@ class Fbank:
             raise PipelineError(
                 f"{self.name}: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before"
             )
-        samples = waveform.reshape(-1) * _SCALE
+        samples = waveform.reshape(-1) * SCALE
         if self.dither:
             if generator is None:
                 raise PipelineError(
@@ -125,13 +125,13 @@ class Fbank:
             samples.add_(torch.randn(samples.shape, generator=generator), alpha=self.dither)
         return samples
 
-    def _make_constants(self, sample_rate: int) -> _Constants:
-        window, shift = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
-        if window < 2 or shift < 1:
-            raise PipelineError(
-                f"{self.name}: at {sample_rate} Hz a frame of {self.frame_length} ms every {self.frame_shift} ms is "
-                f"{window} samples every {shift}; needed are 2 every 1: use longer frames"
-            )
+    def constants(self, sample_rate: int) -> _Constants:
+        """What does not change from utterance to utterance. Raises: PipelineError as a call does."""
+        return self._constants.get(sample_rate) or self._make_constants(sample_rate)
+
+    def bank(self, sample_rate: int) -> torch.Tensor:
+        """The mel triangles, (F, padded // 2) float32. Raises: PipelineError if they do not suit the sample rate."""
+        window, _ = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
         nyquist = 0.5 * sample_rate
         high_freq = self.high_freq if self.high_freq > 0 else nyquist + self.high_freq
         if not self.low_freq < high_freq <= nyquist:
@@ -141,7 +141,17 @@ class Fbank:
                 "high_freq, or resample before"
             )
         padded = 1 << (window - 1).bit_length()
-        groups = band_groups(_mel_bank(self.num_mel_bins, padded, sample_rate, self.low_freq, high_freq))
+        return _mel_bank(self.num_mel_bins, padded, sample_rate, self.low_freq, high_freq)
+
+    def _make_constants(self, sample_rate: int) -> _Constants:
+        window, shift = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
+        if window < 2 or shift < 1:
+            raise PipelineError(
+                f"{self.name}: at {sample_rate} Hz a frame of {self.frame_length} ms every {self.frame_shift} ms is "
+                f"{window} samples every {shift}; needed are 2 every 1: use longer frames"
+            )
+        padded = 1 << (window - 1).bit_length()
+        groups = band_groups(self.bank(sample_rate))
         constants = _Constants(_WINDOWS[self.window_type](window), shift, padded, groups)
         self._scratch.setdefault(sample_rate, [])
         self._constants[sample_rate] = constants
@@ -194,7 +204,7 @@ def _fill(features: torch.Tensor, frames: torch.Tensor, constants: _Constants, s
     width = len(constants.window)
     torch.mean(frames, 1, keepdim=True, out=mean)
     torch.sub(frames, mean, out=centred)
-    torch.mul(centred, _PREEMPHASIS, out=previous)
+    torch.mul(centred, PREEMPHASIS, out=previous)
     torch.sub(centred[:, 1:], previous[:, :-1], out=windowed[:, 1:width])
     torch.sub(centred[:, :1], previous[:, :1], out=windowed[:, :1])  # the first sample is its own predecessor
     windowed[:, :width].mul_(constants.window)

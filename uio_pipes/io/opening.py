@@ -1,91 +1,75 @@
-"""Opening a path or URL: built-in open for local files, fsspec for everything else."""
+"""Opening a path or URL: from its beginning to its end, or to be read by position; near, far or cached."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, BinaryIO, cast
+import io
+from typing import BinaryIO, cast
 
-import fsspec
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import RandomFile, os_failure
+from uio_pipes.io.ranged import RemoteFile
+from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.remote import CachedFile, is_local, open_file
 
-from uio_pipes.errors import DataError
-from uio_pipes.io.local import LocalFile, os_failure
-
-__all__ = ["is_local", "open_binary", "stamp"]
-
-Options = Mapping[str, Any]
-
-
-def is_local(url: str) -> str | None:
-    """The path, if ``url`` is a plain path or ``file://`` URL, otherwise None."""
-    if url.startswith("file://"):
-        return url.removeprefix("file://")
-    return None if "://" in url else url
+__all__ = ["file_object", "is_local", "open_ahead", "open_binary", "open_file", "stamp"]
 
 
-def open_binary(url: str, storage_options: Options | None = None) -> BinaryIO:
-    """A file object to be read from beginning to end.
+def open_binary(url: str, access: Access | None = None) -> BinaryIO:
+    """A file object to be read from beginning to end: a remote file is read ahead.
 
     Raises ``DataError``: ``missing_file``, ``unreadable_file`` or ``unopenable`` (protocol unknown or not installed).
     """
     path = is_local(url)
-    try:
-        if path is not None:
+    if path is not None:
+        try:
             return open(path, "rb")
-        filesystem, inner = fsspec.core.url_to_fs(url, **_options(url, storage_options))
-        # One streaming request: fsspec's http blocks need ranges, which not every server has.
-        extra = {"block_size": 0} if _is_http(url) else {}
-        return cast(BinaryIO, filesystem.open(inner, "rb", **extra))
-    except Exception as error:  # each fsspec backend raises classes of its own
-        raise _failure(error, url) from error
+        except OSError as error:
+            raise os_failure(error, url) from error
+    source = open_ahead(url, access)
+    source.read_upto(0, 1)  # what fails, fails here
+    return file_object(source)
 
 
-def stamp(url: str, storage_options: Options | None = None) -> str:
+def file_object(source: ReadAhead | RandomFile) -> BinaryIO:
+    """A file object of what is asked for by offsets."""
+    return cast(BinaryIO, io.BufferedReader(_Forward(source), 1 << 16))
+
+
+def stamp(url: str, access: Access | None = None) -> str:
     """What a saved state remembers of a file: ``etag:…``, otherwise ``size:N``, or ``""`` where neither is known.
 
     Raises ``DataError`` as ``open_binary``.
     """
-    if (path := is_local(url)) is not None:
-        return LocalFile(path).stamp
-    try:
-        filesystem, inner = fsspec.core.url_to_fs(url, **_options(url, storage_options))
-        info = filesystem.info(inner)
-    except Exception as error:
-        raise _failure(error, url) from error
-    if etag := info.get("ETag") or info.get("etag"):
-        return f"etag:{etag}"
-    return "" if info.get("size") is None else f"size:{info['size']}"
+    return open_file(url, access).stamp
 
 
-def _is_http(url: str) -> bool:
-    return url.startswith(("http://", "https://"))
+def open_ahead(url: str, access: Access | None = None, offset: int = 0) -> ReadAhead | CachedFile:
+    """A remote file to be read on from ``offset``: its cached copy, or by reading ahead, which begins at once."""
+    remote = RemoteFile(url, access)
+    if remote.access.cache is None:
+        return ReadAhead(remote, offset)
+    cached = CachedFile(remote)
+    if cached.is_there():
+        return cached
+    return ReadAhead(remote, offset, cached.cache.begin(url, remote.identity) if offset == 0 else None)
 
 
-def _options(url: str, storage_options: Options | None) -> dict[str, Any]:
-    options = dict(storage_options or {})
-    if _is_http(url) and "client_kwargs" not in options:
-        import aiohttp  # fsspec needs it for these URLs anyway
+class _Forward(io.RawIOBase):
+    """A file object of what is read ahead."""
 
-        # The default gives up after 5 minutes in all; a shard is read for as long as training takes to consume it.
-        options["client_kwargs"] = {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=60, sock_read=60)}
-    return options
+    def __init__(self, source: ReadAhead | RandomFile) -> None:
+        self._source, self._at = source, 0
 
+    def readable(self) -> bool:
+        return True
 
-def _failure(error: Exception, url: str) -> DataError:
-    if _is_http(url):
-        error = _http_cause(error)
-    if isinstance(error, ImportError):
-        return DataError("unopenable", f"a package for this protocol is not installed: {error}", url=url)
-    if isinstance(error, ValueError):
-        return DataError("unopenable", f"{error}: correct the URL, or install the fsspec package for it", url=url)
-    if isinstance(error, OSError):
-        return os_failure(error, url)
-    return DataError("unreadable_file", f"{error!r}: check the URL, the connection and the credentials", url=url)
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._source.read_upto(self._at, len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
-
-def _http_cause(error: Exception) -> Exception:
-    """fsspec's http says "not found" of a refused connection and of status 500 too; what it wraps knows better."""
-    cause = error.__cause__ if isinstance(error, FileNotFoundError) else error
-    status = getattr(cause, "status", None)
-    if status in (401, 403):
-        return PermissionError(str(cause))
-    return cause if isinstance(cause, Exception) and status not in (404, 410) else error
+    def close(self) -> None:
+        if isinstance(self._source, ReadAhead):
+            self._source.close()
+        super().close()

@@ -1,56 +1,87 @@
-"""Files that are not on this machine, read by position."""
+"""Files at any path or URL, read by position: near, far or cached."""
 
 from __future__ import annotations
 
-import fsspec
+from collections.abc import Callable
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
+from uio_pipes.io.cache import Cache
 from uio_pipes.io.local import LocalFile, RandomFile
-from uio_pipes.io.opening import is_local, stamp
+from uio_pipes.io.ranged import RemoteFile
 
-__all__ = ["RemoteFile", "open_file"]
+__all__ = ["CachedFile", "RemoteFile", "is_local", "open_file"]
+
+SMALL = 64 << 20  # files up to here are cached whole when any part of them is read
 
 
-class RemoteFile:
-    """A file that fsspec reaches, read by ranges. Picklable; safe to use from threads and after a fork."""
-
-    __slots__ = ("_access", "_size", "path")
-
-    def __init__(self, url: str, access: Access) -> None:
-        self.path = url
-        self._access = access
-        self._size: int | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        if self._size is None:
-            filesystem, inner = fsspec.core.url_to_fs(self.path, **self._access.storage_options)
-            self._size = int(filesystem.size(inner))
-        return self._size
-
-    @property
-    def stamp(self) -> str:
-        """What a saved state remembers of the file: ``etag:…`` or ``size:N``."""
-        return stamp(self.path, self._access.storage_options)
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends before."""
-        data = self.read_upto(offset, size)
-        if len(data) < size:
-            message = f"the file ends after {len(data)} of {size} bytes: copy it again"
-            raise DataError("truncated", message, url=self.path, offset=offset)
-        return data
-
-    def read_upto(self, offset: int, size: int) -> bytes:
-        """``size`` bytes at ``offset``, fewer only where the file ends."""
-        filesystem, inner = fsspec.core.url_to_fs(self.path, **self._access.storage_options)
-        data: bytes = filesystem.cat_file(inner, start=offset, end=offset + size)
-        return data
+def is_local(url: str) -> str | None:
+    """The path, if ``url`` is a plain path or ``file://`` URL, otherwise None."""
+    if url.startswith("file://"):
+        return url.removeprefix("file://")
+    return None if "://" in url else url
 
 
 def open_file(url: str, access: Access | None = None) -> RandomFile:
     """The file at a path or URL, to be read by position. Nothing is opened yet."""
     path = is_local(url)
-    return LocalFile(path) if path is not None else RemoteFile(url, access or Access())
+    if path is not None:
+        return LocalFile(path)
+    remote = RemoteFile(url, access)
+    return CachedFile(remote) if remote.access.cache else remote
+
+
+class CachedFile:
+    """A remote file by position, from its copy in the cache as long as that is there."""
+
+    def __init__(self, remote: RemoteFile) -> None:
+        self.remote, self.path = remote, remote.path
+        self._local: LocalFile | None = None
+        self._tried = False
+
+    @property
+    def cache(self) -> Cache:
+        return Cache(self.remote.access.cache or "", self.remote.access.cache_size)
+
+    @property
+    def size(self) -> int:
+        return self.remote.size
+
+    @property
+    def stamp(self) -> str:
+        """The remote file's: a state does not depend on what is cached."""
+        return self.remote.stamp
+
+    def is_there(self) -> bool:
+        """Whether there is a copy. Asks the server what the file is."""
+        if self._local is None:
+            found = self.cache.find(self.path, self.remote.identity)
+            self._local = LocalFile(found) if found is not None else None
+        return self._local is not None
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._by(lambda file: file.read(offset, size))
+
+    def read_upto(self, offset: int, size: int) -> bytes:
+        return self._by(lambda file: file.read_upto(offset, size))
+
+    def _by(self, read: Callable[[RandomFile], bytes]) -> bytes:
+        if not self._tried:
+            self._tried = True
+            if not self.is_there() and self.size <= SMALL:
+                self._fetch()
+        if self._local is not None:
+            try:
+                return read(self._local)
+            except DataError:
+                self._local = None  # it had to make room for another
+        return read(self.remote)
+
+    def _fetch(self) -> None:
+        if (filling := self.cache.begin(self.path, self.remote.identity)) is None:
+            return
+        try:
+            filling.write(0, self.remote.fetch(0, self.size))
+        finally:
+            filling.discard()
+        self.is_there()

@@ -13,11 +13,14 @@ from typing import BinaryIO, Protocol
 from weakref import ref
 
 from uio_pipes.errors import DataError
+from uio_pipes.io.access import Access
 from uio_pipes.io.compression import decompressed, detect
-from uio_pipes.io.local import LocalFile, Payload, Ref, os_failure
-from uio_pipes.io.opening import Options, is_local, open_binary
+from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref, os_failure
+from uio_pipes.io.opening import file_object, is_local, open_ahead, open_binary
+from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.remote import CachedFile
 
-__all__ = ["ByteSource", "LocalBytes", "StreamBytes", "open_source"]
+__all__ = ["ByteSource", "LocalBytes", "RemoteBytes", "StreamBytes", "open_source"]
 
 SMALL = 1024  # payloads up to here are read at once
 WINDOW = 4096  # txt header + text + wav header + first bytes of the wav, in one read
@@ -43,7 +46,7 @@ class ByteSource(Protocol):
 class LocalBytes:
     """A plain file on this machine: payloads over 1 KB are references, with their first bytes if those are at hand."""
 
-    def __init__(self, file: LocalFile) -> None:
+    def __init__(self, file: RandomFile) -> None:
         self.failure: DataError | None = None
         self._file, self._size = file, file.size
         self._window, self._start = b"", 0
@@ -65,6 +68,24 @@ class LocalBytes:
 
     def close(self) -> None:
         """Nothing to do: descriptors are shared and limited."""
+
+
+class RemoteBytes:
+    """A plain file elsewhere, read ahead from the offset first asked for: payloads are bytes."""
+
+    def __init__(self, ahead: ReadAhead) -> None:
+        self.failure: DataError | None = None
+        self._ahead = ahead
+
+    def read_upto(self, offset: int, size: int) -> bytes:
+        return self._ahead.read_upto(offset, size)
+
+    def payload(self, offset: int, size: int) -> Payload | None:
+        data = self.read_upto(offset, size)
+        return data if len(data) == size else None
+
+    def close(self) -> None:
+        self._ahead.close()
 
 
 class StreamBytes:
@@ -195,22 +216,23 @@ def _open_streams() -> OrderedDict[int, ref[StreamBytes]]:
     return streams
 
 
-def open_source(url: str, storage_options: Options | None = None) -> ByteSource:
-    """The source for a path or URL: ``LocalBytes`` for a plain local file, otherwise ``StreamBytes``.
+def open_source(url: str, access: Access | None = None, offset: int = 0, ahead: ReadAhead | None = None) -> ByteSource:
+    """The source for a path or URL: ``LocalBytes`` for a plain local or cached file, ``RemoteBytes`` for a plain one
+    elsewhere, otherwise ``StreamBytes``. ``offset``: where reading will begin; ``ahead``: what reads it already.
 
     Raises ``DataError`` as ``open_binary``, ``LocalFile`` and ``StreamBytes``.
     """
     path = is_local(url)
-    if path is not None:
-        file = LocalFile(path)
-        _refuse_empty(file.size, url)
-        if not detect(file.read_upto(0, 512), url):
-            return LocalBytes(file)
+    found = LocalFile(path) if path is not None else ahead or open_ahead(url, access, offset)
+    head = found.head() if isinstance(found, ReadAhead) else found.read_upto(0, 512)
+    _refuse_empty(len(head), url)
+    if not detect(head, url):
+        return RemoteBytes(found) if isinstance(found, ReadAhead) else LocalBytes(found)
 
     def reopen() -> BinaryIO:
-        return open_binary(url, storage_options)
+        return open_binary(url, access)
 
-    return StreamBytes(reopen(), url, reopen)
+    return StreamBytes(reopen() if path is not None else file_object(found), url, reopen)
 
 
 def _refuse_empty(size: int, url: str) -> None:

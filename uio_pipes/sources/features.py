@@ -12,7 +12,7 @@ import torch
 from uio_pipes.errors import DataError
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_binary
-from uio_pipes.length import Plan
+from uio_pipes.length import Plan, StoredFeatures
 from uio_pipes.sample import Link, Sample
 
 __all__ = ["LOAD_FEATURES"]
@@ -43,6 +43,8 @@ def _array(feat: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _loaded(feat: Any) -> npt.NDArray[Any]:
+    if isinstance(feat, StoredFeatures):
+        return feat.load()
     array: npt.NDArray[Any] = np.load(io.BytesIO(_bytes(feat)), allow_pickle=False)
     return array
 

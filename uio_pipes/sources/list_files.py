@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from uio_pipes.io.access import CACHE_SIZE, Access
+from uio_pipes.io.redact import redact
 from uio_pipes.sample import Origin
 from uio_pipes.sources.listing import Listing
 from uio_pipes.sources.table import Table
@@ -27,10 +29,12 @@ class Item(NamedTuple):
     text: str
     place: str
     origin: Origin
+    access: Access = Access()
+    expected: int | None = None  # utterances of a shard, where the list has a manifest
 
     @property
     def key(self) -> str:
-        return self.text
+        return redact(self.text)
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class ListFiles(Listing):
 
     paths: tuple[str, ...]
     shuffle: bool = False
+    access: Access = field(default=Access(), repr=False)
 
     def describe(self, *, stable: bool = False) -> str:
         """As for every stage; for fingerprints without the paths: what the lists hold has a fingerprint of its own."""
@@ -48,17 +53,24 @@ class ListFiles(Listing):
 
     def table(self) -> Table:
         """Read the lists. Raises: ListError naming list and line."""
-        return Table(self.paths)
+        return Table(self.paths, self.access)
 
     def item(self, table: Table, number: int, origin: Origin) -> Item:
-        return Item(table[number], table.place(number), origin)
+        return Item(table[number], table.place(number), origin, self.access, table.expected(number))
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return corpus
 
 
-def list_files(paths: str | os.PathLike[str] | Iterable[Entry], *, shuffle: bool = False) -> Pipeline:
+def list_files(
+    paths: str | os.PathLike[str] | Iterable[Entry],
+    *,
+    shuffle: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: int | str = CACHE_SIZE,
+) -> Pipeline:
     """Start a pipeline from data lists.
 
     Args:
@@ -66,6 +78,10 @@ def list_files(paths: str | os.PathLike[str] | Iterable[Entry], *, shuffle: bool
             names of tar shards themselves (``data/*.tar``); JSON objects as dicts. One, or several in a Python list.
             In list files, blank lines and lines that start with ``#`` are passed over.
         shuffle: deal the lines in another order each epoch.
+        storage_options: for fsspec's file systems, to read lists, shards and audio with: ``{"key": …, "secret": …}``,
+            or by protocol: ``{"s3": {…}, "https": {"headers": {…}}}``. Never printed, nor saved in a state.
+        cache: a local folder for copies of remote files, shared by all processes of the machine; cache_size: bytes
+            ("200GB") that they take at most: what was not used for the longest time goes first.
 
     Raises:
         PipelineError: nothing was given, or something that is no path.
@@ -79,7 +95,8 @@ def list_files(paths: str | os.PathLike[str] | Iterable[Entry], *, shuffle: bool
     )
     given = [paths] if one else list(paths)  # type: ignore[arg-type]
     require(bool(given), "list_files", "at least one list or shard must be given", paths, "name a list file")
-    return Pipeline((ListFiles(tuple(map(_entry, given)), shuffle),))
+    access = Access.of("list_files", storage_options, cache, cache_size)
+    return Pipeline((ListFiles(tuple(map(_entry, given)), shuffle, access),))
 
 
 def _entry(entry: object) -> str:

@@ -14,8 +14,11 @@ from uio_pipes.sample import Chain, Sample, run_key
 from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.open_files import File
-from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES, TarReader, Utterance
-from uio_pipes.stage import Stage, require
+from uio_pipes.sources.tar_checks import Checks
+from uio_pipes.sources.tar_fields import as_fields, text_of
+from uio_pipes.sources.tar_members import MAX_MEMBER
+from uio_pipes.sources.tar_reader import TarReader, Utterance
+from uio_pipes.stage import Stage, is_whole, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["LoadFromTar", "from_shard_list"]
 
 UNREADABLE = frozenset(["missing_file", "unreadable_file", "changed_file"])
+NO_UTTERANCE = frozenset(["missing_end", "unsupported_member", "bad_member_name"])  # failed, but was none anyway
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,9 @@ class LoadFromTar(Stage):
 
     Fields: ``key``, ``txt``, ``wav`` (bytes of the audio file, whatever its format) or ``feat`` ((T, F), from
     ``KEY.npy``), and other members' bytes under their suffix. ``grouping``: "wenet" cuts names at the last dot of the
-    whole path, "webdataset" at the first dot of the base name.
+    whole path, "webdataset" at the first dot of the base name. ``verify="crc"``
+    compares every member's bytes with the CRC32 in the shard's index (``uio index``). A member above ``max_member``
+    bytes is passed over and counted. Where the list has a manifest, each shard's utterances are counted.
     """
 
     name: ClassVar[str] = "load_from_tar"
@@ -39,11 +45,16 @@ class LoadFromTar(Stage):
     gives: ClassVar[str] = "sample"
 
     grouping: Literal["wenet", "webdataset"] = "wenet"
+    verify: Literal["crc"] | None = None
+    max_member: int = MAX_MEMBER
 
     def __post_init__(self) -> None:
         super().__post_init__()
         known = ("wenet", "webdataset")
         require(self.grouping in known, self.name, f"grouping must be one of {known}", self.grouping, "choose one")
+        ok = self.verify in (None, "crc")
+        require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
+        require(self.max_member >= 1, self.name, "max_member must be 1 byte or more", self.max_member, "try 1 << 30")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _TarNode(source, lane, self)
@@ -67,6 +78,8 @@ class _TarNode(Node):
         self.reader = None
         self.before: dict[str, Any] = {}
         self.stamp = ""
+        self.seen = 0  # utterances of the shard under way, failed ones too
+        self.checks: Checks | None = None
 
     def next(self) -> Sample:
         while True:
@@ -78,65 +91,79 @@ class _TarNode(Node):
             except StopIteration:
                 if self.reader is None:
                     raise
+                miscounted = self._miscounted()
                 self._close()
+                if miscounted is not None:
+                    self.lane.ledger.fail(miscounted, self.stage.name)
             except DataError as error:
-                if error.reason in UNREADABLE and self.reader is not None:
-                    self._close()  # the rest of this shard is out of reach
-                self.lane.ledger.fail(error, self.stage.name)
+                self._failed(error)
             else:
+                self.seen += 1
                 self.lane.ledger.fine(self.stage.name)
                 return sample
+
+    def _failed(self, error: DataError) -> None:
+        if self.file is not None:
+            error.item = self.file.origin.item
+        if self.reader is not None:
+            self.seen += error.reason not in NO_UTTERANCE
+            if error.reason in UNREADABLE:
+                self._close()  # the rest of this shard is out of reach
+        self.lane.ledger.fail(error, self.stage.name)
+
+    def _miscounted(self) -> DataError | None:
+        """The error if the shard, read to its end, held another number of utterances than the manifest says."""
+        assert self.file is not None
+        expected, seen = self.file.expected, self.seen
+        if expected is None or seen == expected:
+            return None
+        message = (
+            f"the manifest says {expected} utterances, the shard has {seen} (failed ones included): fetch the shard "
+            "again, or if it was packed anew, its list's manifest (uio index --manifest)"
+        )
+        error = DataError("short_shard" if seen < expected else "long_shard", message, url=self.file.url)
+        error.item = self.file.origin.item
+        return error
 
     def _open_next(self) -> None:
         self.before = self.source.get_state()
         self.file = self.source.next()
-        self._open(0, False)
+        self.seen = 0
+        self._open(0)
 
-    def _open(self, offset: int, damaged: bool) -> None:
+    def _open(self, offset: int, damaged: bool = False, last: str = "") -> None:
         assert self.file is not None
         try:
             source = open_source(self.file.url)
-            self.reader = TarReader(self.file.url, source, self.stage.grouping, offset, damaged)
+            self.reader = TarReader(
+                self.file.url, source, self.stage.grouping, offset, damaged, last, largest=self.stage.max_member
+            )
+            if self.stage.verify is not None:
+                self.checks = Checks(self.file)
         except DataError as error:
             raise _in_list(error, self.file) from error
 
     def _close(self) -> None:
         assert self.reader is not None
         self.reader.close()
-        self.reader, self.file, self.stamp = None, None, ""
+        self.reader, self.file, self.stamp, self.checks = None, None, "", None
 
     def _sample(self, utterance: Utterance) -> Sample:
         assert self.file is not None
-        fields: dict[str, Any] = {"key": utterance.key}
-        for suffix, payload in utterance.fields.items():
-            if suffix in AUDIO_SUFFIXES:
-                fields.setdefault("wav", payload)
-            elif suffix == "npy":
-                fields["feat"] = payload
-            elif suffix == "txt":
-                fields["txt"] = self._text(payload if isinstance(payload, bytes) else payload.read(), utterance)
-            else:
-                fields[suffix] = payload
+        if self.checks is not None:
+            self.checks.apply(utterance)
+        fields = as_fields(utterance.key, text_of(utterance, self.file.url), utterance.fields)
         chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
         origin = self.file.origin._replace(offset=utterance.offset)
         return Sample(fields, origin, self.run_key, chain, self.file.url)
-
-    def _text(self, data: bytes, utterance: Utterance) -> str:
-        assert self.file is not None
-        try:
-            return data.decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise DataError(
-                "bad_text", f"the text is no UTF-8 ({error.reason} at byte {error.start})",
-                url=self.file.url, member=f"{utterance.key}.txt", offset=utterance.offset,
-            ) from error  # fmt: skip
 
     def get_state(self) -> dict[str, Any]:
         if self.reader is None or self.file is None:
             return {"source": self.source.get_state()}
         self.stamp = self.stamp or stamp(self.file.url)
-        offset, damaged = self.reader.tell()
-        return {"source": self.before, "at": [offset, int(damaged)], "stamp": self.stamp, "url": self.file.url}
+        offset, damaged, last = self.reader.tell()
+        at = [offset, int(damaged), last]
+        return {"source": self.before, "at": at, "seen": self.seen, "stamp": self.stamp, "url": self.file.url}
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         if self.reader is not None:  # a node may be reset in the middle of a shard
@@ -144,9 +171,13 @@ class _TarNode(Node):
         super().reset(None if initial_state is None else initial_state["source"])
         if initial_state is None or "at" not in initial_state:
             return
-        self._reopen(initial_state["at"], initial_state["stamp"])
+        offset, damaged, last = initial_state["at"]
+        self.seen = initial_state["seen"]
+        if not (is_whole(offset) and 0 <= offset < 1 << 60 and isinstance(last, str) and is_whole(self.seen)):
+            raise ValueError(f"no position in a shard: {initial_state['at']}, {self.seen!r}")
+        self._reopen((offset, bool(damaged), last), initial_state["stamp"])
 
-    def _reopen(self, at: list[int], old: str) -> None:
+    def _reopen(self, at: tuple[int, bool, str], old: str) -> None:
         self.before = self.source.get_state()
         self.file = self.source.next()
         assert self.file is not None
@@ -157,7 +188,7 @@ class _TarNode(Node):
                     f"{self.file.url} changed since the state was saved: {old} then, {new} now. Restore the shard, "
                     'or begin the epoch again with Loader(on_change="restart")'
                 )
-            self._open(at[0], bool(at[1]))
+            self._open(*at)
         except DataError as error:
             raise StateError(
                 f"the shard under way when the state was saved cannot be read now: {error}. Restore it, "
@@ -172,7 +203,12 @@ def _in_list(error: DataError, file: File) -> DataError:
 
 
 def from_shard_list(
-    paths: Any, *, shuffle: bool = False, grouping: Literal["wenet", "webdataset"] = "wenet"
+    paths: Any,
+    *,
+    shuffle: bool = False,
+    grouping: Literal["wenet", "webdataset"] = "wenet",
+    verify: Literal["crc"] | None = None,
 ) -> Pipeline:
     """Utterances from a list of tar shards: ``list_files(…).sharding_filter().open_files().load_from_tar()``."""
-    return list_files(paths, shuffle=shuffle).sharding_filter().open_files().load_from_tar(grouping=grouping)
+    files = list_files(paths, shuffle=shuffle).sharding_filter().open_files()
+    return files.load_from_tar(grouping=grouping, verify=verify)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, ClassVar
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.errors import ListError
+from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.io.opening import open_binary
+from uio_pipes.io.redact import redact
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Origin
@@ -26,27 +30,46 @@ class File:
     url: str
     place: str
     origin: Origin
+    access: Access = Access()
+    expected: int | None = None  # utterances, as the list's manifest says
 
     @property
     def key(self) -> str:
-        return self.url
+        return redact(self.url)
 
     def open(self) -> IO[bytes]:
         """The file's bytes as they are stored. Raises: DataError if it is missing or cannot be read."""
-        stream: IO[bytes] = open_binary(self.url)
+        stream: IO[bytes] = open_binary(self.url, self.access)
         return stream
 
 
 @dataclass(frozen=True)
 class OpenFiles(Stage):
-    """Files from a path or any URL that fsspec knows (file, http(s), s3, oss, memory, …), a line each."""
+    """Files from a path or any URL that fsspec knows (file, http(s), s3, oss, memory, …), a line each.
+
+    ``storage_options``, ``cache``, ``cache_size``: as for ``list_files``, for the files instead of what was given there.
+    """
 
     name: ClassVar[str] = "open_files"
     takes: ClassVar[tuple[str, ...]] = ("item",)
     gives: ClassVar[str] = "file"
 
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
+    cache: str | os.PathLike[str] | None = field(default=None, repr=False)
+    cache_size: int | str = field(default=CACHE_SIZE, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.access(Access())
+
+    def access(self, given: Access) -> Access:
+        """How files are reached if ``given`` is how the list was. Raises: PipelineError."""
+        own = Access.of(self.name, self.storage_options, self.cache, self.cache_size)
+        options = given.storage_options if self.storage_options is None else own.storage_options
+        return replace(given if self.cache is None else own, storage_options=options)
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _OpenNode(source)
+        return _OpenNode(source, self)
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
@@ -54,11 +77,22 @@ class OpenFiles(Stage):
 
 
 class _OpenNode(Node):
+    def __init__(self, source: Node, stage: OpenFiles) -> None:
+        super().__init__(source)
+        self.stage = stage
+        self.given = Access()
+        self.access = stage.access(self.given)
+
+    def _reached(self, given: Access) -> Access:
+        if given is not self.given:
+            self.given, self.access = given, self.stage.access(given)
+        return self.access
+
     def next(self) -> File:
         item: Item = self.source.next()
         if item.text.startswith("{"):
             raise ListError(
-                f"{item.place} is a JSON object, not a path or URL of a shard: {item.text[:80]} … "
+                f"{item.place} is a JSON object, not a path or URL of a shard: {redact(item.text)[:80]} … "
                 "This is a raw list: use from_raw_list (WeNet's data_type raw)"
             )
-        return File(item.text, item.place, item.origin)
+        return File(item.text, item.place, item.origin, self._reached(item.access))

@@ -10,15 +10,21 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import ClassVar
 
-import fsspec
 from braceexpand import braceexpand
 
 from uio_pipes.errors import DataError, ListError
+from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.redact import redact
+from uio_pipes.io.transport import failure, filesystem
+from uio_pipes.prep.manifest import read_manifest
 
 __all__ = ["ARCHIVES", "Table"]
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
+
+
+LONGEST = 1 << 22  # characters of a line
 
 
 class Table:
@@ -27,16 +33,18 @@ class Table:
     weights = None  # lines tell no lengths
     direct: ClassVar[tuple[str, ...]] = ARCHIVES  # what is named so is an item itself, not a list of items
 
-    def __init__(self, entries: tuple[str, ...]) -> None:
+    def __init__(self, entries: tuple[str, ...], access: Access | None = None) -> None:
+        self._access = access or Access()
         self._items: list[str] = []
         self._lines = array("I")
         self._lists: list[str] = []
         self._firsts: list[int] = []
+        self._expected: array[int] | None = None
         for entry in entries:
             self._add(entry)
         if not self._items:
             raise ListError(f"nothing in {_names(entries)}: no line that is neither blank nor a comment (#)")
-        self.digest = blake2b("\n".join(self._items).encode(), digest_size=16).hexdigest()
+        self.digest = blake2b(redact("\n".join(self._items)).encode(), digest_size=16).hexdigest()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -48,10 +56,32 @@ class Table:
         """Where an item stands, for messages: ``data.list, line 7``."""
         at = bisect_right(self._firsts, number) - 1
         line = self._lines[number]
-        return f"{self._lists[at]}, line {line}" if line else self._lists[at]
+        name = redact(self._lists[at])
+        return f"{name}, line {line}" if line else name
+
+    def expected(self, number: int) -> int | None:
+        """Utterances of a shard as the manifest beside its list says; None without one. Raises: ListError."""
+        if self._expected is None:
+            self._expected = self._read_manifests()
+        count = self._expected[number] if self._expected else -1
+        return None if count < 0 else count
+
+    def _read_manifests(self) -> array[int]:
+        """-1 for what no manifest knows; empty if there is none at all."""
+        counts = array("q")
+        for at, name in enumerate(self._lists):
+            first, last = self._firsts[at], self._firsts[at + 1] if at + 1 < len(self._firsts) else len(self._items)
+            if not self._lines[first] or self._items[first].startswith("{"):
+                continue  # a shard itself, or utterances
+            if (manifest := read_manifest(name, self._access)) is not None:
+                counts = counts or array("q", [-1]) * len(self._items)
+                for number in range(first, last):
+                    if (shard := manifest.get(self._items[number])) is not None:
+                        counts[number] = shard.utterances
+        return counts
 
     def _add(self, entry: str) -> None:
-        for name in _expand(entry):
+        for name in _expand(entry, self._access):
             self._begin(name)
             if name.endswith(self.direct) or name.startswith("{"):
                 self._append(name, 0)
@@ -72,11 +102,16 @@ class Table:
         if os.path.isdir(is_local(name) or ""):
             raise ListError(f"the list {name} is a folder; name a list file, or shards by a glob ({name}/*.tar)")
         try:
-            with open_binary(name) as file:
+            with open_binary(name, self._access) as file:
                 data = file.read()
         except DataError as error:
             raise ListError(f"cannot read the list {name}: {error.message}") from error
         for number, line in enumerate(_text(name, data).split("\n"), 1):
+            if len(line) > LONGEST:
+                raise ListError(
+                    f"the list {name} is no list (line {number} has {len(line)} characters); it is a path, URL or JSON "
+                    "object a line"
+                )
             item = line.strip()
             if item and not item.startswith("#"):
                 self._append(item, number)
@@ -101,7 +136,7 @@ def _text(name: str, data: bytes) -> str:
     return text
 
 
-def _expand(entry: str) -> Iterator[str]:
+def _expand(entry: str, access: Access) -> Iterator[str]:
     """Braces first, then globs, sorted; a name without either is itself."""
     if entry.lstrip().startswith('{"'):
         yield entry.strip()
@@ -118,21 +153,22 @@ def _expand(entry: str) -> Iterator[str]:
         ):
             yield name
             continue
-        found = _glob(name)
+        found = _glob(name, access)
         if not found:
             raise ListError(f"no file matches {name!r}" + (f" (of {entry!r})" if name != entry else ""))
         yield from found
 
 
-def _glob(pattern: str) -> list[str]:
+def _glob(pattern: str, access: Access) -> list[str]:
     path = is_local(pattern)
     if path is not None:
         return sorted(glob.glob(path, recursive=True))
     try:
-        fs, inner = fsspec.core.url_to_fs(pattern)
+        fs, inner = filesystem(pattern, access)
         return sorted(str(fs.unstrip_protocol(p)) for p in fs.glob(inner))
-    except (OSError, ValueError, ImportError) as error:
-        raise ListError(f"cannot look up {pattern!r}: {error}") from error
+    except Exception as error:  # each fsspec backend raises classes of its own
+        what = failure(error, pattern, access).message
+    raise ListError(f"cannot look up {pattern!r}: {what}")
 
 
 def _names(entries: tuple[str, ...]) -> str:

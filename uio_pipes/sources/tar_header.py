@@ -10,6 +10,7 @@ __all__ = ["BLOCK", "ZEROS", "BadHeader", "Header", "has_magic", "padded", "pars
 BLOCK = 512
 ZEROS = bytes(BLOCK)
 _MODULUS = 65521  # of Adler-32
+_MAX_SIZE = 1 << 60  # bytes: more is damage, and no file system could be asked for it
 
 
 class BadHeader(ValueError):
@@ -53,14 +54,15 @@ def padded(size: int) -> int:
 def parse_pax(payload: bytes) -> dict[str, str]:
     """The records ``length key=value\\n`` of a PAX header; raises ``BadHeader``."""
     records = {}
-    while payload.rstrip(b"\0"):
-        digits, blank, _ = payload.partition(b" ")
-        length = int(digits) if blank and digits.isdigit() else 0
-        key, equals, value = payload[len(digits) + 1 : length - 1].partition(b"=")
-        if not equals or payload[length - 1 : length] != b"\n":
-            raise BadHeader(f"its PAX record {payload[:40]!r} is malformed")
+    at, end = 0, len(payload.rstrip(b"\0"))
+    while at < end:
+        digits = payload[at : at + 8].partition(b" ")[0]
+        length = int(digits) if digits.isdigit() else 0
+        key, equals, value = payload[at + len(digits) + 1 : at + max(0, length - 1)].partition(b"=")
+        if not equals or payload[at + length - 1 : at + length] != b"\n":
+            raise BadHeader(f"its PAX record {payload[at : at + 40]!r} is malformed")
         records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
-        payload = payload[length:]
+        at += length
     return records
 
 
@@ -70,12 +72,10 @@ def _signed_sum(block: bytes) -> int:
 
 
 def _size(field: bytes) -> int:
-    if field[0] == 0x80:  # GNU: a binary number
-        return int.from_bytes(field[1:], "big")
-    try:
-        size = int(field.strip(b"\0 ") or b"0", 8)
+    try:  # GNU: a binary number
+        size = int.from_bytes(field[1:], "big") if field[0] == 0x80 else int(field.strip(b"\0 ") or b"0", 8)
     except ValueError:
         size = -1
-    if size < 0:
+    if not 0 <= size < _MAX_SIZE:
         raise BadHeader(f"its size field is {field!r}")
     return size

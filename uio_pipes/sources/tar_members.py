@@ -9,7 +9,10 @@ from uio_pipes.io.local import Ref
 from uio_pipes.io.stream import ByteSource
 from uio_pipes.sources.tar_header import BLOCK, ZEROS, BadHeader, Header, has_magic, padded, parse_header, parse_pax
 
-__all__ = ["Member", "TarMembers"]
+__all__ = ["MAX_MEMBER", "Member", "TarMembers"]
+
+MAX_MEMBER = 1 << 30  # bytes: a member above that is passed over
+_MAX_METADATA = 1 << 20  # bytes of a PAX header or a long name
 
 _REGULAR = frozenset({b"0", b"\0", b"7"})
 _NO_PAYLOAD = frozenset({b"1", b"2", b"3", b"4", b"5", b"6"})  # links, devices, directories, fifos: size is ignored
@@ -31,8 +34,9 @@ class TarMembers:
     ``damaged``: what lies before ``offset`` was damaged and reported, so an archive that ends right here is no news.
     """
 
-    def __init__(self, url: str, source: ByteSource, offset: int, damaged: bool) -> None:
+    def __init__(self, url: str, source: ByteSource, offset: int, damaged: bool, largest: int = MAX_MEMBER) -> None:
         self.start = self.at = offset
+        self._largest = largest
         self._url, self._source, self._damaged = url, source, damaged
         self._block, self._last = b"", ""  # the last block read as a header; the last good member
         self._zeros, self._over = 0, False
@@ -40,8 +44,8 @@ class TarMembers:
     def next(self) -> Member | None:
         """The next regular file; None where a run of zero blocks begins; ``StopIteration`` at the end.
 
-        Raises ``DataError``: ``bad_header``, ``truncated``, ``missing_end``, ``unsupported_member``, or what the source
-        raises. May be called again after each, except that a failing source fails again.
+        Raises ``DataError``: ``bad_header``, ``truncated``, ``missing_end``, ``unsupported_member``, ``huge_member``,
+        or what the source raises. May be called again after each, except that a failing source fails again.
         """
         while not self._over:
             self.start = self.at
@@ -110,7 +114,7 @@ class TarMembers:
         return self._located(
             Header(
                 pax.get("path") or long_name or header.name,
-                int(size) if size.isdecimal() else header.size,
+                _pax_size(size, header.size),
                 b"S" if sparse else header.type,
             )
         )
@@ -126,9 +130,15 @@ class TarMembers:
         if kind not in _REGULAR:
             message = f"a link, device or other special member (tar type {kind!r}): pack regular files, tar -h"
             raise self._error("unsupported_member", message, self.start)
+        if size > self._largest:
+            message = f"a member of {size} bytes, above the limit of {self._largest}: leave it out, or raise max_member"
+            self._damaged = True  # what it belongs to goes with it
+            raise self._error("huge_member", message, self.start)
         return Member(name, self.start, offset, size)
 
     def _metadata(self, header: Header) -> bytes:
+        if header.size > _MAX_METADATA:
+            raise BadHeader(f"its metadata of {header.size} bytes are more than any name or attribute needs")
         payload = self._source.payload(self.at + BLOCK, header.size)
         if payload is None:
             raise self.cut_short("a header", self.at, self.at + BLOCK + header.size)
@@ -157,6 +167,14 @@ class TarMembers:
                 return
             block = self._read()
         self.at += len(block) % BLOCK
+
+
+def _pax_size(text: str, otherwise: int) -> int:
+    if not text:
+        return otherwise
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise BadHeader(f"its PAX size is {text[:40]!r}")
+    return int(text)
 
 
 def _is_header(block: bytes) -> bool:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from uio_pipes.errors import DataError
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import ByteSource
-from uio_pipes.sources.tar_members import Member, TarMembers
+from uio_pipes.sources.tar_members import MAX_MEMBER, Member, TarMembers
 
 __all__ = ["AUDIO_SUFFIXES", "Grouping", "TarReader", "Utterance", "split_name"]
 
@@ -35,36 +35,45 @@ class Utterance(NamedTuple):
 class TarReader:
     """Reads ``source`` from ``offset`` on, both as an earlier reader's ``tell()`` gave them.
 
-    ``grouping``: where a name is cut into key and suffix, see ``split_name``.
+    ``grouping``: where a name is cut into key and suffix, see ``split_name``. ``largest``: bytes of a member.
     """
 
     def __init__(
-        self, url: str, source: ByteSource, grouping: Grouping = "wenet", offset: int = 0, damaged: bool = False
+        self,
+        url: str,
+        source: ByteSource,
+        grouping: Grouping = "wenet",
+        offset: int = 0,
+        damaged: bool = False,
+        last: str = "",
+        *,
+        largest: int = MAX_MEMBER,
     ) -> None:
         if grouping not in ("wenet", "webdataset"):
             raise ValueError(f"grouping must be 'wenet' or 'webdataset', not {grouping!r}")
         self._url, self._source, self._grouping = url, source, grouping
-        self._members = TarMembers(url, source, offset, damaged)
+        self._members = TarMembers(url, source, offset, damaged, largest)
         self._position = (offset, damaged)
+        self._last = last  # key of the last utterance delivered
         self._group: Utterance | None = None
         self._touched = damaged  # the group under way, or the next one, borders on damage
         self._ahead: Member | None = None  # read, but it begins the next group
         self._error: DataError | None = None  # met, but a group had to be delivered first
         self._over = False
 
-    def tell(self) -> tuple[int, bool]:
-        """(offset, damaged) of what comes next: a new reader with these yields exactly the rest, errors included.
+    def tell(self) -> tuple[int, bool, str]:
+        """(offset, damaged, last key) where the next one begins: a new reader with these yields exactly the rest, errors included.
 
         A source that fails to read (``unreadable_file``, ``changed_file``) is not passed over: it is tried again.
         """
-        return self._position
+        return *self._position, self._last
 
     def next(self) -> Utterance:
         """The next utterance; ``StopIteration`` at the end, again and again.
 
         Raises ``DataError`` and may then be called again: ``bad_header``, ``truncated``, ``missing_end``,
-        ``corrupt_stream``, ``unsupported_member``, ``bad_member_name``, ``missing_audio``, ``missing_text``, or what
-        the source raises.
+        ``corrupt_stream``, ``unsupported_member``, ``bad_member_name``, ``huge_member``, ``unsafe_name``, ``missing_audio``,
+        ``missing_text``, ``duplicate_key``, or what the source raises.
         """
         if self._error is not None:
             raise self._raised(self._error)
@@ -114,13 +123,35 @@ class TarReader:
         return None if touched and _lacks(group) else group
 
     def _checked(self, group: Utterance) -> Utterance:
+        key = group.key
+        if ".." in key or key[0] == "/" or not key.isascii():
+            self._check_key(group)
         if lacks := _lacks(group):
             what = "audio (wav, flac, …) or npy" if lacks == "missing_audio" else "txt"
             message = (
                 f"the utterance has no {what}, only {', '.join(group.fields)}: pack its members one after the other"
             )
-            raise DataError(lacks, message, url=self._url, member=group.key, offset=group.offset)
+            raise self._bad(lacks, message, group)
+        if group.key == self._last:
+            message = "the utterance before it has the same key: leave one out, or name them differently"
+            raise self._bad("duplicate_key", message, group)
+        self._last = group.key
         return group
+
+    def _check_key(self, group: Utterance) -> None:
+        """Raises: DataError for names that would lead out of a folder, or that cannot be written in UTF-8."""
+        if group.key[0] == "/" or ".." in group.key.split("/"):
+            message = "an absolute name, or one with '..': pack with relative names (tar -C FOLDER .)"
+            raise self._bad("unsafe_name", message, group)
+        try:
+            group.key.encode()
+        except UnicodeEncodeError:
+            raise self._bad("bad_member_name", "the name is no UTF-8: pack it under another", group) from None
+
+    def _bad(self, reason: str, message: str, group: Utterance) -> DataError:
+        error = DataError(reason, message, url=self._url, member=group.key, offset=group.offset)
+        error.key = group.key
+        return error
 
     def _interrupted(self, error: DataError) -> Utterance:
         """Delivers the group that ends before ``error``, if it is one, and raises ``error``, now or next time."""

@@ -15,6 +15,7 @@ from uio_pipes.node import Node
 from uio_pipes.sample import Sample
 from uio_pipes.stage import Stage, have_features, require
 from uio_pipes.stages.buckets import Buckets, even_boundaries
+from uio_pipes.stages.bucket_window import WindowNode
 from uio_pipes.stages.budget import Budget, BudgetBuffer, no_samples
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ LOOK = 1000  # utterances from which boundaries are found
 @dataclass(frozen=True)
 class BucketBatch(Stage):
     """Sort utterances into buckets by planned length; a bucket that is full is a batch.
+
+    With ``window``, no buckets: so many utterances are held sorted by length, and a batch is a run of neighbours, as
+    many as the budget allows, from anywhere in the window. That leaves the least padding, and every batch is full.
 
     Args:
         bucket_boundaries: rising lengths in frames; bucket i holds lengths below boundary i, the last bucket the
@@ -43,6 +47,9 @@ class BucketBatch(Stage):
         min_batch_size: only batches of that many. A bucket that is given with fewer takes from its neighbours; fewer
             that are left at a lane's end join the last batch if its budget allows, or are counted under
             ``min_batch_size``. An utterance of which that many exceed the budget is the failure ``over_budget``.
+        window: how many utterances to hold and take neighbours from; 1,500 is usual. Needs a budget.
+        sync: all lanes take the batch from the same part of their windows at each step, by a shared draw and without
+            a word between them: ranks that step together then work on utterances of about one length. Needs ``window``.
     """
 
     name: ClassVar[str] = "bucket_batch"
@@ -58,6 +65,8 @@ class BucketBatch(Stage):
     quadratic: int | None = None
     drop_last: bool = False
     min_batch_size: int = 1
+    window: int | None = None
+    sync: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,11 +82,21 @@ class BucketBatch(Stage):
         one = (sizes is None) != (self.budget is None)
         given = (sizes, self.max_frames, self.max_samples)
         require(one, self.name, "give either bucket_batch_sizes or max_frames or max_samples", given, "choose one")
+        self._check_window()
         if sizes is not None:
             count, least = self.num_buckets if bounds is None else len(bounds) + 1, self.min_batch_size
             rule = f"bucket_batch_sizes must be {count} numbers above {least - 1}"
             remedy = "one more than boundaries, none below min_batch_size"
             require(len(sizes) == count and min(sizes) >= least, self.name, rule, sizes, remedy)
+
+    def _check_window(self) -> None:
+        if self.window is None:
+            require(not self.sync, self.name, "sync needs a window to choose from", self.window, "give window=1_500")
+            return
+        require(self.window >= 1, self.name, "window must be 1 or more", self.window, "1,500 is usual")
+        given = [n for n in ("bucket_boundaries", "bucket_batch_sizes") if getattr(self, n) is not None]
+        given += ["drop_last"] * self.drop_last + ["min_batch_size"] * (self.min_batch_size > 1)
+        require(not given, self.name, "a window has no buckets", given, "leave out these, or the window")
 
     @cached_property
     def budget(self) -> Budget | None:
@@ -88,7 +107,9 @@ class BucketBatch(Stage):
             raise PipelineError(no_samples(self.name))
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _BucketNode(source, lane, self, site)
+        if self.window is None or self.budget is None:
+            return _BucketNode(source, lane, self, site)
+        return WindowNode(source, lane, site, self.budget, self.window, self.max_wait, self.sync)
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import sentencepiece
 
-from .files import write_lines
-from .unpack import write_bytes
+from uio_pipes.prep.files import write_lines
+from uio_pipes.prep.files import write_bytes
 
 __all__ = ["SPECIAL", "DictionaryProblem", "write_characters", "write_pieces"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from .lists import Utterance
+from uio_pipes.prep.lists import Utterance
 
 Form = Literal["wav", "flac"]
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio

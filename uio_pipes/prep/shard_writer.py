@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from .cutting import Failure
-from .files import atomic_path
-from .journal import Finished, Journal
-from .lists import Utterance
+from uio_pipes.prep.cutting import Failure
+from uio_pipes.prep.files import atomic_path
+from uio_pipes.prep.journal import Finished, Journal
+from uio_pipes.prep.lists import Utterance
 
 Audio = bytes | Failure
 

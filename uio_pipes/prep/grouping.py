@@ -9,8 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from .cutting import Form
-from .lists import ListProblem, Utterance, read_raw_list
+from uio_pipes.prep.cutting import Form
+from uio_pipes.prep.lists import ListProblem, Utterance, read_raw_list
 
 FRAMES_PER_SECOND = 100
 

@@ -11,12 +11,13 @@ import pytest
 import soundfile
 import torch
 import torchaudio
+from recipes.common.lists import write_raw_list
+from uio_pipes.prep.lists import Utterance
 
 import uio_pipes as uio
-from recipes.common import cmvn
-from recipes.common.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
-from recipes.common.lists import Utterance, write_raw_list
 from uio_pipes.cmvn import read_cmvn
+from uio_pipes.prep import cmvn
+from uio_pipes.prep.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
 
 BINS = CmvnSettings(num_mel_bins=20)
 COUNT = 70  # more than the lanes, so that a lane has several batches or none

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from .locks import taken
+from uio_pipes.prep.locks import taken
 
 
 class OtherPacking(Exception):

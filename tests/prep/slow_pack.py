@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from recipes.common.shard_writer import ShardWriter
-from recipes.common.shards import Group, PackSettings, pack
+from uio_pipes.prep.pack import Group, PackSettings, pack
+from uio_pipes.prep.shard_writer import ShardWriter
 
 __all__ = ["SETTINGS", "kill_oneself"]
 

@@ -18,11 +18,13 @@ import numpy as np
 import pytest
 import slow_pack
 import soundfile
+from recipes.common.lists import ListWriter
+from uio_pipes.errors import ListError
+from uio_pipes.prep.lists import Utterance, read_raw_list
 from slow_pack import SETTINGS, kill_oneself
 
 import uio_pipes as uio
-from recipes.common.lists import ListProblem, ListWriter, Utterance, read_raw_list
-from recipes.common.shards import Group, OtherPacking, PackingFailed, PackSettings, pack, parse_group
+from uio_pipes.prep.pack import Group, OtherPacking, PackingFailed, PackSettings, pack, parse_group
 
 RATE = 16_000
 RECORDINGS, EACH = 8, 12
@@ -125,7 +127,7 @@ def test_each_recording_is_opened_once(source: Path, tmp_path: Path, monkeypatch
             opened.append(file)
             super().__init__(file)
 
-    monkeypatch.setattr("recipes.common.cutting.soundfile.SoundFile", Counted)
+    monkeypatch.setattr("uio_pipes.prep.cutting.soundfile.SoundFile", Counted)
     pack(source, tmp_path / "out", tmp_path / "list", SETTINGS)
     assert len(opened) == len(set(opened)) == RECORDINGS
 
@@ -217,7 +219,7 @@ def test_goes_on_from_a_torn_journal_and_a_damaged_shard(source: Path, packed: P
 
 def test_what_is_complete_is_not_packed_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = pack(source, tmp_path / "out", tmp_path / "list", SETTINGS)
-    monkeypatch.setattr("recipes.common.shards.cut_recording", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr("uio_pipes.prep.pack.cut_recording", lambda *_: pytest.fail("decoded again"))
     assert pack(source, tmp_path / "out", tmp_path / "list", SETTINGS) == first
 
 
@@ -246,7 +248,7 @@ def test_two_at_once_are_refused(source: Path, tmp_path: Path) -> None:
 def test_a_helper_that_is_killed_is_an_error_that_says_what_to_do(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recipes.common.shards._cut", kill_oneself)
+    monkeypatch.setattr("uio_pipes.prep.pack._cut", kill_oneself)
     with pytest.raises(PackingFailed, match="fewer --jobs"):
         pack(source, tmp_path / "out", tmp_path / "list", SETTINGS, jobs=2)
     assert not (tmp_path / "list").exists()
@@ -261,12 +263,12 @@ def test_groups_are_written_as_cat_does_and_checked() -> None:
 
 
 def test_lists_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ListProblem, match="there is no list"):
+    with pytest.raises(ListError, match="there is no list"):
         pack(tmp_path / "none", tmp_path / "out", tmp_path / "list", PackSettings())
     bad = tmp_path / "bad.list"
     bad.write_text('{"key": "a", "wav": "b", "txt": "c"}\nnonsense\n')
-    with pytest.raises(ListProblem, match=r"bad\.list, line 2"):
+    with pytest.raises(ListError, match=r"bad\.list, line 2"):
         list(read_raw_list(bad))
     bad.write_text('{"key": "a", "wav": "b", "txt": "c"}\n')
-    with pytest.raises(ListProblem, match="start and end"):
+    with pytest.raises(ListError, match="start and end"):
         pack(bad, tmp_path / "out", tmp_path / "list", SETTINGS)

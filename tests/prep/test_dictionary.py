@@ -9,8 +9,8 @@ import pytest
 
 import uio_pipes as uio
 from recipes.aishell.sentences import draw_sentence
-from recipes.common.dictionary import SPECIAL, DictionaryProblem, write_characters, write_pieces
-from recipes.common.files import read_lines
+from uio_pipes.prep.dictionary import SPECIAL, DictionaryProblem, write_characters, write_pieces
+from uio_pipes.prep.files import read_lines
 
 
 @pytest.fixture(scope="module")

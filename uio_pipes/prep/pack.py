@@ -18,14 +18,14 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .cutting import cut_recording
-from .files import write_lines
-from .grouping import Group, PackSettings, Plan, parse_group
-from .journal import Journal, OtherPacking
-from .lists import Utterance
-from .processes import end_with_parent, pool_context
-from .progress import follow
-from .shard_writer import Audio, ShardWriter
+from uio_pipes.prep.cutting import cut_recording
+from uio_pipes.prep.files import write_lines
+from uio_pipes.prep.grouping import Group, PackSettings, Plan, parse_group
+from uio_pipes.prep.journal import Journal, OtherPacking
+from uio_pipes.prep.lists import Utterance
+from uio_pipes.prep.processes import end_with_parent, pool_context
+from uio_pipes.prep.progress import follow
+from uio_pipes.prep.shard_writer import Audio, ShardWriter
 
 __all__ = ["Group", "OtherPacking", "PackSettings", "Packed", "PackingFailed", "pack", "parse_group"]
 

@@ -20,8 +20,8 @@ import numpy as np
 
 import uio_pipes as uio
 
-from .files import count_lines, digest_of, write_lines
-from .progress import follow
+from uio_pipes.prep.files import count_lines, digest_of, write_lines
+from uio_pipes.prep.progress import follow
 
 __all__ = ["CmvnFailed", "CmvnSettings", "compute_cmvn"]
 

@@ -21,6 +21,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """A file that is complete or not there."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write a text file, a line an item."""
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:

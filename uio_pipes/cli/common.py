@@ -1,0 +1,71 @@
+"""What the commands share: errors as one line that helps, exit codes, JSON, progress bars on stderr.
+
+Exit codes: 0 all well; 1 the command ran and found failures; 2 wrong use, or input that cannot be used; 130 Ctrl-C.
+A command raises ``typer.Exit(1)`` for failures, and any ``UioError``, ``OSError`` or ``typer.BadParameter`` for the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from uio_pipes.errors import UioError
+
+__all__ = ["Json", "print_json", "run"]
+
+Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
+
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer brings click along, or its own copy of it
+
+
+def print_json(report: Any) -> None:
+    """One JSON document on stdout."""
+    typer.echo(json.dumps(report, ensure_ascii=False, default=str))
+
+
+def run(app: Callable[..., Any]) -> int:
+    """Run a typer app with the arguments of this process; returns the exit code."""
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        _say("stopped; the same command goes on where it was, if it is one that writes")
+        return 130
+    except _UsageError as error:
+        return _wrong_use(error)
+    except Exception as error:
+        if os.environ.get("UIO_DEBUG"):
+            traceback.print_exc()
+        _say(f"error: {one_line(error)}")
+        return 2
+
+
+def _wrong_use(error: Exception) -> int:
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "uio")
+    message = error.format_message().strip().rstrip(".")  # type: ignore[attr-defined]
+    _say(f"error: {message} (all options: {command} --help)")
+    return 2
+
+
+def one_line(error: Exception) -> str:
+    """What went wrong, without line breaks and without credentials in URLs."""
+    if isinstance(error, UioError):
+        text = str(error)
+    elif isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    elif isinstance(error, ImportError):
+        text = f"a package is not installed: {error}"
+    else:
+        text = f"{type(error).__name__}: {error} (UIO_DEBUG=1 shows where)"
+    return re.sub(r"(\w://)[^/@\s]+@", r"\1…@", " ".join(text.split()))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,49 @@
+"""The ``uio`` command. Commands import what they need when they run, so that ``uio --help`` starts without torch."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from uio_pipes import __version__
+from uio_pipes.cli import common
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="uio",
+    help="Prepare, check and look at speech data for uio_pipes.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"uio_pipes {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+# One line for each command (name, then the function with typer's annotations):
+
+
+def main() -> None:
+    """The entry point."""
+    sys.exit(common.run(app))
+
+
+if __name__ == "__main__":
+    main()

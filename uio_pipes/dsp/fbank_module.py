@@ -1,0 +1,70 @@
+"""The filter bank of :mod:`uio_pipes.dsp.fbank` as a module: a padded batch of waveforms at once, on any device."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from uio_pipes.dsp.fbank import FLOOR, PREEMPHASIS, SCALE, Fbank
+
+__all__ = ["FbankModule"]
+
+
+class FbankModule(nn.Module):
+    """Log mel energies of padded waveforms: what ``.fbank(…)`` makes in the loader, made on the GPU instead.
+
+    The loader then pads waveforms (leave out ``.fbank``), and the model begins with this module. Parameters as
+    ``pipeline.fbank``; ``sample_rate`` in Hz is that of all waveforms. Without dither the features equal those of the
+    loader to 1e-4 on the CPU; a GPU's Fourier transform rounds otherwise, which shows in bins far below a frame's
+    peak. Dither is drawn from ``generator`` (or torch's own), in training mode only, and so depends on the batch.
+    ``torch.compile`` takes it; it has no parameters to train and nothing in its state dict.
+    """
+
+    def __init__(
+        self,
+        num_mel_bins: int = 23,
+        sample_rate: int = 16_000,
+        frame_length: float = 25.0,
+        frame_shift: float = 10.0,
+        dither: float = 0.0,
+        window_type: str = "povey",
+    ) -> None:
+        """Raises: PipelineError where a value cannot be used."""
+        super().__init__()
+        kernel = Fbank(num_mel_bins, frame_length, frame_shift, dither, window_type)
+        constants = kernel.constants(sample_rate)
+        self.num_mel_bins, self.sample_rate, self.dither = num_mel_bins, sample_rate, dither
+        self.shift, self.padded = constants.shift, constants.padded
+        self.register_buffer("window", constants.window, persistent=False)
+        self.register_buffer("bank", kernel.bank(sample_rate).T.contiguous(), persistent=False)
+        self.window: torch.Tensor  # (W,)
+        self.bank: torch.Tensor  # (padded // 2, F)
+
+    def forward(
+        self, pcm: torch.Tensor, pcm_length: torch.Tensor, generator: torch.Generator | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """``pcm`` (B, S) float32 in [-1, 1], ``pcm_length`` (B,) samples → ``feats`` (B, T, F) float32, padded with 0,
+        and ``feats_lengths`` (B,) int32. S must be a window or more; a shorter utterance has 0 frames.
+        """
+        samples = pcm * SCALE
+        if self.dither and self.training:
+            noise = torch.randn(samples.shape, generator=generator, device=samples.device, dtype=samples.dtype)
+            samples = samples + self.dither * noise
+        frames = samples.unfold(1, len(self.window), self.shift)
+        frames = frames - frames.mean(2, keepdim=True)
+        previous = torch.cat((frames[:, :, :1], frames[:, :, :-1]), 2)  # the first sample is its own predecessor
+        windowed = (frames - PREEMPHASIS * previous) * self.window
+        spectrum = torch.fft.rfft(windowed, self.padded)
+        power = spectrum.real.square() + spectrum.imag.square()
+        energies = (power[:, :, : len(self.bank)] @ self.bank).clamp_min(FLOOR).log()
+        lengths = self.lengths(pcm_length)
+        beyond = torch.arange(energies.shape[1], device=pcm.device) >= lengths[:, None]
+        return energies.masked_fill(beyond[:, :, None], 0.0), lengths
+
+    def lengths(self, pcm_length: torch.Tensor) -> torch.Tensor:
+        """Frames of so many samples: (B,) int32."""
+        whole = (pcm_length - len(self.window)).div(self.shift, rounding_mode="floor") + 1
+        return whole.clamp_min(0).to(torch.int32)
+
+    def extra_repr(self) -> str:
+        return f"num_mel_bins={self.num_mel_bins}, sample_rate={self.sample_rate}, dither={self.dither}"

@@ -1,0 +1,92 @@
+"""A few threads for reading ahead: shared by all of a process, begun when needed, and never waited for at its end."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+__all__ = ["Cancelled", "Job", "submit"]
+
+THREADS = 16
+T = TypeVar("T")
+
+
+class Cancelled(Exception):
+    """Nobody waits for the result any more."""
+
+
+class Job(Generic[T]):
+    """Something that a thread works out. ``work`` gets a function to sleep with, which ends early if cancelled."""
+
+    def __init__(self, work: Callable[[Callable[[float], object]], T]) -> None:
+        self._work = work
+        self._over, self._cancelled = threading.Event(), threading.Event()
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def result(self) -> T:
+        """Waits for it. Raises what it raised."""
+        self._over.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+    @property
+    def over(self) -> bool:
+        return self._over.is_set()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def run(self) -> None:
+        try:
+            if self._cancelled.is_set():
+                raise Cancelled
+            self._value = self._work(self._sleep)
+        except BaseException as error:
+            self._error = error
+        self._over.set()
+
+    def _sleep(self, seconds: float) -> None:
+        if self._cancelled.wait(seconds):
+            raise Cancelled
+
+
+_jobs: SimpleQueue[Job[object]] = SimpleQueue()
+_threads = _busy = 0
+_lock = threading.Lock()
+
+
+def submit(work: Callable[[Callable[[float], object]], T]) -> Job[T]:
+    """Have ``work`` done in the background: first come, first served."""
+    global _threads, _busy
+    job = Job(work)
+    with _lock:
+        _busy += 1
+        if _threads < min(THREADS, _busy):
+            _threads += 1
+            threading.Thread(target=_serve, args=(_jobs,), daemon=True, name="uio_pipes-io").start()
+    _jobs.put(job)  # type: ignore[arg-type]
+    return job
+
+
+def _serve(jobs: SimpleQueue[Job[object]]) -> None:
+    global _busy
+    while True:
+        job = jobs.get()
+        job.run()
+        del job  # and what it holds
+        with _lock:
+            _busy -= 1
+
+
+def _forget() -> None:
+    """Threads do not survive a fork."""
+    global _jobs, _threads, _busy, _lock
+    _jobs, _threads, _busy, _lock = SimpleQueue(), 0, 0, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,244 @@
+"""Copies of remote files in a local folder, shared by all processes of a machine, bounded in bytes.
+
+An entry is a file ``NAME-SIZE-CRC32`` in ``FOLDER/uio-cache``; ``NAME`` is a hash of URL, size and ETag. It is written
+as ``.part-NAME-SIZE`` under a lock that ends with its process, and renamed when it is complete, flushed and summed up:
+kill -9 leaves a part that nobody takes for an entry, and that the next one who needs room removes. What was not used
+for the longest time goes first. Nothing else in the folder is ever touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from types import ModuleType
+
+from uio_pipes.io.redact import redact
+from uio_pipes.io.transport import Identity
+
+fast_zlib: ModuleType = zlib
+with contextlib.suppress(ImportError):
+    from isal import isal_zlib as fast_zlib  # the same, faster
+
+__all__ = ["Cache", "Filling"]
+
+logger = logging.getLogger("uio_pipes")
+_ENTRY = re.compile(r"([0-9a-f]{32})-(\d+)-([0-9a-f]{8})")
+_PART = re.compile(r"\.part-([0-9a-f]{32})-(\d+)")
+_PIECE = 1 << 20
+_off: set[str] = set()  # folders that this process gave up
+_verified: dict[str, int] = {}  # entries that this process has summed up: time of change
+
+
+class Cache:
+    """The cache in ``folder``, of at most ``limit`` bytes. Its methods raise nothing: what fails is done without."""
+
+    def __init__(self, folder: str, limit: int) -> None:
+        self.folder, self.limit = Path(folder) / "uio-cache", limit
+
+    def find(self, url: str, identity: Identity) -> str | None:
+        """The path of a sound copy, marked as used; one that is damaged is removed."""
+        name = _name(url, identity)
+        with contextlib.suppress(OSError):
+            for path in self._shelf(name).iterdir():
+                found = _ENTRY.fullmatch(path.name)
+                if found and found[1] == name:
+                    if _is_sound(path, int(found[2]), int(found[3], 16)):
+                        status = path.stat()
+                        os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))  # whatever the disk is mounted with
+                        return str(path)
+                    logger.warning("the cached copy of %s is damaged: it is fetched again", redact(url))
+                    self._remove(path)
+        return None
+
+    def begin(self, url: str, identity: Identity) -> Filling | None:
+        """An entry to be filled; None if another process is at it, it does not fit, or the folder cannot be used."""
+        size = identity.size
+        if str(self.folder) in _off or not size or size > self.limit:
+            return None
+        name = _name(url, identity)
+        part = self._shelf(name) / f".part-{name}-{size}"
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.stat(part).st_ino != os.fstat(descriptor).st_ino:
+                    raise BlockingIOError  # removed or renamed meanwhile
+                os.ftruncate(descriptor, 0)
+                self._reserve(size)
+            except BaseException:
+                os.close(descriptor)
+                raise
+        except (BlockingIOError, FileNotFoundError):
+            return None
+        except OSError as error:
+            self.give_up(error)
+            return None
+        return Filling(self, part, descriptor, size)
+
+    def give_up(self, error: OSError) -> None:
+        """Go on without the cache, in this process."""
+        if str(self.folder) not in _off:
+            _off.add(str(self.folder))
+            logger.warning("the cache %s cannot be written (%s): going on without it", self.folder, error)
+
+    def _shelf(self, name: str) -> Path:
+        return self.folder / name[:2]
+
+    def _reserve(self, size: int) -> None:
+        """Take ``size`` of the limit; what was used longest ago goes if there is not enough left."""
+        with self._locked() as total:
+            taken = _read(total)
+            if taken is None or taken + size > self.limit:
+                taken = self._make_room(size)
+            _write(total, taken + size)
+
+    def release(self, size: int) -> None:
+        with contextlib.suppress(OSError), self._locked() as total:
+            _write(total, max(0, (_read(total) or 0) - size))
+
+    def _make_room(self, size: int) -> int:
+        """Remove entries until ``size`` more fit; bytes that remain, counted anew."""
+        taken, entries = 0, []
+        for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
+            with contextlib.suppress(OSError):
+                if part := _PART.fullmatch(path.name):
+                    taken += int(part[2]) if _is_locked(path) else 0
+                elif entry := _ENTRY.fullmatch(path.name):
+                    status = path.stat()
+                    taken += int(entry[2])
+                    entries.append((status.st_atime_ns, path, int(entry[2])))
+        taken -= size if taken >= size else 0  # our own part is among them
+        for _, path, bytes_ in sorted(entries):
+            if taken + size <= self.limit:
+                break
+            self._remove(path)
+            taken -= bytes_
+        return taken
+
+    def _remove(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The file with the number of bytes taken, while nobody else has it."""
+        descriptor = os.open(self.folder / "taken", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+class Filling:
+    """An entry being filled, from several threads. It is there for all when its last byte has come."""
+
+    def __init__(self, cache: Cache, part: Path, descriptor: int, size: int) -> None:
+        self._cache, self._part, self._descriptor, self._size = cache, part, descriptor, size
+        self._lock = threading.Lock()
+        self._ranges: list[tuple[int, int]] = []
+        self._process = os.getpid()
+        self._open = True
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Bytes that were fetched. Raises nothing."""
+        with self._lock:
+            if not self._open:
+                return
+            try:
+                written = 0
+                while written < len(data):
+                    written += os.pwrite(self._descriptor, data[written:], offset + written)
+                self._ranges.append((offset, offset + len(data)))
+                if self._complete():
+                    self._commit()
+            except OSError as error:
+                self._discard()
+                self._cache.give_up(error)
+
+    def discard(self) -> None:
+        """Give up what is not complete."""
+        if self._process == os.getpid():
+            with self._lock:
+                self._discard()
+
+    def _complete(self) -> bool:
+        reached = 0
+        for first, last in sorted(self._ranges):
+            if first > reached:
+                return False
+            reached = max(reached, last)
+        return reached >= self._size
+
+    def _commit(self) -> None:
+        crc = _sum(self._descriptor)
+        os.fsync(self._descriptor)
+        name = f"{self._part.name.removeprefix('.part-')}-{crc:08x}"
+        os.rename(self._part, self._part.with_name(name))
+        self._open = False
+        os.close(self._descriptor)
+
+    def _discard(self) -> None:
+        if self._open:
+            self._open = False
+            with contextlib.suppress(OSError):
+                self._part.unlink()
+            os.close(self._descriptor)
+            self._cache.release(self._size)
+
+
+def _name(url: str, identity: Identity) -> str:
+    return blake2b(f"{redact(url)}\0{identity.size}\0{identity.tag}".encode(), digest_size=16).hexdigest()
+
+
+def _is_sound(path: Path, size: int, crc: int) -> bool:
+    with open(path, "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if status.st_size != size:
+            return False
+        if _verified.get(str(path)) != status.st_mtime_ns:
+            if _sum(file.fileno()) != crc:
+                return False
+            _verified[str(path)] = status.st_mtime_ns
+    return True
+
+
+def _sum(descriptor: int) -> int:
+    crc = at = 0
+    while piece := os.pread(descriptor, _PIECE, at):
+        crc = fast_zlib.crc32(piece, crc)
+        at += len(piece)
+    return crc
+
+
+def _is_locked(part: Path) -> bool:
+    """Whether a process is filling it; one that was left behind is removed."""
+    descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        part.unlink()
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _read(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 32, 0)
+    return int(text) if text.isdigit() else None
+
+
+def _write(descriptor: int, number: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(number).encode(), 0)

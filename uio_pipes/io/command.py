@@ -1,0 +1,183 @@
+"""What a command writes: Kaldi's pipes (``sox x.mp3 -t wav - |``), run without a shell and only where allowed."""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import subprocess
+import tempfile
+import threading
+import time
+from typing import IO, TYPE_CHECKING
+
+from uio_pipes.errors import DataError
+from uio_pipes.io.local import Ref
+from uio_pipes.io.lru import Lru
+
+if TYPE_CHECKING:
+    from uio_pipes.dsp.decode import AudioInfo
+
+__all__ = ["Piped", "parse_command", "run_command"]
+
+TIMEOUT = 600.0  # seconds that a command may take
+MAX_OUTPUT = 1 << 31  # bytes that it may write
+KEPT = 128 << 20  # bytes of outputs kept: the next segment is often of the same recording
+_CHUNK = 1 << 20
+_SHELL = ";&<>$`()*?\n"  # a shell would do something with these, and there is none
+_SIGPIPE = -13  # of a command whose reader had enough
+
+
+class Piped(Ref):
+    """Audio that a command writes; ``info``: its length, if something tells it, otherwise the command must run.
+
+    ``shared``: others want it too (segments of one recording), so it is kept for a while.
+    """
+
+    __slots__ = ("command", "shared")
+
+    def __init__(self, command: str, info: AudioInfo | None = None, shared: bool = False) -> None:
+        super().__init__(_NO_FILE, 0, 0, info=info)
+        self.command, self.shared = command, shared
+
+    def read(self) -> bytes:
+        """Run the command, unless it has just run. Raises: DataError ``bad_pipe`` or ``pipe_failed``."""
+        if not self.shared:
+            return run_command(self.command)
+        return _outputs().get(self.command, lambda: run_command(self.command), len)
+
+    def read_at(self, start: int, size: int) -> bytes:
+        return self.read()[start : start + size]
+
+    def __repr__(self) -> str:
+        return f"Piped({self.command!r})"
+
+
+class _NoFile:
+    path = stamp = ""
+    size = 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        return b""
+
+    read_upto = read
+
+
+_NO_FILE = _NoFile()
+_local = threading.local()
+
+
+def _outputs() -> Lru:
+    """Of this thread."""
+    if not hasattr(_local, "outputs"):
+        _local.outputs = Lru(KEPT)
+    outputs: Lru = _local.outputs
+    return outputs
+
+
+def parse_command(command: str) -> list[list[str]]:
+    """``a b | c |`` as the words of each program. Raises: DataError ``bad_pipe`` if it needs a shell."""
+    try:
+        programs = [shlex.split(piece) for piece in _pieces(command)]
+    except ValueError as error:
+        raise DataError("bad_pipe", f"the pipe cannot be cut into words ({error}): mend it", url=command) from error
+    if not all(programs):
+        raise DataError("bad_pipe", "before each | of a pipe there must be a program: mend it", url=command)
+    return programs
+
+
+def _pieces(command: str) -> list[str]:
+    """Cut at each | that is not quoted. Raises: DataError ``bad_pipe`` at what a shell would not take as it is."""
+    text = command.strip().removesuffix("|")
+    quote, escaped, first, pieces = "", False, 0, []
+    for i, char in enumerate(text):
+        if escaped:
+            escaped = False
+        elif char == "\\" and quote != "'":
+            escaped = True
+        elif char in "'\"" and quote in ("", char):
+            quote = "" if quote else char
+        elif (not quote and char in _SHELL) or (quote == '"' and char in "$`"):
+            message = (
+                f"the pipe has a {char!r}, which only a shell understands, and pipes are run without one: leave it "
+                "out, quote it, or put the command into a script (what programs write to stderr shows only if one fails)"
+            )
+            raise DataError("bad_pipe", message, url=command)
+        elif char == "|" and not quote:
+            pieces.append(text[first:i])
+            first = i + 1
+    return [*pieces, text[first:]]
+
+
+def run_command(command: str) -> bytes:
+    """What the last of its programs writes. Raises: DataError ``bad_pipe`` or ``pipe_failed``."""
+    programs = parse_command(command)
+    running: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryFile() as complaints:
+        try:
+            for words in programs:
+                given = running[-1].stdout if running else subprocess.DEVNULL
+                running.append(_begun(words, given, complaints, command))
+                if len(running) > 1:
+                    _close(running[-2].stdout)  # so that a program notices when its reader is gone
+            deadline = time.monotonic() + TIMEOUT
+            output = _read(running[-1].stdout, deadline, command)
+            for process in running:
+                process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired as error:
+            raise _too_slow(command) from error
+        finally:
+            _end(running)
+        statuses = [process.returncode for process in running]
+        if statuses[-1] or any(status not in (0, _SIGPIPE) for status in statuses):
+            raise _failed(command, programs, statuses, complaints)
+    return output
+
+
+def _begun(words: list[str], given: IO[bytes] | int | None, errors: IO[bytes], command: str) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(words, stdin=given, stdout=subprocess.PIPE, stderr=errors)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        message = f"{words[0]} cannot be run ({why}): install it, or correct the pipe"
+        raise DataError("pipe_failed", message, url=command) from error
+
+
+def _read(stdout: IO[bytes] | None, deadline: float, command: str) -> bytes:
+    assert stdout is not None
+    poll, pieces, size = select.poll(), [], 0
+    poll.register(stdout.fileno(), select.POLLIN | select.POLLHUP)
+    while True:
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise _too_slow(command)
+        piece = os.read(stdout.fileno(), _CHUNK)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_OUTPUT:
+            raise DataError("pipe_failed", f"the command writes more than {MAX_OUTPUT:,} bytes: stopped", url=command)
+
+
+def _end(running: list[subprocess.Popen[bytes]]) -> None:
+    """No process is left behind, whatever happened."""
+    for process in running:
+        _close(process.stdout)
+        process.kill()
+        process.wait()
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    if stream is not None:
+        stream.close()
+
+
+def _too_slow(command: str) -> DataError:
+    return DataError("pipe_failed", f"the command did not end within {TIMEOUT:g} s: stopped", url=command)
+
+
+def _failed(command: str, programs: list[list[str]], statuses: list[int], complaints: IO[bytes]) -> DataError:
+    complaints.seek(0)
+    said = complaints.read(2000).decode("utf-8", "replace").strip() or "it says nothing"
+    ended = ", ".join(f"{words[0]} ended with {status}" for words, status in zip(programs, statuses, strict=True))
+    return DataError("pipe_failed", f"{ended}: {said}", url=command)

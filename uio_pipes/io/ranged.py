@@ -1,0 +1,156 @@
+"""Files that are not on this machine, read by position, in spite of faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from uio_pipes.errors import DataError
+from uio_pipes.io.access import Access
+from uio_pipes.io.retry import keep_trying
+from uio_pipes.io.transport import Identity, Stream, Transport, check_same, transport
+
+__all__ = ["RemoteFile", "Sequential"]
+
+Wait = Callable[[float], object]
+
+
+class RemoteFile:
+    """A file that HTTP or fsspec reaches, read by ranges. Picklable; safe to use from threads and after a fork.
+
+    Size and ETag are those of the first answer; another one later is ``DataError("changed_file")``. Faults that may
+    pass are tried again from the offset reached: see ``retry.py``. Other reasons: ``missing_file``,
+    ``unreadable_file`` (also 401 and 403), ``unopenable``.
+    """
+
+    __slots__ = ("_access", "_identity", "_transport", "path")
+
+    def __init__(self, url: str, access: Access | None = None) -> None:
+        self.path = url
+        self._access = access or Access()
+        self._identity: Identity | None = None
+        self._transport: Transport | None = None
+
+    def __getstate__(self) -> tuple[str, Access, Identity | None]:
+        return self.path, self._access, self._identity
+
+    def __setstate__(self, state: tuple[str, Access, Identity | None]) -> None:
+        self.path, self._access, self._identity = state
+        self._transport = None
+
+    @property
+    def access(self) -> Access:
+        return self._access
+
+    @property
+    def identity(self) -> Identity:
+        """What the file was when first asked."""
+        if self._identity is None:
+
+            def step(_: int) -> int:
+                self._identity = self.transport.identity()
+                return 0
+
+            keep_trying(step, 0, self.path, 0)
+        assert self._identity is not None
+        return self._identity
+
+    @property
+    def known(self) -> bool:
+        """Whether ``identity`` and ``size`` cost no request."""
+        return self._identity is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        size = self.identity.size
+        if size is None:
+            raise DataError("unreadable_file", "the server does not tell the size of the file", url=self.path)
+        return size
+
+    @property
+    def stamp(self) -> str:
+        """What a saved state remembers of the file: ``etag:…``, ``size:N``, or ``""`` where neither is known."""
+        return self.identity.stamp
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends before."""
+        data = self.read_upto(offset, size)
+        if len(data) < size:
+            message = f"the file ends after {len(data)} of {size} bytes: copy it again"
+            raise DataError("truncated", message, url=self.path, offset=offset)
+        return data
+
+    def read_upto(self, offset: int, size: int) -> bytes:
+        """``size`` bytes at ``offset``, fewer only where the file ends."""
+        return bytes(self.fetch(offset, size))
+
+    def fetch(self, offset: int, size: int, wait: Wait | None = None) -> memoryview:
+        """As :meth:`read_upto`, without a copy."""
+        return _fetch(self, self._fill, offset, size, wait)
+
+    def _fill(self, view: memoryview, offset: int) -> int:
+        got, identity = self.transport.fill(view, offset, self._identity)
+        if self._identity is None:
+            self._identity = identity
+        return got
+
+    @property
+    def transport(self) -> Transport:
+        if self._transport is None:
+            self._transport = transport(self.path, self._access)
+        return self._transport
+
+    def meet(self, identity: Identity) -> None:
+        """Take note of what the file is, if nothing was known."""
+        self._identity = self._identity or identity
+
+    def __repr__(self) -> str:
+        return f"RemoteFile({self._access.redact(self.path)!r})"
+
+
+class Sequential:
+    """A remote file on a server without ranges, read on by one request; begun again and passed over after a fault."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self.file = file
+        self._stream: Stream | None = None
+
+    def fetch(self, offset: int, size: int, wait: Wait | None = None) -> memoryview:
+        """As :meth:`RemoteFile.fetch`; cheap where ``offset`` is where the last one ended."""
+        return _fetch(self.file, self._fill, offset, size, wait)
+
+    def _fill(self, view: memoryview, offset: int) -> int:
+        stream, self._stream = self._stream, None  # forgotten, unless all goes well
+        if stream is not None and stream.at > offset:
+            stream.close()
+            stream = None
+        stream = stream or self.file.transport.stream()
+        try:
+            check_same(self.file.identity, stream.identity)
+            stream.pass_over(offset)
+            got = stream.fill(view)
+        except BaseException:
+            stream.close()
+            raise
+        self._stream = stream
+        return got
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _fetch(
+    file: RemoteFile, fill: Callable[[memoryview, int], int], offset: int, size: int, wait: Wait | None
+) -> memoryview:
+    if file.known and file.identity.size is not None:
+        size = min(size, max(0, file.identity.size - offset))
+    if size == 0:
+        return memoryview(b"")
+    view = memoryview(bytearray(size))
+    try:
+        got = keep_trying(lambda reached: fill(view[reached:], offset + reached), size, file.path, offset, wait)
+    except DataError as error:  # the cause's traceback may show what nobody should see
+        url = error.url or file.path
+        raise DataError(error.reason, file.access.redact(error.message), url=url, offset=error.offset) from None
+    return view[:got]

@@ -1,0 +1,163 @@
+"""Reading a remote file from some place to its end: large blocks, several in flight, in the background of the work.
+
+All streams of a process share ``BUDGET`` bytes: with many open, blocks get smaller, and those that were not read for
+the longest time are put down and taken up again where they were.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import NamedTuple
+from weakref import ref
+
+from uio_pipes.io.background import Job, submit
+from uio_pipes.io.cache import Filling
+from uio_pipes.io.ranged import RemoteFile, Sequential, Wait
+
+__all__ = ["ReadAhead"]
+
+BUDGET = 128 << 20  # bytes of a process
+LARGEST = 4 << 20
+SMALLEST = 64 << 10
+BEGIN = 256 << 10  # the first block: soon there
+DEPTH = 4  # blocks of a stream, those in flight and the one being read
+MAX_ACTIVE = 256
+
+
+class _Block(NamedTuple):
+    offset: int
+    end: int
+    job: Job[memoryview]
+
+
+class ReadAhead:
+    """The bytes of ``file``, asked for by offsets that never decrease; ``fill``: a cache entry to be made of them.
+
+    Raises DataError as ``RemoteFile``. For one thread; a fork in between is no harm.
+    """
+
+    def __init__(self, file: RemoteFile, offset: int = 0, fill: Filling | None = None) -> None:
+        self.file = file
+        self._fill = fill
+        self._blocks: deque[_Block] = deque()
+        self._begun_at = self._next = offset
+        self._grown = BEGIN
+        self._fetch: Callable[[int, int, Wait | None], memoryview] = file.fetch
+        self._sequential: Sequential | None = None
+        self._process = os.getpid()
+        self._ask()
+
+    def read_upto(self, offset: int, size: int) -> bytes:
+        """``size`` bytes at ``offset``, fewer only where the file ends."""
+        self._use(offset)
+        block = self._block(offset)
+        if block is None:
+            return b""
+        data = block.job.result()
+        begin = offset - block.offset
+        if begin + size <= len(data):
+            return bytes(data[begin : begin + size])
+        pieces = [data[begin:]]
+        while (missing := size - sum(map(len, pieces))) > 0:
+            block = self._block(offset + size - missing)
+            if block is None:
+                break
+            first = offset + size - missing - block.offset
+            data = block.job.result()[first : first + missing]
+            if not data:
+                break
+            pieces.append(data)
+        return b"".join(pieces)
+
+    def head(self) -> bytes:
+        """The first 512 bytes of the file, wherever it is read from."""
+        return self.read_upto(0, 512) if self._begun_at == 0 else self.file.read_upto(0, 512)
+
+    def near_end(self) -> bool:
+        """Whether all that there is has been asked for."""
+        return self.file.known and self.file.identity.size is not None and self._next >= self.file.size
+
+    def close(self) -> None:
+        self._drop()
+        _streams.pop(id(self), None)
+        if self._fill is not None:
+            self._fill.discard()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _block(self, offset: int) -> _Block | None:
+        """The one that ``offset`` is in, with others behind it asked for; None at the end."""
+        blocks = self._blocks
+        while blocks and blocks[0].end <= offset:
+            done = blocks.popleft()
+            if not done.job.over:
+                done.job.cancel()
+        if not blocks and self._next < offset or blocks and offset < blocks[0].offset:
+            self._drop()
+            self._next = offset
+        self._ask()
+        return blocks[0] if blocks else None
+
+    def _ask(self) -> None:
+        """Keep requests in flight; only one until the file is known."""
+        file, blocks = self.file, self._blocks
+        if not file.known:
+            if blocks:
+                blocks[0].job.result()
+            else:
+                self._submit(self._next + self._grown)
+                return
+        total = file.identity.size
+        if not file.identity.ranges and self._sequential is None:
+            self._sequential = Sequential(file)
+            self._fetch = self._sequential.fetch
+        while len(blocks) < (2 if self._sequential else DEPTH) and (total is None or self._next < total):
+            self._grown = min(self._grown * 2, max(SMALLEST, min(LARGEST, BUDGET // (DEPTH * max(1, len(_streams))))))
+            end = self._next + self._grown
+            if total is None and blocks and blocks[-1].job.over and not len(blocks[-1].job.result()):
+                break
+            self._submit(end if total is None else min(end, total))
+
+    def _submit(self, end: int) -> None:
+        offset, fetch, fill = self._next, self._fetch, self._fill
+        before = self._blocks[-1].job if self._sequential and self._blocks else None
+
+        def work(wait: Callable[[float], object]) -> memoryview:
+            if before is not None:
+                before.result()
+            data = fetch(offset, end - offset, wait)
+            if fill is not None:
+                fill.write(offset, data)
+            return data
+
+        self._blocks.append(_Block(offset, end, submit(work)))
+        self._next = end
+
+    def _use(self, offset: int) -> None:
+        """Be the last of those that are read to be put down."""
+        if self._process != os.getpid():
+            self._process, self._fill = os.getpid(), None
+            self._blocks.clear()  # their threads are the parent's
+        if not self._blocks and self._next > offset:
+            self._next = offset
+        _streams[id(self)] = ref(self)
+        _streams.move_to_end(id(self))
+        while len(_streams) > MAX_ACTIVE:
+            oldest = _streams.popitem(last=False)[1]()
+            if oldest is not None:
+                oldest._drop()
+
+    def _drop(self) -> None:
+        for block in self._blocks:
+            block.job.cancel()
+        if self._blocks:
+            self._next = self._blocks[0].offset
+        self._blocks.clear()
+        if self._sequential is not None:
+            self._sequential.close()
+
+
+_streams: OrderedDict[int, ref[ReadAhead]] = OrderedDict()

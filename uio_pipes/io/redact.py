@@ -1,0 +1,24 @@
+"""Credentials never leave the process: what a URL or a message says, without what would let others in."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["HIDDEN", "redact"]
+
+HIDDEN = "***"
+_USER = re.compile(r"(?<=://)[^/\s?#]+@")
+_QUERY = re.compile(
+    r"""(?ix) (?<=[?&;])
+    ( (?: x-(?:amz|goog|oss)-[\w-]+  # S3, Google, Alibaba: the signature, and what changes with it
+      | [\w.-]* (?:signature|token|secret|passw|credential|accesskeyid|accessid|api[_-]?key) [\w.-]*
+      | sig | sign | auth | key | expires | policy | key-pair-id ) = )
+    [^&\#\s'"<>]+"""
+)
+
+
+def redact(text: str) -> str:
+    """``text`` with ``user:password@`` and the values of signatures, tokens and keys in query strings as ``***``."""
+    if "://" in text and "@" in text:
+        text = _USER.sub(f"{HIDDEN}@", text)
+    return _QUERY.sub(rf"\1{HIDDEN}", text) if "=" in text else text

@@ -1,0 +1,83 @@
+"""What is tried again, how often and when: jittered exponential back-off, and the server's own word where it gives one.
+
+The jitter comes from the operating system: no generator that anything reproducible uses is touched.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import logging
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+from uio_pipes.errors import DataError
+
+__all__ = ["Fault", "keep_trying", "retry_after"]
+
+ATTEMPTS = 8  # in a row that bring nothing
+FIRST = 0.5  # seconds: the mean wait after the first failure is 3/4 of it, then twice as long each time
+LONGEST = 30.0
+ASKED_LONGEST = 120.0  # of what a server asks for
+TOTAL = 600.0  # seconds for one block, whatever it brings
+
+logger = logging.getLogger("uio_pipes")
+_jitter = random.SystemRandom()
+
+
+class Fault(Exception):
+    """A failure that may pass. ``got``: bytes that came all the same; ``after``: seconds that the server asks for."""
+
+    def __init__(self, cause: str, got: int = 0, after: float = 0.0, reason: str = "unreadable_file") -> None:
+        super().__init__(cause)
+        self.cause, self.got, self.after, self.reason = cause, got, after, reason
+
+
+def keep_trying(
+    step: Callable[[int], int], wanted: int, url: str, offset: int, wait: Callable[[float], object] | None = None
+) -> int:
+    """Call ``step(reached)`` until it returns; bytes that are there then. A ``Fault`` is tried again from where it left.
+
+    ``wait`` sleeps; it may raise to give up. Raises: DataError with url, offset, attempts and the last cause.
+    """
+    reached = attempts = in_a_row = 0
+    begun = time.monotonic()
+    while True:
+        try:
+            return reached + step(reached)
+        except Fault as fault:
+            last = fault
+        reached += last.got
+        if reached >= wanted > 0:
+            return reached
+        attempts += 1
+        in_a_row = 1 if last.got else in_a_row + 1
+        delay = max(min(LONGEST, FIRST * 2 ** (in_a_row - 1)) * _jitter.uniform(0.5, 1), min(last.after, ASKED_LONGEST))
+        spent = time.monotonic() - begun
+        if in_a_row >= ATTEMPTS or spent + delay > TOTAL:
+            raise _given_up(last, url, offset + reached, attempts, spent)
+        if in_a_row > 1:
+            where = f"{url}, byte {offset + reached}"
+            logger.warning("%s", DataError("retry", f"{last.cause}: attempt {attempts + 1} in {delay:.1f} s", url=where))
+        (wait or time.sleep)(delay)
+
+
+def _given_up(last: Fault, url: str, offset: int, attempts: int, spent: float) -> DataError:
+    remedy = "start again with files at rest" if last.reason == "changed_file" else "check the server and the connection"
+    message = f"given up after {attempts} attempts in {spent:.1f} s, the last one: {last.cause}; {remedy}"
+    return DataError(last.reason, message, url=url, offset=offset)
+
+
+def retry_after(header: str | None) -> float:
+    """Seconds that a ``Retry-After`` header asks for, in either of its forms; 0 without one."""
+    if not header:
+        return 0.0
+    if header.strip().isdigit():
+        return float(header)
+    try:
+        when = email.utils.parsedate_to_datetime(header)
+    except ValueError:
+        return 0.0
+    when = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
+    return max(0.0, (when - datetime.now(timezone.utc)).total_seconds())

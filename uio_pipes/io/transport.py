@@ -1,0 +1,192 @@
+"""What a remote file is read through: HTTP of our own, or the file system that fsspec has for the protocol."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple, Protocol
+
+import fsspec
+
+from uio_pipes.errors import DataError
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import os_failure
+from uio_pipes.io.retry import Fault
+
+__all__ = ["FsObject", "Identity", "Stream", "Transport", "check_same", "failure", "filesystem", "transport"]
+
+DEADLINE = 60.0  # seconds for one request, whatever the file system itself tries again
+_PACKAGES = {
+    "s3": "'uio_pipes[s3]'",
+    "s3a": "'uio_pipes[s3]'",
+    "oss": "'uio_pipes[oss]'",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "hf": "huggingface_hub",
+    "http": "aiohttp",
+    "https": "aiohttp",
+}
+
+
+class Identity(NamedTuple):
+    """Which file it is. ``size``: bytes; ``tag``: ETag, or ``time:`` and when it was changed; ``ranges``: whether parts
+    can be asked for."""
+
+    size: int | None
+    tag: str
+    ranges: bool = True
+
+    @property
+    def stamp(self) -> str:
+        """What a saved state remembers of the file."""
+        if self.tag and not self.tag.startswith("time:"):
+            return f"etag:{self.tag}"
+        return "" if self.size is None else f"size:{self.size}"
+
+
+class Stream(Protocol):
+    """Bytes from the beginning on."""
+
+    at: int
+
+    @property
+    def identity(self) -> Identity: ...
+    def fill(self, view: memoryview) -> int: ...
+    def pass_over(self, offset: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """One remote file. Every method raises ``Fault`` if it may pass, ``DataError`` if not."""
+
+    def identity(self) -> Identity: ...
+    def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]: ...
+    def stream(self) -> Stream: ...
+
+
+def check_same(known: Identity | None, now: Identity) -> None:
+    """Raises: Fault if the file is not what it was at the first opening."""
+    if known is None or (known.size, known.tag) == (now.size, now.tag):
+        return
+    changes = [f"{n} {a} -> {b}" for n, a, b in zip(("size", "ETag"), known, now, strict=False) if a != b]
+    raise Fault(f"the file changed while in use ({', '.join(changes)})", reason="changed_file")
+
+
+def transport(url: str, access: Access) -> Transport:
+    """The way to a remote file; nothing is opened yet."""
+    options = access.options(url)
+    protocol = url.partition("://")[0]
+    if protocol in ("http", "https") and set(options) <= {"headers"} and not fsspec.config.conf.get(protocol):
+        from uio_pipes.io.http import HttpObject
+
+        return HttpObject(url, options.get("headers", {}))
+    return FsObject(url, access)
+
+
+def filesystem(url: str, access: Access) -> tuple[Any, str]:
+    """fsspec's file system for a URL, and the path in it. Raises: DataError ``unopenable``."""
+    try:
+        fs, path = fsspec.core.url_to_fs(url, **access.options(url))
+    except Exception as error:
+        raise failure(error, url, access) from None
+    return fs, path
+
+
+class FsObject:
+    """A file that fsspec reaches, by ranges."""
+
+    def __init__(self, url: str, access: Access) -> None:
+        self.url, self._access = url, access
+        self._opened: tuple[int, Any, str, Any] | None = None  # process, file system, path, how to read a range
+
+    def identity(self) -> Identity:
+        fs, path, _ = self._open()
+        try:
+            info = fs.info(path)
+        except Exception as error:
+            raise self._fault(error) from None
+        tag = info.get("ETag") or info.get("etag") or f"time:{info.get('LastModified') or info.get('mtime') or ''}"
+        size = info.get("size")
+        return Identity(None if size is None else int(size), str(tag))
+
+    def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
+        identity = known or self.identity()
+        if identity.size is not None:
+            view = view[: max(0, identity.size - offset)]
+        if not len(view):
+            return 0, identity
+        _, _, read = self._open()
+        try:
+            data = read(offset, offset + len(view))
+        except Exception as error:
+            if type(error).__name__ == "FileExpired" or "PreconditionFailed" in repr(error):
+                self._opened = None
+                cause = "the file changed while in use (its ETag differs)"
+                raise Fault(cause, reason="changed_file") from None
+            raise self._fault(error) from None
+        view[: len(data)] = data
+        if len(data) < len(view) and identity.size is not None:
+            raise Fault(f"the body ended after {len(data)} of {len(view)} bytes", len(data))
+        return len(data), identity
+
+    def stream(self) -> Stream:
+        raise AssertionError("fsspec's file systems read by ranges")
+
+    def _open(self) -> tuple[Any, str, Any]:
+        """Anew in each process: file systems keep connections and threads."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            fs, path = filesystem(self.url, self._access)
+            try:
+                self._opened = (os.getpid(), fs, path, self._reader(fs, path))
+            except Exception as error:
+                raise self._fault(error) from None
+        return self._opened[1:]
+
+    def _reader(self, fs: Any, path: str) -> Any:
+        if fs.async_impl and hasattr(fs, "_call_s3"):  # S3's file objects ask for the ETag that they were opened with
+            return fs.open(path, "rb", cache_type="none")._fetch_range
+        if fs.async_impl:
+            sync = fsspec.asyn.sync
+            return lambda start, end: sync(fs.loop, fs._cat_file, path, start=start, end=end, timeout=DEADLINE)
+        return lambda start, end: fs.cat_file(path, start=start, end=end)
+
+    def _fault(self, error: Exception) -> Exception:
+        found = failure(error, self.url, self._access)
+        if found.reason != "unreadable_file" or isinstance(error, PermissionError) or _is_final(error):
+            return found
+        return Fault(self._access.redact(f"{type(error).__name__}: {error}"))
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether it makes no sense to ask again."""
+    status = getattr(error, "status", 0) or 0
+    return "Credentials" in type(error).__name__ or (400 <= status < 500 and status not in (408, 425, 429))
+
+
+def failure(error: Exception, url: str, access: Access) -> DataError:
+    """The ``DataError`` for what fsspec raised, without its credentials."""
+    if isinstance(error, DataError):
+        return error
+    error = _http_cause(error) if url.startswith(("http://", "https://")) else error
+    text = access.redact(str(error) or repr(error))
+    if isinstance(error, ImportError):
+        package = _PACKAGES.get(url.partition("://")[0].rpartition("::")[2])
+        remedy = f": pip install {package}" if package else ""
+        return DataError("unopenable", f"a package for this protocol is not installed ({text}){remedy}", url=url)
+    if isinstance(error, ValueError | TypeError):
+        return DataError("unopenable", f"{text}: correct the URL, or install the fsspec package for it", url=url)
+    if isinstance(error, OSError):
+        return os_failure(type(error)(text) if isinstance(error, _NAMED) else OSError(text), url)
+    message = f"{type(error).__name__}: {text}: check the URL, the connection and the credentials"
+    return DataError("unreadable_file", message, url=url)
+
+
+_NAMED = (FileNotFoundError, NotADirectoryError, PermissionError)
+
+
+def _http_cause(error: Exception) -> Exception:
+    """fsspec's http says "not found" of a refused connection and of status 500 too; what it wraps knows better."""
+    cause = error.__cause__ if isinstance(error, FileNotFoundError) else error
+    status = getattr(cause, "status", None)
+    if status in (401, 403):
+        return PermissionError(f"status {status}")
+    return cause if isinstance(cause, Exception) and status not in (404, 410) else error

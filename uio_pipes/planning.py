@@ -1,0 +1,254 @@
+"""What an epoch's batches will be, without making one: the graph runs by plan, and nothing is decoded.
+
+The graph is run as it is, up to the batches: sources, filters, shuffle, sort and batching see the same utterances with
+the same planned lengths as in training, so that the batches are the same. What would make tensors of them is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from uio_pipes.errors import DataError, PipelineError, UioError
+from uio_pipes.io.local import Ref
+from uio_pipes.lane import Draws, Lane, Site
+from uio_pipes.ledger import Ledger, Policy
+from uio_pipes.length import Plan
+from uio_pipes.node import Node
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.runner import one_thread
+from uio_pipes.sample import Sample
+from uio_pipes.sources.from_iterable import FromIterable
+from uio_pipes.sources.load_from_raw import LoadFromRaw
+from uio_pipes.sources.load_records import LoadRecords
+from uio_pipes.sources.open_files import OpenFiles
+from uio_pipes.stage import PerUtterance, Stage
+from uio_pipes.stages.flat_map import FlatMap
+from uio_pipes.stages.map import Map
+from uio_pipes.stages.mix import _Several
+from uio_pipes.stages.pad import Pad
+from uio_pipes.stages.repeat import Repeat
+from uio_pipes.stages.through import Through
+
+__all__ = ["LanePlan", "NotKnown", "count_batches", "endless", "plan_lanes"]
+
+AUDIO = frozenset(["wav", "feat", "*"])
+LENIENT = Policy(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)
+
+
+class NotKnown(UioError):
+    """Only running tells how many batches there are; the message says why, and what would tell."""
+
+
+@dataclass
+class LanePlan:
+    """The batches of one lane, by number k. Lengths are planned ones, in frames.
+
+    Attributes:
+        counts: utterances in each batch; longest, frames: length of the longest, sum of lengths.
+        lengths: of all utterances, batch after batch.
+        skipped, failures, reports: what was left out on the way, as in the statistics of a loader.
+        nodes: the last node of the lane's graph, as it stands at the end.
+    """
+
+    lane: int
+    counts: array[int] = field(default_factory=lambda: array("l"))
+    longest: array[int] = field(default_factory=lambda: array("l"))
+    frames: array[int] = field(default_factory=lambda: array("l"))
+    lengths: array[int] = field(default_factory=lambda: array("l"))
+    skipped: dict[str, int] = field(default_factory=dict)
+    failures: int = 0
+    reports: list[str] = field(default_factory=list)
+    nodes: Node | None = None
+
+    def add(self, lengths: list[int]) -> None:
+        """One more batch."""
+        self.counts.append(len(lengths))
+        self.longest.append(max(lengths, default=0))
+        self.frames.append(sum(lengths))
+        self.lengths.extend(lengths)
+
+
+def plan_lanes(
+    pipeline: Pipeline, lanes: int, seed: int, epoch: int, only: Iterable[int] | None = None, pass_: int = 0
+) -> Iterator[LanePlan]:
+    """The batches of each lane (or of ``only`` these) in ``epoch``. Headers are read where no index tells a length.
+
+    Raises: PipelineError if the graph has no end, or a node of the user's stands behind the batches.
+    """
+    if endless(pipeline):
+        raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
+    if not pipeline.skims:
+        raise PipelineError("what a node given to .through(…) behind the batches does cannot be planned: leave it out")
+    graph, tables = _by_plan(pipeline, strict=False), dict[Hashable, Any]()
+    first: Node | None = None
+    for index in range(lanes) if only is None else only:
+        lane = _lane(index, lanes, seed, epoch, pass_, tables)
+        plan = LanePlan(index)
+        plan.nodes = node = graph.build(lane)
+        first = first or node  # keeps the shuffled order, which lanes share
+        for item in _items(node):
+            plan.add(_lengths(item, lane.ledger))
+        plan.skipped, plan.failures, plan.reports = lane.ledger.skipped, lane.ledger.failures, lane.ledger.reports
+        yield plan
+
+
+def count_batches(pipeline: Pipeline, lanes: int, seed: int, epoch: int) -> list[int]:
+    """How many batches each lane gives in ``epoch`` if none fails; nothing but lists and indexes is read.
+
+    Raises: NotKnown.
+    """
+    if endless(pipeline):
+        raise NotKnown("the pipeline has no end")
+    if not pipeline.skims:
+        raise NotKnown("a node given to .through(…) stands behind the batches")
+    graph, tables = _by_plan(pipeline, strict=True), dict[Hashable, Any]()
+    nodes = [graph.build(_lane(index, lanes, seed, epoch, 0, tables)) for index in range(lanes)]
+    return [sum(1 for item in _items(node) if not isinstance(item, list) or item) for node in nodes]
+
+
+def endless(pipeline: Pipeline) -> bool:
+    """Whether an epoch of the pipeline never ends."""
+    ends = False
+    for stage in pipeline.stages:
+        if isinstance(stage, Repeat):
+            ends = ends or stage.rounds is None
+        elif isinstance(stage, _Several):
+            ends = stage.stop == "endless" or any(map(endless, stage.branches.values()))
+        elif stage.name == "take":
+            ends = False
+    return ends
+
+
+def _lane(index: int, lanes: int, seed: int, epoch: int, pass_: int, tables: dict[Hashable, Any]) -> Lane:
+    return Lane(Ledger(LENIENT, skimming=True), index, lanes, seed, epoch, pass_, tables=tables)
+
+
+def _items(node: Node) -> Iterator[Any]:
+    with one_thread():
+        node.reset(None)
+        while True:
+            try:
+                item = node.next()
+            except StopIteration:
+                return
+            yield item
+
+
+def _lengths(item: Any, ledger: Ledger) -> list[int]:
+    """Planned lengths of the utterances in a batch; those whose header is bad fail, as they would when it is made."""
+    out = []
+    for sample in item if isinstance(item, list) else [item]:
+        try:
+            plan = sample.planned() if isinstance(sample, Sample) else None
+        except DataError as error:
+            ledger.fail(error, "realize")
+        else:
+            out.append(plan.length if plan is not None else 0)
+    return out
+
+
+# The graph that is run instead
+
+
+def _by_plan(pipeline: Pipeline, strict: bool) -> Pipeline:
+    """``pipeline`` without what makes tensors. ``strict``: nothing but lists and indexes may be read."""
+    stages: list[Stage] = []
+    batched = False
+    for stage in pipeline.stages:
+        batched = batched or "batch" in stage.gives
+        if batched and isinstance(stage, (Pad, Map)):
+            continue
+        if isinstance(stage, _Several):
+            stage = replace(stage, pipelines={name: _by_plan(p, strict) for name, p in stage.branches.items()})
+        if strict:
+            _refuse(stage, Pipeline(tuple(stages)).kind)
+            if isinstance(stage, PerUtterance) and AUDIO & stage.writes:
+                stage = _PlanOnly(stage)
+        stages.append(stage)
+        if strict and isinstance(stage, (LoadFromRaw, LoadRecords)):
+            stages.append(_Unopened())
+    return Pipeline(tuple(stages))
+
+
+def _refuse(stage: Stage, kind: str) -> None:
+    if isinstance(stage, OpenFiles):
+        raise NotKnown("what is in shards and other archives shows only when they are read")
+    if isinstance(stage, FromIterable) and not isinstance(stage.items, (list, tuple)):
+        raise NotKnown(f"what a {type(stage.items).__name__} yields shows only when it is gone through")
+    if isinstance(stage, Through) or (isinstance(stage, FlatMap) and kind != "sample"):
+        raise NotKnown(f"what the user's own {stage.name} gives shows only when it runs")
+
+
+@dataclass(frozen=True)
+class _PlanOnly(PerUtterance):
+    """A stage whose length rule is asked, and which must not run."""
+
+    inner: PerUtterance
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.inner.name
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return self.inner.reads
+
+    @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        return self.inner.writes
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        return self.inner.plan(plan, sample, draws)
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        raise NotKnown(f"{self.name} has to run on {sample.key!r} before it is known what becomes of it")
+
+
+@dataclass(frozen=True)
+class _Unopened(Stage):
+    name: ClassVar[str] = "unopened"
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _UnopenedNode(source)
+
+
+class _UnopenedNode(Node):
+    """Lets audio and features pass whose length is known, and others only as something that cannot be read."""
+
+    def next(self) -> Sample:
+        sample: Sample = self.source.next()
+        for name in ("wav", "feat"):
+            value = sample.fields.get(name)
+            if isinstance(value, str) or (isinstance(value, Ref) and value.info is None and not value.head):
+                sample.fields[name] = _Unread(sample.key)
+        return sample
+
+
+class _Unread(Ref):
+    """Audio that is not there to be read: nothing but opening it would tell its length."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: str) -> None:
+        super().__init__(None, 0, 1)  # type: ignore[arg-type]
+        self.key = key
+
+    @property
+    def info(self) -> Any:  # type: ignore[override]
+        raise self._error()
+
+    @info.setter
+    def info(self, value: Any) -> None: ...
+
+    def read(self) -> bytes:
+        raise self._error()
+
+    def read_at(self, start: int, size: int) -> bytes:
+        raise self._error()
+
+    def _error(self) -> NotKnown:
+        return NotKnown(f"the length of {self.key!r} shows only when its audio is opened (no `duration`, no index)")

@@ -1,0 +1,210 @@
+"""What is to be prepared: a raw list (a JSON object a line) or a Kaldi folder, read utterance by utterance.
+
+Both are read line by line, and from any URL. An utterance whose line is damaged comes out as a :class:`Bad`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import PurePosixPath
+from typing import Any, Protocol
+
+from uio_pipes.errors import DataError, ListError
+from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.prep.names import meant, near
+from uio_pipes.sources.kaldi_lines import KaldiLines
+from uio_pipes.sources.raw_line import parse
+
+__all__ = ["Bad", "KaldiFolder", "RawList", "Source", "Utterance", "open_source", "read_raw_list"]
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One utterance: all of ``wav``, or its seconds from ``start`` to ``end``. ``recording``: the segment's, in Kaldi's
+    files; the key if it is not given. ``duration``: seconds, where a list tells them."""
+
+    key: str
+    wav: str
+    txt: str
+    start: float | None = None
+    end: float | None = None
+    recording: str = ""
+    speaker: str = ""
+    duration: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Length of the segment; None for a whole file."""
+        return None if self.start is None or self.end is None else self.end - self.start
+
+    def to_json(self) -> str:
+        """The line of a raw list; a segment's ``duration`` saves readers the header."""
+        fields: dict[str, Any] = {"key": self.key, "wav": self.wav, "txt": self.txt}
+        if self.seconds is not None:
+            fields |= {"start": self.start, "end": self.end, "duration": round(self.seconds, 4)}
+        return json.dumps(fields, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """An utterance that cannot be read: its key, or the place where it stands; the ``reason`` to count it under."""
+
+    key: str
+    reason: str
+    detail: str
+
+
+class Source(Protocol):
+    """Utterances, the same each time; ``digest`` of the content is known when they have all come once."""
+
+    digest: str
+
+    def __iter__(self) -> Iterator[Utterance | Bad]: ...
+
+
+class RawList:
+    """WeNet's raw list. Raises ListError, when read, if it is missing or another kind of list."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.digest = url, ""
+
+    def __iter__(self) -> Iterator[Utterance | Bad]:
+        digest = blake2b(digest_size=16)
+        for number, line in enumerate(_lines(self.url), 1):
+            digest.update(line)
+            if (text := line.strip()) and not text.startswith(b"#"):
+                yield _utterance(text, f"{self.url}, line {number}")
+        self.digest = digest.hexdigest()
+
+
+class KaldiFolder:
+    """``wav.scp`` and ``text``, and ``segments`` if there are any: the utterances that have audio and text.
+
+    ``segments``: where they are if not in the folder. In the order of ``segments``, or of ``wav.scp``.
+    """
+
+    def __init__(self, url: str, segments: str | None = None) -> None:
+        self.url = url
+        self._scp, self._text = self._table("wav.scp"), self._table("text")
+        has = segments or (f"{url}/segments" if _exists(f"{url}/segments") else None)
+        self._segments = KaldiLines(has, _read(has), 3) if has else None
+        digest = blake2b(digest_size=16)
+        for table in (self._scp, self._text, self._segments):
+            digest.update(b"\0" if table is None else table.data)
+        self.digest = digest.hexdigest()
+
+    def _table(self, name: str) -> KaldiLines:
+        return KaldiLines(f"{self.url}/{name}", _read(f"{self.url}/{name}"))
+
+    def __iter__(self) -> Iterator[Utterance | Bad]:
+        keyed = self._scp if self._segments is None else self._segments
+        texts = self._text.find(keyed).tolist()
+        recordings = _recordings(self._scp, self._segments)
+        for number, text in enumerate(texts):
+            try:
+                yield self._one(keyed, number, text, recordings[number] if self._segments else number)
+            except DataError as error:
+                yield Bad(keyed.key(number), error.reason, str(error))
+
+    def _one(self, keyed: KaldiLines, number: int, text: int, recording: int) -> Utterance:
+        key = keyed.key(number)
+        if text < 0:
+            raise DataError("missing_text", f"it is not in {self._text.name}", url=keyed.place(number))
+        if recording < 0:
+            raise DataError("missing_audio", f"its recording is not in {self._scp.name}", url=keyed.place(number))
+        wav = self._scp.value(recording)
+        if wav.endswith("|"):
+            message = "a command, not a file; write its output to files first: commands from lists are not run"
+            raise DataError("pipe_not_allowed", message, url=self._scp.place(recording))
+        if self._segments is None:
+            return Utterance(key, wav, self._text.value(text))
+        name, start, end = self._segments.value(number).split()
+        return Utterance(key, wav, self._text.value(text), _seconds(start), _seconds(end), name)
+
+
+def open_source(url: str, segments: str | None = None) -> Source:
+    """A raw list, or the folder of Kaldi's files. Raises: ListError."""
+    url = url.rstrip("/") or "/"
+    local = is_local(url)
+    folder = os.path.isdir(local) if local is not None else _exists(f"{url}/wav.scp")
+    if folder:
+        return KaldiFolder(url, segments)
+    if segments is not None:
+        raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {url} is none")
+    return RawList(url)
+
+
+def read_raw_list(path: str | os.PathLike[str]) -> Iterator[Utterance]:
+    """The utterances of a raw list, one by one. Raises: ListError naming the line if one cannot be used."""
+    for one in RawList(os.fspath(path)):
+        if isinstance(one, Bad):
+            raise ListError(f"{one.detail}")
+        yield one
+
+
+def _utterance(line: bytes, place: str) -> Utterance | Bad:
+    try:
+        fields = parse(line.decode("utf-8-sig"), place)
+        if not isinstance(fields.get("wav"), str):
+            raise DataError("missing_audio", "the line has no wav", url=place, member=str(fields["key"]))
+    except UnicodeDecodeError as error:
+        return Bad(place, "bad_line", f"{place}: no UTF-8 ({error.reason} at byte {error.start})")
+    except DataError as error:
+        return Bad(error.member or place, error.reason, str(error))
+    start, end, speaker = fields.get("start"), fields.get("end"), fields.get("speaker")
+    duration = fields.get("duration")
+    known = isinstance(duration, (int, float)) and not isinstance(duration, bool)
+    return Utterance(
+        fields["key"], fields["wav"], fields["txt"], start, end,
+        speaker="" if speaker is None else str(speaker), duration=float(duration) if known else None,
+    )  # fmt: skip
+
+
+def _recordings(scp: KaldiLines, segments: KaldiLines | None) -> list[int]:
+    if segments is None:
+        return []
+    numbers = {scp.raw_key(number): number for number in range(len(scp))}
+    return [numbers.get(segments.raw(number).split()[0], -1) for number in range(len(segments))]
+
+
+def _seconds(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError as error:
+        raise DataError("bad_segment", f"{word!r} is no number of seconds") from error
+
+
+def _lines(url: str) -> Iterable[bytes]:
+    try:
+        with open_binary(url) as file:
+            yield from file
+    except DataError as error:
+        raise _unreadable(url, error) from error
+    except OSError as error:
+        raise ListError(f"cannot read {url}: {error}") from error
+
+
+def _read(url: str) -> bytes:
+    return b"".join(_lines(url))
+
+
+def _exists(url: str) -> bool:
+    try:
+        open_binary(url).close()
+    except DataError as error:
+        if error.reason == "missing_file":
+            return False
+        raise _unreadable(url, error) from error
+    return True
+
+
+def _unreadable(url: str, error: DataError) -> ListError:
+    if error.reason == "missing_file":
+        folder = os.path.isdir(str(PurePosixPath(url).parent)) and PurePosixPath(url).name in ("text", "wav.scp")
+        hint = " (a Kaldi folder has wav.scp and text)" if folder else ""
+        return ListError(f"there is no {url}{near(url)}{hint}")
+    return ListError(f"cannot read {url}: {error.message}{meant(url)}")

@@ -1,0 +1,37 @@
+"""What was probably meant by a mistyped path or URL."""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+
+import fsspec
+
+from uio_pipes.io.opening import is_local
+
+__all__ = ["meant", "near"]
+
+
+def near(url: str) -> str:
+    """``; is data/shards.list meant?`` for a local path that is not there, or ``""``: the nearest name beside it."""
+    path = is_local(url)
+    if path is None:
+        return ""
+    parent, name = os.path.split(path.rstrip("/"))
+    while parent and not os.path.isdir(parent):
+        parent, name = os.path.split(parent)
+    try:
+        found = get_close_matches(name, os.listdir(parent or "."), 1)
+    except OSError:
+        return ""
+    return f"; is {os.path.join(parent, found[0])} meant?" if found else ""
+
+
+def meant(url: str) -> str:
+    """``; is s3:// meant?`` for a protocol that fsspec does not know, or ``""``."""
+    protocol, separator, _ = url.partition("://")
+    known = fsspec.available_protocols()
+    if not separator or protocol in known:
+        return ""
+    found = get_close_matches(protocol, known, 1, 0.5)
+    return f"; is {found[0]}:// meant?" if found else ""

@@ -1,0 +1,49 @@
+"""One line of a raw list: its fields, checked. No torch in here: packing reads lists too."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import Any
+
+from uio_pipes.errors import DataError, ListError
+
+__all__ = ["parse"]
+
+_REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
+
+
+def parse(text: str, place: str) -> dict[str, Any]:
+    """Fields of one line; ``place`` is where it stands, for messages.
+
+    Raises:
+        ListError: the line is no JSON object at all (another kind of list).
+        DataError: ``bad_line``, ``missing_key``, ``missing_audio``, ``missing_text`` or ``bad_segment``.
+    """
+    if not text.startswith("{"):
+        raise ListError(
+            f'{place} is no JSON object: {text[:80]!r}. A raw list has {{"key", "wav", "txt"}} a line; '
+            "if this is a list of shards, use from_shard_list (WeNet's data_type shard)"
+        )
+    try:
+        fields: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
+    key = str(fields.get("key", ""))
+    for name in ("key", "txt"):
+        if isinstance(fields.get(name), (int, float)):
+            fields[name] = str(fields[name])
+    for reason, names in _REQUIRED.items():
+        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in names):
+            raise DataError(reason, f"the line has no {' or '.join(names)}", url=place, member=key)
+    _check_segment(fields, place, key)
+    return fields
+
+
+def _check_segment(fields: dict[str, Any], place: str, key: str) -> None:
+    start, end = fields.get("start"), fields.get("end")
+    start = 0 if start is None else start
+    numbers = all(type(v) in (int, float) and isfinite(v) for v in (start, 0 if end is None else end))
+    if not numbers or start < 0 or (end is not None and end <= start):
+        message = f"start and end must be seconds with 0 <= start < end, not {start!r} and {end!r}"
+        raise DataError("bad_segment", message, url=place, member=key)

@@ -1,0 +1,67 @@
+"""Batches of neighbours by length, out of a sorted window: ``bucket_batch(window=…)``."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from uio_pipes.lane import Lane, Site, pick
+from uio_pipes.node import Node
+from uio_pipes.sample import Sample
+from uio_pipes.stages.budget import Budget, BudgetBuffer
+
+__all__ = ["WindowNode"]
+
+
+class WindowNode(BudgetBuffer):
+    """Holds ``window`` utterances sorted by cost. They divide into batches as full as the budget allows, the costliest
+    first; one of these goes out, drawn by its rank among them, and as many utterances come in.
+
+    With ``sync`` the n-th draw is the same in all lanes. Their windows are samples of one distribution, so what is
+    drawn is of about one length in each, and nothing needs to be told from rank to rank.
+    """
+
+    state_fields = ("given",)
+
+    def __init__(
+        self, source: Node, lane: Lane, site: Site, budget: Budget, window: int, max_wait: int, sync: bool
+    ) -> None:
+        super().__init__(source, lane, site.name, budget)
+        self.room, self.window, self.max_wait = budget.room, window, max_wait
+        self.key = lane.order_key(site) if sync else lane.key(site)
+
+    def start(self) -> None:
+        self.given = 0  # batches
+
+    def order(self) -> list[int]:
+        return [number for _, number in self.sorted]
+
+    def rebuild(self, order: list[int]) -> None:
+        self.sorted = [(self.cost(number), number) for number in order]
+
+    def next(self) -> list[Sample]:
+        while len(self.sorted) < self.window and (arrived := self.arrival()) is not None:
+            number, cost = arrived
+            insort(self.sorted, (cost, number))
+        if not self.sorted:
+            raise StopIteration
+        slots = self._slots()
+        at = self._slot_of_oldest(slots) if self.age() > self.max_wait else pick(self.key, self.given, len(slots))
+        first, last = slots[at]
+        self.given += 1
+        taken, self.sorted[first:last] = self.sorted[first:last], []
+        return self.give([number for _, number in taken])
+
+    def _slots(self) -> list[tuple[int, int]]:
+        """The window's division into batches, as ranges, the costliest first."""
+        slots, first = [], len(self.sorted)
+        while first > 0:
+            last, first = first, max(0, first - self.room(self.sorted[first - 1][0]))
+            slots.append((first, last))
+        while last < len(self.sorted) and self.room(self.sorted[last][0]) > last:
+            last += 1  # the cheapest make a full batch too, not what the others left over
+        slots[-1] = (0, last)
+        return slots
+
+    def _slot_of_oldest(self, slots: list[tuple[int, int]]) -> int:
+        place = bisect_left(self.sorted, (self.cost(self.oldest), self.oldest))
+        return next(at for at, (first, last) in enumerate(slots) if first <= place < last)
