@@ -1,13 +1,16 @@
 """Everything that ``import uio_pipes as uio`` offers: imported when a name of it is first used."""
 
 from uio_pipes.dataset import PipelineDataset
+from uio_pipes.dsp.fbank_module import FbankModule
 from uio_pipes.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
 from uio_pipes.loader import Loader, gather_state
+from uio_pipes.moving import to_device
 from uio_pipes.node import Node
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sample import Origin, Sample
 from uio_pipes.seeing.watch import watch
 from uio_pipes.sources.from_iterable import from_iterable
+from uio_pipes.sources.kaldi import from_kaldi
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.load_from_raw import from_raw_list
 from uio_pipes.sources.load_from_tar import from_shard_list
@@ -27,6 +30,7 @@ from uio_pipes.wenet import wenet_dataset
 __all__ = [
     "CharTokenizer",
     "DataError",
+    "FbankModule",
     "Gathered",
     "HuggingFaceTokenizer",
     "LightningLoader",
@@ -46,6 +50,7 @@ __all__ = [
     "TooManyFailures",
     "UioError",
     "from_iterable",
+    "from_kaldi",
     "from_raw_list",
     "from_shard_list",
     "gather_state",
@@ -53,6 +58,7 @@ __all__ = [
     "list_files",
     "merge_states",
     "mix",
+    "to_device",
     "watch",
     "wenet_dataset",
 ]

@@ -60,6 +60,7 @@ class Batches(Iterator[Any]):
         self.sources: list[Source] = []
         self.told = False
         self.repeat = loader.uneven == "repeat" or loader.steps_per_epoch is not None
+        self.feed = Feed(progress.positions, {}, self.repeat)
         self._begin()
 
     def _begin(self, pass_over: int = 0) -> None:
@@ -68,7 +69,7 @@ class Batches(Iterator[Any]):
         alone = progress.ended or loader.steps_per_epoch is not None  # no end to agree on
         source_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, self.repeat))
         self.delivered = 0
-        self.feed = Feed(progress.positions, source_of, self.repeat)
+        self.feed = Feed(progress.positions, source_of, self.repeat, loader.mover)
         for message in self.feed.pass_over(pass_over):
             self._report(message)
         self.horizon = Horizon(self.feed, "join" if alone else loader.uneven, loader.world_size)
@@ -189,6 +190,7 @@ class Batches(Iterator[Any]):
         self._stop_sources()
 
     def _stop_sources(self) -> None:
+        self.feed.close()
         sources, self.sources = self.sources, []
         for source in sources:
             source.close()

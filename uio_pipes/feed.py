@@ -6,10 +6,12 @@ import heapq
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from uio_pipes.errors import UioError
+from uio_pipes.moving import Mover
 from uio_pipes.runner import Message, Position
-from uio_pipes.transport import Source
+from uio_pipes.transport import Source, Worker
 
 __all__ = ["Feed", "shares"]
 
@@ -24,7 +26,9 @@ class Feed:
             that.)
     """
 
-    def __init__(self, positions: dict[int, Position], source_of: dict[int, Source], repeat: bool) -> None:
+    def __init__(
+        self, positions: dict[int, Position], source_of: dict[int, Source], repeat: bool, mover: Mover | None = None
+    ) -> None:
         self.positions, self.repeat = positions, repeat
         self.known = 0
         self.natural: int | None = None
@@ -32,6 +36,11 @@ class Feed:
         self._source_of = source_of
         self._fetched: deque[tuple[Message, int]] = deque()
         self._due = due(positions, source_of, repeat)
+        self._mover = mover
+        # With a device and workers: one thread that waits for the next message and begins its copy.
+        ahead = mover is not None and any(isinstance(source, Worker) for source in source_of.values())
+        self._thread = ThreadPoolExecutor(1, "uio-to-device") if ahead else None
+        self._ahead: Future[Message] | None = None
 
     @property
     def had_batches(self) -> bool:
@@ -53,7 +62,7 @@ class Feed:
     def _take(self) -> Message:
         began = time.perf_counter()
         pass_, k, lane = heapq.heappop(self._due)
-        message = self._source_of[lane].take()
+        message = self._received(lane) if self._ahead is None else self._ahead.result()
         if (message.lane, message.pass_, message.k) != (lane, pass_, k):
             raise UioError(f"lane {lane} was due with batch {k}, but lane {message.lane} came with {message.k}")
         if not message.done:
@@ -62,7 +71,21 @@ class Feed:
             heapq.heappush(self._due, (pass_ + 1, 0, lane))
         self.remaining[lane] = message.remaining
         self._fetched.append((message, int((time.perf_counter() - began) * 1e6)))
+        self._ahead = self._thread.submit(self._received, self._due[0][2]) if self._thread and self._due else None
         return message
+
+    def _received(self, lane: int) -> Message:
+        """The next message of a lane's source, its batch on the way to the device."""
+        message = self._source_of[lane].take()
+        if self._mover is not None:
+            message.batch = self._mover.begin(message.batch)
+        return message
+
+    def close(self) -> None:
+        """Receive no more: to be called before the sources are closed."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._due.clear()
 
     def deliver(self) -> Message | None:
         """The next fetched message with a batch, or None; the positions of all that are passed advance."""
@@ -70,6 +93,8 @@ class Feed:
             message, waited_us = self._fetched.popleft()
             self.positions[message.lane].advance(message, waited_us)
             if message.batch is not None or message.reports:
+                if self._mover is not None:
+                    message.batch = self._mover.end(message.batch)
                 return message
         return None
 

@@ -98,7 +98,7 @@ def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> 
 
 
 def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
-    """What the header tells; None where only decoding does. Remote files and pipes are read whole into ``fields["wav"]``."""
+    """What the header tells; None where only decoding does. Remote files and pipes are read whole into fields["wav"]."""
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:

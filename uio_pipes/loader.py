@@ -16,6 +16,7 @@ from uio_pipes.errors import DataError, PipelineError, StateError
 from uio_pipes.io.opening import stamp
 from uio_pipes.lane import lanes_of
 from uio_pipes.ledger import Policy
+from uio_pipes.moving import Mover
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.runner import Position
 from uio_pipes.stage import is_whole
@@ -82,6 +83,7 @@ class Loader:
         self.pipeline, self.seed = pipeline, seed
         self.rank, self.world_size = _topology(rank, world_size, partition)
         self.num_workers, self.prefetch = num_workers, prefetch
+        self.mover: Mover | None = None  # set by to_device
         self.pin_memory = pin_memory and torch.cuda.is_available()
         self.snapshot_every, self.on_change = snapshot_every, on_change
         if not isinstance(seed, int):

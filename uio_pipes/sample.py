@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from uio_pipes.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.io.local import Ref
+from uio_pipes.io.lookahead import fetch_early
 from uio_pipes.lane import Draws, Lane, mix64
 from uio_pipes.length import Plan, measure
 
@@ -254,6 +255,7 @@ def run_key(lane: Lane) -> bytes:
 
 def realize(samples: list[Sample], lane: Lane) -> list[Sample]:
     """Run all that is deferred; a sample that fails is handled by the policy and left out."""
+    fetch_early(sample.fields for sample in samples)
     out, lengths = [], []
     for sample in samples:
         try:

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from uio_pipes.runner import LaneStream, Message, RunSpec
 
-__all__ = ["InProcess", "Source", "Worker"]
+__all__ = ["InProcess", "Source", "Worker", "walk"]
 
 SMALL = 1 << 16  # bytes
 GRACE = 30  # torchrun's own: seconds that a worker lives on after SIGTERM, unless its trainer ends before
@@ -123,12 +123,12 @@ class _Packed:
     """A message on its way. Pickled at once: what cannot be would otherwise fail in a thread of the queue, unheard."""
 
     def __init__(self, message: Message) -> None:
-        message.batch = _walk(message.batch, torch.Tensor, lambda t: _Small(t) if _is_small(t) else t)
+        message.batch = walk(message.batch, torch.Tensor, lambda t: _Small(t) if _is_small(t) else t)
         self.data = bytes(ForkingPickler.dumps(message))
 
     def unpacked(self) -> Message:
         message: Message = pickle.loads(self.data)  # from our own worker
-        message.batch = _walk(message.batch, _Small, lambda s: torch.from_numpy(s.array))
+        message.batch = walk(message.batch, _Small, lambda s: torch.from_numpy(s.array))
         return message
 
     def pin_memory(self) -> Message:
@@ -156,16 +156,16 @@ def _as_is(message: Any) -> Any:
 
 
 def _pinned(batch: Any) -> Any:
-    return _walk(batch, torch.Tensor, lambda t: t.pin_memory())
+    return walk(batch, torch.Tensor, lambda t: t.pin_memory())
 
 
-def _walk(value: Any, kind: type, change: Any) -> Any:
+def walk(value: Any, kind: type, change: Any) -> Any:
     """``value`` with ``change`` applied to every ``kind`` in its dicts, lists and tuples."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, dict):
-        return {k: _walk(v, kind, change) for k, v in value.items()}
+        return {k: walk(v, kind, change) for k, v in value.items()}
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (str, int, float, np.ndarray)):
-        values = [_walk(v, kind, change) for v in value]
+        values = [walk(v, kind, change) for v in value]
         return type(value)(*values) if hasattr(value, "_fields") else type(value)(values)
     return value

@@ -15,11 +15,12 @@ from typing import Annotated
 
 import typer
 
+from uio_pipes.prep.files import write_bytes
 from uio_pipes.prep.processes import end_with_parent, pool_context
 from uio_pipes.prep.progress import byte_bar, follow
 
 from ..common.fetch import FetchFailed, Remote, check, fetch
-from ..common.unpack import UnpackFailed, read_members, unpack, write_bytes
+from ..common.unpack import UnpackFailed, read_members, unpack
 from .layout import SPLITS, corpus_dir, transcript_path
 
 __all__ = ["OPENSLR", "download", "mirrored"]

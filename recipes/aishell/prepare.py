@@ -20,14 +20,14 @@ from typing import Annotated
 
 import typer
 
+from uio_pipes.errors import ListError
 from uio_pipes.prep.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
 from uio_pipes.prep.dictionary import DictionaryProblem, write_characters, write_pieces
 from uio_pipes.prep.files import count_lines
+from uio_pipes.prep.lists import Utterance
 from uio_pipes.prep.pack import OtherPacking, PackingFailed, PackSettings, pack
 
 from ..common.kaldi import make_raw_list, read_texts, write_kaldi
-from uio_pipes.errors import ListError
-from uio_pipes.prep.lists import Utterance
 from .layout import SPLITS, CorpusMissing, find_wavs, read_transcript
 
 __all__ = ["PROBLEMS", "make_cmvn", "make_dictionary", "make_lists", "make_shards", "prepare", "write_texts"]

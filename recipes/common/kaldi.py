@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from uio_pipes.prep.files import write_lines
-
 from uio_pipes.errors import ListError
+from uio_pipes.prep.files import write_lines
 from uio_pipes.prep.lists import Utterance
 
 from .lists import write_raw_list

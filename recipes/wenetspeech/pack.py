@@ -18,10 +18,10 @@ from typing import Annotated
 
 import typer
 
+from uio_pipes.errors import ListError
 from uio_pipes.prep.cutting import Form
 from uio_pipes.prep.pack import Group, OtherPacking, Packed, PackingFailed, PackSettings, pack, parse_group
 
-from uio_pipes.errors import ListError
 from .layout import TEST_SUBSETS
 
 GROUPS = ("10:500", "500:800", "800:1000", "1000:1200")  # frames; above 1200, WenetSpeech's recipes do not train

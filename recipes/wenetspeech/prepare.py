@@ -24,9 +24,8 @@ import soundfile
 import typer
 
 from uio_pipes.prep.files import atomic_path
-from uio_pipes.prep.progress import progress_bar
-
 from uio_pipes.prep.lists import Utterance
+from uio_pipes.prep.progress import progress_bar
 
 from ..common.lists import ListWriter
 from .layout import TEST_SUBSETS, BadMetadata, CorpusMissing, metadata_path, recordings

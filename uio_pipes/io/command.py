@@ -100,7 +100,7 @@ def _pieces(command: str) -> list[str]:
         elif (not quote and char in _SHELL) or (quote == '"' and char in "$`"):
             message = (
                 f"the pipe has a {char!r}, which only a shell understands, and pipes are run without one: leave it "
-                "out, quote it, or put the command into a script (what programs write to stderr shows only if one fails)"
+                "out, quote it, or put the command into a script (what is written to stderr shows only if one fails)"
             )
             raise DataError("bad_pipe", message, url=command)
         elif char == "|" and not quote:
@@ -145,7 +145,8 @@ def _begun(words: list[str], given: IO[bytes] | int | None, errors: IO[bytes], c
 
 def _read(stdout: IO[bytes] | None, deadline: float, command: str) -> bytes:
     assert stdout is not None
-    poll, pieces, size = select.poll(), [], 0
+    poll, size = select.poll(), 0
+    pieces: list[bytes] = []
     poll.register(stdout.fileno(), select.POLLIN | select.POLLHUP)
     while True:
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):

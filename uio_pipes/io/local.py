@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 from uio_pipes.errors import DataError
+from uio_pipes.io.redact import redact
 
 if TYPE_CHECKING:
     from uio_pipes.dsp.decode import AudioInfo
@@ -142,7 +143,7 @@ class Ref:
         return self.file.read(self.offset + start, size)
 
     def __repr__(self) -> str:
-        return f"Ref({self.file.path!r}, offset={self.offset}, size={self.size})"
+        return f"Ref({redact(self.file.path)!r}, offset={self.offset}, size={self.size})"
 
 
 Payload = bytes | Ref

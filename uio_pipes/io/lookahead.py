@@ -11,6 +11,7 @@ from uio_pipes.errors import DataError
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.remote import CachedFile, RemoteFile
+from uio_pipes.ledger import Ledger
 
 __all__ = ["Upcoming", "Whole", "fetch_early"]
 
@@ -18,48 +19,68 @@ GAP = 64 << 10  # bytes between two neighbours that are read along
 MOST = 4 << 20  # bytes of one request for several
 HEAD = 256 << 10  # first request for a file of unknown size: most are whole then
 COUNT = 32  # items looked ahead
-BYTES = 64 << 20  # of those not yet given out
+BYTES = 64 << 20  # of those not yet given out, roughly
 
 T = TypeVar("T")
 
 
 class Whole(Ref):
-    """All of a remote file, whose size is not known yet."""
+    """All of a remote file of unknown size. Its first 256 KB, mostly all of it, are read once and kept."""
 
-    __slots__ = ()
+    __slots__ = ("_begun", "_job")
 
     def __init__(self, file: RandomFile) -> None:
         self.file, self.offset = file, 0
         self.head, self.info, self.crc = b"", None, None
+        self._begun: bytes | None = None
+        self._job: Job[bytes] | None = None
+
+    def fetch_early(self) -> None:
+        if self._job is None and self._begun is None:
+            self._job = submit(lambda _: self.file.read_upto(0, HEAD))
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        return self.file.size
+        begun = self._first()
+        return len(begun) if len(begun) < HEAD else self.file.size
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._begun or b"")
 
     def read(self) -> bytes:
-        return _whole(self.file)
+        begun = self._first()
+        return begun + self.file.read(len(begun), self.size - len(begun)) if self.size > len(begun) else begun
+
+    def read_at(self, start: int, size: int) -> bytes:
+        size = max(0, min(size, self.size - start))
+        begun = self._first()
+        return begun[start : start + size] if start + size <= len(begun) else self.file.read(start, size)
+
+    def _first(self) -> bytes:
+        if self._begun is None:
+            self._begun = self._job.result() if self._job is not None else self.file.read_upto(0, HEAD)
+            self._job = None
+        return self._begun
 
 
 class _Coming(Ref):
-    """A reference whose bytes are under way: ``size`` of them from ``first`` on in what the job fetches."""
+    """A reference whose bytes are under way: they are in what ``job`` fetches, from ``first`` on."""
 
     __slots__ = ("_first", "_job")
 
     def __init__(self, ref: Ref, job: Job[bytes], first: int) -> None:
-        self.file, self.offset, self.info, self.crc, self.head = ref.file, ref.offset, ref.info, ref.crc, ref.head
+        super().__init__(ref.file, ref.offset, ref.size, ref.head, ref.info, ref.crc)
         self._job, self._first = job, first
-        if not isinstance(ref, Whole):
-            self.size = ref.size
 
     @property
     def nbytes(self) -> int:
-        return self.size if not isinstance(self, _ComingWhole) else len(self._job.result()) if self._job.over else 0
+        return self.size
 
     def read(self) -> bytes:
         data = self._bytes()
-        if self.crc is not None and crc32(data) != self.crc:
-            return Ref.read(self)  # says so, or reads it right this time
-        return data
+        right = self.crc is None or crc32(data) == self.crc
+        return data if right else super().read()  # which says so, or reads it right this time
 
     def read_at(self, start: int, size: int) -> bytes:
         if start + size <= len(self.head):
@@ -70,45 +91,29 @@ class _Coming(Ref):
         return self._job.result()[self._first : self._first + self.size]
 
 
-class _ComingWhole(_Coming):
-    __slots__ = ()
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        return len(self._job.result())
-
-    def _bytes(self) -> bytes:
-        return self._job.result()
-
-
-def _whole(file: RandomFile) -> bytes:
-    """One request for a small file, two for a large one."""
-    if isinstance(file, CachedFile) or (isinstance(file, RemoteFile) and file.known):
-        return file.read(0, file.size)
-    data = file.read_upto(0, HEAD)
-    return data if len(data) < HEAD or len(data) == file.size else data + file.read(HEAD, file.size - HEAD)
-
-
 def is_far(value: object) -> bool:
-    """Whether it is a reference into a remote file that nobody fetches yet."""
-    far = isinstance(value, Ref) and not isinstance(value, _Coming)
-    return far and isinstance(value.file, (RemoteFile, CachedFile))  # type: ignore[attr-defined]
+    """Whether it is a reference into a remote file."""
+    return isinstance(value, Ref) and isinstance(value.file, (RemoteFile, CachedFile))
 
 
 def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
-    """Have what the fields refer to in remote files fetched in the background; bytes that this will take, if known."""
-    found = [(fields, name, ref) for fields in samples for name, ref in fields.items() if is_far(ref)]
+    """Have what the fields refer to in remote files fetched in the background; bytes that this takes, at most."""
+    found = []
     taken = 0
-    for group in _merged([entry for entry in found if not isinstance(entry[2], Whole)]):
+    for fields in samples:
+        for name, value in fields.items():
+            if isinstance(value, Whole):
+                value.fetch_early()
+                taken += HEAD
+            elif is_far(value) and not isinstance(value, _Coming):
+                found.append((fields, name, value))
+    for group in _merged(found):
         begin = group[0][2].offset
         end = max(ref.offset + ref.size for _, _, ref in group)
         job = submit(_reading(group[0][2].file, begin, end - begin))
         taken += end - begin
         for fields, name, ref in group:
             fields[name] = _Coming(ref, job, ref.offset - begin)
-    for fields, name, ref in found:
-        if isinstance(ref, Whole):
-            fields[name] = _ComingWhole(ref, submit(_reading_whole(ref.file)), 0)
     return taken
 
 
@@ -117,10 +122,6 @@ _Entry = tuple[dict[str, Any], str, Ref]
 
 def _reading(file: RandomFile, offset: int, size: int) -> Callable[[object], bytes]:
     return lambda _: file.read(offset, size)
-
-
-def _reading_whole(file: RandomFile) -> Callable[[object], bytes]:
-    return lambda _: _whole(file)
 
 
 def _merged(found: list[_Entry]) -> list[list[_Entry]]:
@@ -149,22 +150,23 @@ class _Item(NamedTuple):
 class Upcoming(Generic[T]):
     """Items of a node with their fields; where those are in remote files, some to come are fetched already.
 
-    ``load``: item → fields; its DataErrors come out at their turn, as do all that the node raises. The state is that
-    of the first item not given out. Nothing is looked at before its time while ``passing()``.
+    ``load``: item → fields; its DataErrors come out at their turn, as does what the node raises. The state is that of
+    the first item not given out. While what is made is not wanted (a restore), nothing is fetched before its time.
     """
 
-    def __init__(self, source: Any, load: Callable[[T], dict[str, Any]], passing: Callable[[], bool]) -> None:
-        self._source, self._load, self._passing = source, load, passing
+    def __init__(self, source: Any, load: Callable[[T], dict[str, Any]], ledger: Ledger) -> None:
+        self._source, self._load, self._ledger = source, load, ledger
         self._items: deque[_Item] = deque()
         self._far = self._ended = False
+        self._count = COUNT
 
     def next(self) -> tuple[T, dict[str, Any] | DataError]:
         """Raises what the node raises, StopIteration at the end."""
         if not self._items:
             self._ended = False
             self._take(1)
-        if self._far and len(self._items) <= COUNT // 2 and not self._ended and not self._passing():
-            self._take(COUNT - len(self._items))
+        if self._far and len(self._items) <= self._count // 2 and not self._ended and not self._idle():
+            self._take(self._count - len(self._items))
         item = self._items.popleft()
         if isinstance(item.fields, Exception) and not isinstance(item.fields, DataError):
             raise item.fields
@@ -188,8 +190,13 @@ class Upcoming(Generic[T]):
             if isinstance(fields, Mapping):
                 taken.append(fields)
         self._far = self._far or any(is_far(v) for fields in taken for v in fields.values())
-        if self._far and not self._passing():
-            fetch_early(taken)
+        if self._far and not self._idle():
+            fetching = fetch_early(taken)
+            if fetching > BYTES // 2:
+                self._count = max(1, count * (BYTES // 2) // fetching)
+
+    def _idle(self) -> bool:
+        return self._ledger.passing or self._ledger.skimming
 
     def clear(self) -> None:
         """The node was reset."""

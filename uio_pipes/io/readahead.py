@@ -71,6 +71,10 @@ class ReadAhead:
             pieces.append(data)
         return b"".join(pieces)
 
+    @property
+    def stamp(self) -> str:
+        return self.file.stamp
+
     def head(self) -> bytes:
         """The first 512 bytes of the file, wherever it is read from."""
         return self.read_upto(0, 512) if self._begun_at == 0 else self.file.read_upto(0, 512)

@@ -216,14 +216,14 @@ def _open_streams() -> OrderedDict[int, ref[StreamBytes]]:
     return streams
 
 
-def open_source(url: str, access: Access | None = None, offset: int = 0, ahead: ReadAhead | None = None) -> ByteSource:
+def open_source(url: str, access: Access | None = None, far: ReadAhead | CachedFile | None = None) -> ByteSource:
     """The source for a path or URL: ``LocalBytes`` for a plain local or cached file, ``RemoteBytes`` for a plain one
-    elsewhere, otherwise ``StreamBytes``. ``offset``: where reading will begin; ``ahead``: what reads it already.
+    elsewhere, otherwise ``StreamBytes``. ``far``: what reads a remote file already (``open_ahead``), perhaps from some offset on.
 
     Raises ``DataError`` as ``open_binary``, ``LocalFile`` and ``StreamBytes``.
     """
     path = is_local(url)
-    found = LocalFile(path) if path is not None else ahead or open_ahead(url, access, offset)
+    found = LocalFile(path) if path is not None else far or open_ahead(url, access)
     head = found.head() if isinstance(found, ReadAhead) else found.read_upto(0, 512)
     _refuse_empty(len(head), url)
     if not detect(head, url):

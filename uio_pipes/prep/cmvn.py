@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 import uio_pipes as uio
-
 from uio_pipes.prep.files import count_lines, digest_of, write_lines
 from uio_pipes.prep.progress import follow
 

@@ -1,4 +1,4 @@
-"""Cutting utterances out of a recording: opened once, decoded once, each segment encoded as 16-bit wav or flac.
+"""Utterances out of a recording: its bytes as they are, or decoded once and each one encoded as 16-bit wav or flac.
 
 No torch in here: the processes that pack start in a quarter of a second and stay small. The samples are those of
 ``uio_pipes`` in raw mode (``decode_audio`` of the same segment): equal for lossless formats; of Opus, which raw
@@ -10,18 +10,33 @@ from __future__ import annotations
 import io
 import wave
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from uio_pipes.dsp.codecs import coded, decode_coded
+from uio_pipes.errors import DataError
+from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.prep.audio_kind import cut_off, suffix_of
 from uio_pipes.prep.lists import Utterance
 
-Form = Literal["wav", "flac"]
+__all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording", "encode", "to_int16"]
+
+Form = Literal["as-is", "wav", "flac"]
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
 BLOCK = 1 << 20  # samples decoded at a time
 UNKNOWN = 2**62  # libsndfile's count of samples where the header tells none is above this
+FRAMES_PER_SECOND = 100
+
+
+class Audio(NamedTuple):
+    """An audio file: its bytes, what its name ends in, and how long it is in frames of 10 ms (-1: not known)."""
+
+    data: bytes
+    suffix: str
+    frames: int
 
 
 @dataclass(frozen=True)
@@ -32,31 +47,76 @@ class Failure:
     detail: str
 
 
-def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int, form: Form) -> list[bytes | Failure]:
-    """For each utterance of this recording, its audio file's bytes, or why there are none."""
-    try:
-        with soundfile.SoundFile(wav) as audio:
-            rate, total = audio.samplerate, audio.frames
-            ranges = [_range(utterance, rate, total) for utterance in utterances]
-            wanted = max((found[1] for found in ranges if isinstance(found, tuple)), default=0)
-            samples = _decode(audio, wanted)
-    except FileNotFoundError:
-        return [Failure("missing_file", f"no such file: {wav}")] * len(utterances)
-    except (soundfile.SoundFileError, OSError) as error:
-        reason = "bad_audio" if _exists(wav) else "missing_file"
-        return [Failure(reason, f"{wav}: {error}")] * len(utterances)
-    return [
-        found if isinstance(found, Failure) else _encode(samples, *found, rate, sample_rate, form, wav)
-        for found in ranges
-    ]
+Cut = Audio | Failure
 
 
-def _exists(wav: str) -> bool:
+def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None, form: Form) -> list[Cut]:
+    """For each utterance of this recording, its audio file, or why there is none.
+
+    ``form`` "as-is": whole files stay what they are, but for those of another rate than ``sample_rate``, if that is
+    given; what must be decoded becomes wav.
+    """
     try:
-        with open(wav, "rb"):
+        whole = form == "as-is" and all(one.start is None and one.end is None for one in utterances)
+        data = _read(wav) if whole or is_local(wav) is None else None
+        if whole and data is not None and (kept := _as_it_is(data, wav, sample_rate)) is not None:
+            return [kept] * len(utterances)
+        source = (is_local(wav) or wav) if data is None else data
+        return _decoded(source, wav, utterances, sample_rate, "flac" if form == "flac" else "wav")
+    except DataError as error:
+        return [Failure(error.reason, str(error))] * len(utterances)
+    except (soundfile.SoundFileError, OSError, ValueError) as error:
+        missing = is_local(wav) is not None and not _exists(is_local(wav) or "")
+        failure = Failure("missing_file" if missing else "bad_audio", f"{wav}: {error}")
+        return [failure] * len(utterances)
+
+
+def _read(wav: str) -> bytes:
+    with open_binary(wav) as file:
+        return file.read()
+
+
+def _exists(path: str) -> bool:
+    try:
+        with open(path, "rb"):
             return True
     except OSError:
         return False
+
+
+def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
+    """None if it must be resampled. Raises DataError for what is no sound audio file, by its header."""
+    suffix = suffix_of(data, wav)
+    if coded(data):
+        return Audio(data, suffix, -1) if sample_rate is None else None
+    with soundfile.SoundFile(io.BytesIO(data)) as audio:
+        rate, samples = audio.samplerate, audio.frames
+    if sample_rate not in (None, rate):
+        return None
+    if cut_off(data):
+        raise DataError("truncated_audio", "the file ends before its header says", url=wav)
+    if samples <= 0:
+        raise DataError("empty_audio", "it has no samples", url=wav)
+    known = samples < UNKNOWN
+    return Audio(data, suffix, samples * FRAMES_PER_SECOND // rate if known else -1)
+
+
+def _decoded(
+    source: str | bytes, wav: str, utterances: list[Utterance], sample_rate: int | None, form: Literal["wav", "flac"]
+) -> list[Cut]:
+    if kind := coded(source):
+        decoded = decode_coded(source, kind, None, None)
+        samples, rate, total = to_int16(decoded.samples[0]), decoded.sample_rate, decoded.total
+        ranges = [_range(utterance, rate, total) for utterance in utterances]
+    else:
+        with soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source) as audio:
+            rate, total = audio.samplerate, audio.frames
+            ranges = [_range(utterance, rate, total) for utterance in utterances]
+            samples = _decode(audio, max((found[1] for found in ranges if isinstance(found, tuple)), default=0))
+    return [
+        found if isinstance(found, Failure) else _encode(samples, *found, rate, sample_rate or rate, form, wav)
+        for found in ranges
+    ]
 
 
 def _range(utterance: Utterance, rate: int, total: int) -> tuple[int, int] | Failure:
@@ -94,17 +154,23 @@ def to_int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
 
 
 def _encode(
-    samples: NDArray[np.int16], first: int, last: int, rate: int, sample_rate: int, form: Form, wav: str
-) -> bytes | Failure:
+    samples: NDArray[np.int16],
+    first: int,
+    last: int,
+    rate: int,
+    sample_rate: int,
+    form: Literal["wav", "flac"],
+    wav: str,
+) -> Cut:
     if last > len(samples):
         return Failure("truncated_audio", f"{wav}: decoding ended after {len(samples) / rate:.2f} s")
     cut = samples[first:last]
     if rate != sample_rate:
         cut = _resampled(cut, rate, sample_rate)
-    return encode(cut, sample_rate, form)
+    return Audio(encode(cut, sample_rate, form), form, len(cut) * FRAMES_PER_SECOND // sample_rate)
 
 
-def encode(samples: NDArray[np.int16], sample_rate: int, form: Form) -> bytes:
+def encode(samples: NDArray[np.int16], sample_rate: int, form: Literal["wav", "flac"]) -> bytes:
     """A mono wav or flac file, 16 bits."""
     buffer = io.BytesIO()
     if form == "flac":
@@ -121,5 +187,6 @@ def _resampled(samples: NDArray[np.int16], rate: int, sample_rate: int) -> NDArr
 
     from uio_pipes.dsp.resample import resample
 
+    torch.set_num_threads(1)  # the cores are shared by processes, and one thread gives the same bits everywhere
     waveform = torch.from_numpy(samples.astype(np.float32) / np.float32(32768))[None]
     return to_int16(resample(waveform, rate, sample_rate)[0].numpy())

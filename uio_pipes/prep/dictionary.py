@@ -12,8 +12,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from uio_pipes.prep.files import write_lines
-from uio_pipes.prep.files import write_bytes
+from uio_pipes.prep.files import write_bytes, write_lines
 
 __all__ = ["SPECIAL", "DictionaryProblem", "write_characters", "write_pieces"]
 

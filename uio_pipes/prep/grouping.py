@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
-from uio_pipes.prep.cutting import Form
-from uio_pipes.prep.lists import ListProblem, Utterance, read_raw_list
+from uio_pipes.errors import ListError
+from uio_pipes.prep.cutting import FRAMES_PER_SECOND, Form
+from uio_pipes.prep.lists import Bad, Source, Utterance
 
-FRAMES_PER_SECOND = 100
+__all__ = ["Group", "PackSettings", "Placement", "Split", "parse_group", "parse_split"]
+
+NOWHERE = -1
 
 
 @dataclass(frozen=True)
@@ -30,60 +32,121 @@ class Group:
 
 def parse_group(text: str) -> Group:
     """``"10:500"``, as CAT writes it. Raises: ValueError."""
-    low, colon, high = text.partition(":")
+    low, colon, high = text.strip().partition(":")
     if not (colon and low.isdigit() and high.isdigit() and int(low) < int(high)):
         raise ValueError(f"a group is LOW:HIGH in frames of 10 ms with LOW below HIGH, as 10:500; not {text!r}")
     return Group(int(low), int(high))
 
 
 @dataclass(frozen=True)
+class Split:
+    """The share ``index`` (from 1) of ``count``: one job of an array."""
+
+    index: int = 1
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.index}of{self.count}"
+
+
+def parse_split(text: str) -> Split:
+    """``"3/8"``: the third of eight. Raises: ValueError."""
+    index, slash, count = text.strip().partition("/")
+    if not (slash and index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
+        raise ValueError(f"a share is i/n with i from 1 to n, as 3/8; not {text!r}")
+    return Split(int(index), int(count))
+
+
+@dataclass(frozen=True)
 class PackSettings:
-    """How to pack. ``size``: utterances in a shard; ``name``: of a shard, its number to be filled in."""
+    """How to pack. ``size``: utterances in a shard; ``name``: of a shard, its number to be filled in.
+
+    ``form`` and ``sample_rate`` are those of ``cut_recording``; a rate of None keeps each recording's own.
+    """
 
     size: int = 2000
     groups: tuple[Group, ...] = ()
     form: Form = "wav"
-    sample_rate: int = 16_000
+    sample_rate: int | None = 16_000
     name: str = "data-{:05d}.tar"
 
-    def identity(self, source: Path) -> dict[str, Any]:
-        """These settings and the content of the list ``source``. Raises: ListProblem."""
-        if not source.is_file():
-            raise ListProblem(f"there is no list {source}; the recipe's stage 0 writes it")
-        digest = blake2b(digest_size=16)
-        with source.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        return asdict(self) | {"groups": [group.folder for group in self.groups], "list": digest.hexdigest()}
+    def identity(self, digest: str) -> dict[str, Any]:
+        """These settings and the content of what is packed."""
+        return asdict(self) | {"groups": [group.folder for group in self.groups], "list": digest}
 
 
-class Plan:
-    """Places utterances, and counts in ``left_out`` those that lie in no group, by reason."""
+class Placement:
+    """Where everything of a source goes. Reads it once; 4 bytes an utterance stay in memory.
 
-    def __init__(self, settings: PackSettings) -> None:
-        self.settings = settings
+    Attributes: ``shards`` (names, in the order in which they begin), ``counts`` (utterances of each), ``left_out``
+    (reasons and counts of what lies in no group), ``bad`` (lines that cannot be read).
+    """
+
+    def __init__(self, source: Source, settings: PackSettings) -> None:
+        self.source, self.settings = source, settings
+        self.shards: list[str] = []
+        self.counts: list[int] = []
         self.left_out: Counter[str] = Counter()
+        self.bad: list[Bad] = []
         self._groups = sorted(settings.groups, key=lambda group: group.low)
+        self._place()
 
-    def place(self, source: Path, finished: Collection[str]) -> Iterator[tuple[str, Utterance]]:
-        """Shard (a path relative to the folder) and utterance, in the list's order; not of ``finished`` shards."""
+    def _place(self) -> None:
+        self._of = array("i")
         placed: Counter[str] = Counter()
-        self.left_out.clear()
-        for utterance in read_raw_list(source):
-            folder = self._folder(utterance)
+        current: dict[str, int] = {}
+        for one in self.source:
+            folder = self._folder(one)
             if folder is None:
+                self._of.append(NOWHERE)
                 continue
-            shard = folder + self.settings.name.format(placed[folder] // self.settings.size)
+            number, within = divmod(placed[folder], self.settings.size)
+            if not within:
+                current[folder] = len(self.shards)
+                self.shards.append(folder + self.settings.name.format(number))
+                self.counts.append(0)
             placed[folder] += 1
-            if shard not in finished:
-                yield shard, utterance
+            self.counts[current[folder]] += 1
+            self._of.append(current[folder])
 
-    def _folder(self, utterance: Utterance) -> str | None:
+    def share(self, split: Split) -> set[str]:
+        """Shards of one job: of each folder's, neighbours, so that few recordings are cut by two jobs."""
+        folders: dict[str, list[str]] = {}
+        for shard in self.shards:
+            folders.setdefault(shard.rpartition("/")[0], []).append(shard)
+        begin, end = split.index - 1, split.index
+        return {
+            shard
+            for shards in folders.values()
+            for shard in shards[len(shards) * begin // split.count : len(shards) * end // split.count]
+        }
+
+    def utterances(self, wanted: set[str]) -> Iterator[tuple[str, Utterance]]:
+        """Shard (a path relative to the folder) and utterance, in the source's order, of the ``wanted`` shards."""
+        want = [shard in wanted for shard in self.shards]
+        for number, one in zip(self._of, self.source, strict=True):
+            if number != NOWHERE and want[number] and isinstance(one, Utterance):
+                yield self.shards[number], one
+
+    def count(self, shard: str) -> int:
+        """Utterances that belong to a shard."""
+        if not hasattr(self, "_counts"):
+            self._counts = dict(zip(self.shards, self.counts, strict=True))
+        return self._counts[shard]
+
+    def _folder(self, one: Utterance | Bad) -> str | None:
+        if isinstance(one, Bad):
+            self.bad.append(one)
+            return None
         if not self._groups:
             return ""
-        if utterance.seconds is None:
-            raise ListProblem(f"groups by length need start and end of each utterance; {utterance.key} has none")
-        frames = int(utterance.seconds * FRAMES_PER_SECOND + 1e-6)
+        seconds = one.seconds if one.seconds is not None else one.duration
+        if seconds is None:
+            raise ListError(
+                f"groups by length need start and end of each utterance, or its duration; {one.key} has none: add "
+                '"duration" (seconds) to the lines of the list'
+            )
+        frames = int(seconds * FRAMES_PER_SECOND + 1e-6)
         for group in self._groups:
             if group.low <= frames < group.high:
                 return f"{group.folder}/"

@@ -1,9 +1,13 @@
-"""What a packing has finished: a line a shard, so that a packing killed at any moment goes on where it was.
+"""What a packing has finished: a small file a shard, so that a packing killed at any moment goes on where it was.
 
 ::
 
-    {"list": "3f…", "size": 2000, …}                                       what is packed, and how
-    {"shard": "10_500/data-00000.tar", "bytes": 123, "utterances": 1999, "failed": [["KEY", "bad_audio", "…"]]}
+    OUT/pack.journal/settings.json                    what is packed, and how
+                     10_500/data-00000.tar.json       {"shard": "10_500/data-00000.tar", "bytes": 123, "crc32": …}
+                     1of8.lock                        held by the job that packs the first of eight shares
+
+A shard is noted after it has come to its place. Any number of jobs share a journal, on any file system; each packs
+shards of its own.
 """
 
 from __future__ import annotations
@@ -11,79 +15,88 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, TextIO
 
+from uio_pipes.errors import UioError
+from uio_pipes.prep.folder import Folder
+from uio_pipes.prep.grouping import Split
 from uio_pipes.prep.locks import taken
 
+__all__ = ["Finished", "Journal", "OtherPacking"]
 
-class OtherPacking(Exception):
+NAME = "pack.journal"
+
+
+class OtherPacking(UioError):
     """The folder holds shards of another list or other settings, or another process packs into it."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """One shard. No file belongs to one whose utterances all failed."""
+    """One shard. No file belongs to one whose utterances all failed. ``frames``: of 10 ms."""
 
     shard: str
     bytes: int
     utterances: int
+    frames: int = 0
+    crc32: str = ""
     failed: list[list[str]] = field(default_factory=list)  # key, reason, detail
 
 
 class Journal:
-    """The journal of one folder of shards; holds a lock on it until closed."""
+    """The journal of one folder of shards; holds a lock on one share of it until closed."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        self.folder, self.path = folder, folder / "pack.journal"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file: TextIO = self.path.open("a+", encoding="utf-8")
-        self.finished: dict[str, Finished] = {}
-        if not taken(self._file.fileno()):
-            self._file.close()
-            raise OtherPacking(f"another process packs into {folder}; wait for it, or end it")
-        self._take_over(settings)
+    def __init__(self, folder: Folder, split: Split) -> None:
+        self.folder, self.finished = folder, dict[str, Finished]()
+        self._lock: TextIO | None = None
+        if folder.path is not None:
+            (folder.path / NAME).mkdir(parents=True, exist_ok=True)
+            self._lock = (folder.path / NAME / f"{split}.lock").open("w")
+            if not taken(self._lock.fileno()):
+                self._lock.close()
+                raise OtherPacking(f"another process packs into {folder.url}; wait for it, or end it")
+            folder.clean(str(split))
 
-    def _take_over(self, settings: dict[str, Any]) -> None:
-        """Read what is there; a line torn by a kill is cut off, its shard is packed again."""
-        self._file.seek(0)
-        text = self._file.read()
-        complete = text[: text.rfind("\n") + 1]
-        if complete != text:
-            self._file.truncate(len(complete.encode()))
-        lines = [json.loads(line) for line in complete.splitlines()]
-        if not lines:
-            self._write(settings)
-        elif lines[0] != settings:
-            self._file.close()
-            changed = [f"{name} {lines[0].get(name)!r} -> {value!r}" for name, value in settings.items()
-                       if lines[0].get(name) != value]  # fmt: skip
+    def take_over(self, settings: dict[str, Any]) -> None:
+        """Read what is there. Raises: OtherPacking if it is of another packing."""
+        name, settings = f"{NAME}/settings.json", json.loads(json.dumps(settings))
+        if not self.folder.exists(name):
+            self.folder.write(name, json.dumps(settings, indent=1).encode())
+        elif (before := json.loads(self.folder.read([name])[0])) != settings:
+            changed = [f"{key} {before.get(key)!r} -> {value!r}" for key, value in settings.items()
+                       if before.get(key) != value]  # fmt: skip
             raise OtherPacking(
-                f"{self.folder} holds shards packed otherwise ({', '.join(changed)}); choose another folder, or delete "
-                "this one yourself"
+                f"{self.folder.url} holds shards packed otherwise ({', '.join(changed)}); choose another folder, or "
+                "delete this one yourself"
             )
-        for done in (Finished(**line) for line in lines[1:]):
-            if not done.utterances or self._size(done.shard) == done.bytes:
-                self.finished[done.shard] = done
+        self.refresh()
 
-    def _size(self, shard: str) -> int:
-        path = self.folder / shard
-        return path.stat().st_size if path.is_file() else -1
+    def refresh(self) -> None:
+        """Read what other jobs have finished meanwhile. A shard counts if it is there, and as long as it should be."""
+        sizes = self.folder.sizes(".tar")
+        notes = self.folder.sizes(".tar.json")
+        names = [note for note in sorted(notes) if note.startswith(f"{NAME}/")]
+        for data in self.folder.read(names):
+            done = Finished(**json.loads(data))
+            if not done.utterances or sizes.get(done.shard) == done.bytes:
+                self.finished[done.shard] = done
 
     def add(self, done: Finished) -> None:
         """Note a shard that is in its place."""
         self.finished[done.shard] = done
-        self._write(asdict(done))
+        self.folder.write(f"{NAME}/{done.shard}.json", json.dumps(asdict(done), ensure_ascii=False).encode())
 
-    def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self._file.flush()
+    def forget_failed(self) -> None:
+        """Shards that lack an utterance are to be packed again."""
+        self.finished = {name: done for name, done in self.finished.items() if not done.failed}
 
-    def failures(self) -> Iterator[list[str]]:
-        """Key, reason and detail of each utterance that failed, shard by shard."""
-        for _, done in sorted(self.finished.items()):
-            yield from done.failed
+    def failures(self, shards: set[str]) -> Iterator[list[str]]:
+        """Key, reason and detail of each utterance of ``shards`` that failed, shard by shard."""
+        for name, done in sorted(self.finished.items()):
+            if name in shards:
+                yield from done.failed
 
     def close(self) -> None:
         """Let go of the folder."""
-        self._file.close()
+        if self._lock is not None:
+            self._lock.close()

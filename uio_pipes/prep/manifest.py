@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.prep.files import write_lines
+from uio_pipes.prep.folder import write_to
 
 __all__ = ["ShardEntry", "manifest_path", "read_manifest", "write_manifest"]
 
@@ -39,11 +39,11 @@ def manifest_path(list_path: str) -> str:
     return f"{list_path}.manifest"
 
 
-def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> Path:
-    """Write the manifest of a local list: complete, or not at all."""
-    path = Path(manifest_path(str(list_path)))
+def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> str:
+    """Write the manifest of a list, near or far: complete, or not at all."""
+    path = manifest_path(str(list_path))
     lines = (json.dumps(shard._asdict(), ensure_ascii=False) for shard in shards)
-    write_lines(path, (json.dumps({"manifest": VERSION}), *lines))
+    write_to(path, "".join(f"{line}\n" for line in (json.dumps({"manifest": VERSION}), *lines)).encode())
     return path
 
 

@@ -1,99 +1,151 @@
-"""Packing a raw list into WeNet's shards: in parallel, restartable, each recording opened and decoded once.
+"""Packing a raw list or a Kaldi folder into WeNet's shards: in parallel, restartable, each recording decoded once.
 
-A shard is a tar of ``KEY.txt`` and ``KEY.wav`` (or flac), ``size`` utterances each in the list's order. With
-``groups`` it goes by length, as CAT's ``pack_data`` does it: ``10:500`` keeps 10 <= frames < 500, in a folder
+A shard is a tar of ``KEY.txt`` and ``KEY.wav`` (or what the audio is), ``size`` utterances each in the list's order.
+With ``groups`` it goes by length, as CAT's ``pack_data`` does it: ``10:500`` keeps 10 <= frames < 500, in a folder
 ``10_500``; what lies in no group is left out and counted. Killed at any moment, the same call goes on, and ends with
 the same bytes. An utterance that cannot be cut leaves its shard one shorter, is counted under a reason and listed in
-``failed.jsonl``.
+``failed.jsonl``. Jobs that pack a ``split`` each end with the bytes of one job.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter, deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any, Literal
 
-from uio_pipes.prep.cutting import cut_recording
-from uio_pipes.prep.files import write_lines
-from uio_pipes.prep.grouping import Group, PackSettings, Plan, parse_group
-from uio_pipes.prep.journal import Journal, OtherPacking
-from uio_pipes.prep.lists import Utterance
-from uio_pipes.prep.processes import end_with_parent, pool_context
+from uio_pipes.errors import UioError
+from uio_pipes.prep.cutting import Cut, cut_recording
+from uio_pipes.prep.folder import Folder, write_to
+from uio_pipes.prep.grouping import Group, PackSettings, Placement, Split, parse_group, parse_split
+from uio_pipes.prep.journal import Finished, Journal, OtherPacking
+from uio_pipes.prep.lists import Utterance, open_source
+from uio_pipes.prep.manifest import ShardEntry, write_manifest
 from uio_pipes.prep.progress import follow
-from uio_pipes.prep.shard_writer import Audio, ShardWriter
+from uio_pipes.prep.shard_writer import ShardWriter
 
-__all__ = ["Group", "OtherPacking", "PackSettings", "Packed", "PackingFailed", "pack", "parse_group"]
+__all__ = [
+    "Group", "OtherPacking", "PackSettings", "Packed", "PackingFailed", "Split", "pack", "parse_group", "parse_split",
+]  # fmt: skip
 
 TASK = 64  # utterances that a process cuts at a time, or more: a recording is not divided
 
+Path = str | os.PathLike[str]
 Placed = tuple[str, Utterance]  # shard and utterance
 
 
-class PackingFailed(Exception):
+class PackingFailed(UioError):
     """Packing cannot go on; the message says why and what to do."""
 
 
 @dataclass
 class Packed:
-    """What a packing came to, all of its runs together."""
+    """What a packing came to, all of its runs and jobs together; ``waiting``: shards that other jobs still pack."""
 
-    shards: list[Path] = field(default_factory=list)
+    shards: list[str] = field(default_factory=list)
     utterances: int = 0
+    frames: int = 0
     bytes: int = 0
     left_out: Counter[str] = field(default_factory=Counter)  # in no group
     failed: Counter[str] = field(default_factory=Counter)  # could not be cut
+    waiting: int = 0
 
     def __str__(self) -> str:
         lost = (f"{count} {reason}" for reason, count in sorted((self.left_out + self.failed).items()))
         without = ", ".join(lost)
         size = f"{self.utterances} utterances in {len(self.shards)} shards, {self.bytes / 1e6:.1f} MB"
+        size += f" ({self.waiting} shards still to come)" if self.waiting else ""
         return f"{size}; left out: {without}" if without else size
 
 
-def pack(source: Path, out: Path, shard_list: Path, settings: PackSettings, jobs: int = 1) -> Packed:
-    """Pack the raw list ``source`` into shards under ``out``; at the end write their paths to ``shard_list``.
+def pack(
+    source: Path,
+    out: Path,
+    shard_list: Path,
+    settings: PackSettings,
+    jobs: int = 1,
+    *,
+    split: Split = Split(),
+    segments: str | None = None,
+    executor: Literal["local", "ray"] = "local",
+    retry_failed: bool = False,
+) -> Packed:
+    """Pack ``source`` into shards under ``out``; when all are there, write their paths to ``shard_list``.
 
-    Utterances of one recording must stand together in the list, or it is opened again. Memory: about 2 bytes a sample
-    of a whole recording for each of ``jobs`` processes, twice that in this one.
+    ``source``, ``out``, ``shard_list``: paths or URLs. Utterances of one recording must stand together in the list, or
+    it is opened again. Memory: about 2 bytes a sample of a whole recording for each of ``jobs`` processes, twice that
+    in this one. ``executor`` "ray": on the cluster that RAY_ADDRESS names, or on one of ``jobs`` cores started here.
+    ``retry_failed``: pack shards again that lack an utterance.
 
-    Raises: OtherPacking, PackingFailed, ListProblem.
+    Raises: ListError, OtherPacking, PackingFailed.
     """
-    journal = Journal(out, settings.identity(source))
+    folder = Folder(out)
+    utterances = open_source(os.fspath(source), segments)
+    journal = Journal(folder, split)
     try:
-        for leftover in out.rglob(".*.tar.*"):
-            leftover.unlink()  # of a packing that was killed
-        plan = Plan(settings)
-        total = sum(1 for _ in plan.place(source, journal.finished))
-        if total:
-            with ShardWriter(out, journal) as shards:
-                results = _cut_all(plan.place(source, frozenset(journal.finished)), settings, jobs)
-                for shard, utterance, audio in follow(results, f"packing {source.parent.name}", total):
-                    shards.add(shard, utterance, audio)
-        return _summary(out, shard_list, journal, plan)
+        placement = Placement(utterances, settings)
+        journal.take_over(settings.identity(utterances.digest))
+        if retry_failed:
+            journal.forget_failed()
+        _pack_share(placement, placement.share(split) - journal.finished.keys(), folder, journal, split, jobs, executor)
+        journal.refresh()
+        return _summary(placement, folder, os.fspath(shard_list), journal)
     finally:
         journal.close()
 
 
-def _summary(out: Path, shard_list: Path, journal: Journal, plan: Plan) -> Packed:
-    failures = list(journal.failures())
-    packed = Packed(left_out=plan.left_out, failed=Counter(reason for _, reason, _ in failures))
-    for name, done in sorted(journal.finished.items()):
+def _pack_share(
+    placement: Placement, todo: set[str], folder: Folder, journal: Journal, split: Split, jobs: int, executor: str
+) -> None:
+    if not todo:
+        return
+    placed, total = placement.utterances(todo), sum(map(placement.count, todo))
+    what = f"packing {str(split).replace('of', '/')}" if split.count > 1 else "packing"
+    if executor == "ray":
+        from uio_pipes.prep.on_ray import pack_on_ray
+
+        written = pack_on_ray(_tasks(placed), placement, folder, str(split), jobs)
+        for done in follow(((done, placement.count(done.shard)) for done in written), what, total):
+            journal.add(done)
+        return
+    with ShardWriter(folder, str(split), placement.count, journal.add) as shards:
+        results = _one_by_one(_cut_all(placed, placement.settings, jobs))
+        for shard, utterance, audio in follow(results, what, total):
+            shards.add(shard, utterance, audio)
+
+
+def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Journal) -> Packed:
+    all_shards = set(placement.shards)
+    failures = [[bad.key, bad.reason, bad.detail] for bad in placement.bad] + list(journal.failures(all_shards))
+    packed = Packed(left_out=placement.left_out, failed=Counter(reason for _, reason, _ in failures))
+    packed.waiting = len(all_shards - journal.finished.keys())
+    finished = [journal.finished[name] for name in sorted(all_shards & journal.finished.keys())]
+    for done in finished:
         packed.utterances += done.utterances
+        packed.frames += done.frames
         packed.bytes += done.bytes
-        packed.shards += [out / name] if done.utterances else []
-    lines = (dict(zip(("key", "reason", "detail"), failure, strict=True)) for failure in failures)
-    write_lines(out / "failed.jsonl", (json.dumps(line, ensure_ascii=False) for line in lines))
+        packed.shards += [folder.join(done.shard)] if done.utterances else []
+    if packed.waiting:
+        return packed
+    folder.write("failed.jsonl", "".join(_failure(one) for one in failures).encode())
     # The list is written last: it names complete shards only.
-    write_lines(shard_list, map(str, packed.shards))
+    write_manifest(shard_list, (_entry(folder, done) for done in finished if done.utterances))
+    write_to(shard_list, "".join(f"{shard}\n" for shard in packed.shards).encode())
     return packed
 
 
-def _tasks(placed: Iterator[Placed]) -> Iterator[list[Placed]]:
+def _failure(failure: list[str]) -> str:
+    return json.dumps(dict(zip(("key", "reason", "detail"), failure, strict=True)), ensure_ascii=False) + "\n"
+
+
+def _entry(folder: Folder, done: Finished) -> ShardEntry:
+    return ShardEntry(folder.join(done.shard), done.utterances, done.frames, done.bytes, done.crc32)
+
+
+def _tasks(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
     """Whole recordings, as many as make ``TASK`` utterances."""
     task: list[Placed] = []
     for _, recording in itertools.groupby(placed, key=lambda one: one[1].wav):
@@ -105,42 +157,31 @@ def _tasks(placed: Iterator[Placed]) -> Iterator[list[Placed]]:
         yield task
 
 
-def _cut(task: list[Placed], settings: PackSettings) -> list[Audio]:
-    audio: list[Audio] = []
+def cut_task(task: list[Placed], settings: PackSettings) -> list[Cut]:
+    """The audio of each utterance of a task."""
+    audio: list[Cut] = []
     for wav, recording in itertools.groupby((utterance for _, utterance in task), key=lambda one: one.wav):
         audio += cut_recording(wav, list(recording), settings.sample_rate, settings.form)
     return audio
 
 
-def _cut_all(
-    placed: Iterator[Placed], settings: PackSettings, jobs: int
-) -> Iterator[tuple[tuple[str, Utterance, Audio], int]]:
+def _cut_all(placed: Iterable[Placed], settings: PackSettings, jobs: int) -> Iterator[tuple[list[Placed], list[Cut]]]:
+    if jobs == 1:
+        return ((task, cut_task(task, settings)) for task in _tasks(placed))
+    from uio_pipes.prep.in_pool import in_order
+
+    lost = (
+        "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole "
+        "recording each): run the same command again with fewer --jobs; it goes on where it was"
+    )
+    work: Any = ((task, (task, settings)) for task in _tasks(placed))
+    return in_order(cut_task, work, jobs, ["uio_pipes.prep.cutting"], PackingFailed(lost))
+
+
+def _one_by_one(
+    cut: Iterable[tuple[list[Placed], list[Cut]]],
+) -> Iterator[tuple[tuple[str, Utterance, Cut], int]]:
     """Shard, utterance and audio, in the list's order, each worth 1 to a progress bar."""
-    cut = ((task, _cut(task, settings)) for task in _tasks(placed)) if jobs == 1 else _in_pool(placed, settings, jobs)
     for task, audios in cut:
         for (shard, utterance), audio in zip(task, audios, strict=True):
             yield (shard, utterance, audio), 1
-
-
-def _in_pool(placed: Iterator[Placed], settings: PackSettings, jobs: int) -> Iterator[tuple[list[Placed], list[Audio]]]:
-    """Results in order; few tasks are under way at a time, so that memory is bounded however slow the disk is."""
-    context = pool_context(preload=["recipes.common.cutting"])
-    running: deque[tuple[list[Placed], Future[list[Audio]]]] = deque()
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=end_with_parent) as pool:
-        try:
-            for task in _tasks(placed):
-                running.append((task, pool.submit(_cut, task, settings)))
-                if len(running) > jobs + 2:
-                    done, future = running.popleft()
-                    yield done, future.result()
-            while running:
-                done, future = running.popleft()
-                yield done, future.result()
-        except BrokenProcessPool as error:
-            raise PackingFailed(
-                "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole "
-                "recording each): run the same command again with fewer --jobs; it goes on where it was"
-            ) from error
-        finally:
-            for _, future in running:
-                future.cancel()

@@ -30,6 +30,12 @@ def sigterm_with_parent() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def begin_helper() -> None:
+    """Called in a helper process: it ends with its parent, and leaves Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+
+
 def end_with_parent() -> None:
     """Called in a helper process: it ends when its parent does, even if that was killed."""
     threading.Thread(target=_wait_for_parent, daemon=True).start()

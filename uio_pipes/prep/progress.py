@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -28,6 +29,7 @@ def progress_bar() -> Progress:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
+        console=Console(stderr=True),
     )
 
 
@@ -43,4 +45,4 @@ def follow(groups: Iterable[tuple[T, int]], what: str, total: int) -> Iterator[T
 def byte_bar() -> Progress:
     """A bar that counts bytes."""
     columns = (TextColumn("{task.description:<28}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, TextColumn("left"), TimeRemainingColumn())
+    return Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True))

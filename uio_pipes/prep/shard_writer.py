@@ -1,40 +1,53 @@
-"""Writing shards: one open in each folder, each in its place when it is complete, and then noted in the journal."""
+"""Writing shards: each comes to its place when it is complete, and is then noted in the journal."""
 
 from __future__ import annotations
 
-import io
 import tarfile
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
+from zlib import crc32
 
-from uio_pipes.prep.cutting import Failure
-from uio_pipes.prep.files import atomic_path
-from uio_pipes.prep.journal import Finished, Journal
+from uio_pipes.prep.cutting import Cut, Failure
+from uio_pipes.prep.folder import Folder
+from uio_pipes.prep.journal import Finished
 from uio_pipes.prep.lists import Utterance
 
-Audio = bytes | Failure
+__all__ = ["ShardFile", "ShardWriter"]
+
+BLOCK, RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
+UPLOADS = 4  # shards on their way to a remote folder at a time
 
 
 class ShardWriter:
-    """Writes the shards, one open in each folder; each appears when it is complete."""
+    """Writes shards, a few open at a time; ``finished`` is told of each that is in its place, in this thread."""
 
-    def __init__(self, out: Path, journal: Journal) -> None:
-        self.out, self.journal = out, journal
-        self._open: dict[Path, _Shard] = {}
+    def __init__(
+        self, out: Folder, mark: str, count: Callable[[str], int], finished: Callable[[Finished], None]
+    ) -> None:
+        self.out, self.mark, self._count, self._finished = out, mark, count, finished
+        self._open: dict[str, ShardFile] = {}
+        self._pool = None if out.path is not None else ThreadPoolExecutor(UPLOADS)
+        self._uploads: list[Future[Finished]] = []
 
-    def add(self, shard: str, utterance: Utterance, audio: Audio) -> None:
-        """Shards of one folder come one after the other."""
-        folder = (self.out / shard).parent
-        current = self._open.get(folder)
-        if current is None or current.name != shard:
-            self._finish(folder)
-            current = self._open[folder] = _Shard(self.out, shard)
+    def add(self, shard: str, utterance: Utterance, audio: Cut) -> None:
+        """The shard is finished with the last of its utterances."""
+        current = self._open.get(shard)
+        if current is None:
+            current = self._open[shard] = ShardFile(self.out, shard, self.mark)
         current.add(utterance, audio)
+        if current.seen == self._count(shard):
+            self._finish(self._open.pop(shard))
 
-    def _finish(self, folder: Path) -> None:
-        if (shard := self._open.pop(folder, None)) is not None:
-            self.journal.add(shard.finish())
+    def _finish(self, shard: ShardFile) -> None:
+        if self._pool is None:
+            self._finished(shard.finish())
+            return
+        while len(self._uploads) >= UPLOADS:
+            self._finished(self._uploads.pop(0).result())
+        self._uploads.append(self._pool.submit(shard.finish))
 
     def __enter__(self) -> ShardWriter:
         return self
@@ -42,43 +55,82 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for folder in list(self._open):
-            if kind is None:
-                self._finish(folder)
-            else:
-                self._open.pop(folder).abandon(kind, error, trace)
+        for shard in self._open.values():
+            shard.abandon(kind, error, trace)
+        try:
+            for upload in self._uploads:
+                self._finished(upload.result())
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
 
 
-class _Shard:
-    def __init__(self, out: Path, name: str) -> None:
+class ShardFile:
+    """One tar of ``KEY.txt``, ``KEY.wav`` (or another suffix) and, where it is known, ``KEY.speaker``."""
+
+    def __init__(self, out: Folder, name: str, mark: str) -> None:
         self.out, self.name = out, name
-        self.utterances, self.failed = 0, list[list[str]]()
+        self.seen, self.utterances, self.frames, self.size, self.crc = 0, 0, 0, 0, 0
+        self.failed, self._keys = list[list[str]](), set[str]()
         self._stack = ExitStack()
-        temporary = self._stack.enter_context(atomic_path(out / name))
-        self._tar = self._stack.enter_context(tarfile.TarFile(temporary, "w", format=tarfile.USTAR_FORMAT))
+        temporary = self._stack.enter_context(out.staged(name, mark))
+        self._file: BinaryIO = self._stack.enter_context(temporary.open("wb", 1 << 20))
 
-    def add(self, utterance: Utterance, audio: Audio) -> None:
+    def add(self, utterance: Utterance, audio: Cut) -> None:
+        """One utterance, or what became of it."""
+        self.seen += 1
+        audio = self._checked(utterance.key, audio)
         if isinstance(audio, Failure):
             self.failed.append([utterance.key, audio.reason, audio.detail])
             return
+        self._keys.add(utterance.key)
         self._member(f"{utterance.key}.txt", utterance.txt.encode())
-        self._member(f"{utterance.key}.{'flac' if audio[:4] == b'fLaC' else 'wav'}", audio)
+        if utterance.speaker:
+            self._member(f"{utterance.key}.speaker", utterance.speaker.encode())
+        self._member(f"{utterance.key}.{audio.suffix}", audio.data)
         self.utterances += 1
+        self.frames += max(audio.frames, 0)
+
+    def _checked(self, key: str, audio: Cut) -> Cut:
+        parts = key.split("/")
+        if key.startswith("/") or ".." in parts or not key.isprintable():
+            return Failure(
+                "bad_key", f"{key!r} cannot be the name of a tar's member: no / in front, no .., no blank lines"
+            )
+        if key in self._keys:
+            return Failure(
+                "duplicate_key", f"the shard {self.name} has an utterance {key!r} already: readers join them"
+            )
+        return audio
 
     def _member(self, name: str, data: bytes) -> None:
         member = tarfile.TarInfo(name)  # no time, no owner: equal content gives equal shards
         member.size = len(data)
-        self._tar.addfile(member, io.BytesIO(data))
+        try:
+            header = member.tobuf(tarfile.USTAR_FORMAT)
+        except ValueError:  # a long name
+            header = member.tobuf(tarfile.GNU_FORMAT)
+        self._write(header)
+        self._write(data)
+        self._write(bytes(-len(data) % BLOCK))
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self.size += len(data)
+        self.crc = crc32(data, self.crc)
 
     def finish(self) -> Finished:
+        """Bring it to its place. An empty one does not stay there."""
+        self._write(bytes(2 * BLOCK))
+        self._write(bytes(-self.size % RECORD))
         self._stack.close()
-        path = self.out / self.name
         if not self.utterances:
-            path.unlink()
-        size = path.stat().st_size if self.utterances else 0
-        return Finished(self.name, size, self.utterances, self.failed)
+            self.out.remove(self.name)
+            return Finished(self.name, 0, 0, 0, "", self.failed)
+        return Finished(self.name, self.size, self.utterances, self.frames, f"{self.crc:08x}", self.failed)
 
     def abandon(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        """Leave nothing."""
+        self._stack.__exit__(kind or GeneratorExit, error or GeneratorExit(), trace)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from struct import Struct, pack_into
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +117,7 @@ class ArkMatrix(StoredFeatures):
             self._frames = last - first
         return self._frames
 
-    def load(self) -> npt.NDArray[Any]:
+    def load(self) -> npt.NDArray[np.float32]:
         from kaldiio.matio import read_kaldi
 
         head = self.file.read_upto(self.offset, _MATRIX)
@@ -131,12 +131,11 @@ class ArkMatrix(StoredFeatures):
             pack_into("<i", part, header.rows_at, last - first)
             data = self._read(header.at + first * header.row, (last - first) * header.row)
             rows = slice(None)
-        array: npt.NDArray[Any] = read_kaldi(io.BytesIO(bytes(part) + data))[rows]
-        if self.columns is None:
-            return array
-        if self.columns[1] >= header.columns:
-            raise self._error("bad_range", f"column {self.columns[1]} is wanted, there are {header.columns}")
-        return np.ascontiguousarray(array[:, self.columns[0] : self.columns[1] + 1])
+        low, high = self.columns or (0, header.columns - 1)
+        if high >= header.columns:
+            raise self._error("bad_range", f"column {high} is wanted, there are {header.columns}")
+        array = read_kaldi(io.BytesIO(bytes(part) + data))
+        return np.array(array[rows, low : high + 1], np.float32, order="C")
 
     def _read(self, at: int, size: int) -> bytes:
         if self.offset + at + size > self.file.size:  # before anything of an absurd size is asked for

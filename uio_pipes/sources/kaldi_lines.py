@@ -25,7 +25,7 @@ class _Tokens(NamedTuple):
     """Of the lines of a chunk that are not blank: the first token of each, how many it has; and all tokens."""
 
     first: Ints
-    count: Ints
+    words: Ints
     line: Ints
     starts: Ints
     ends: Ints
@@ -47,7 +47,7 @@ class KaldiLines:
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         self._start = columns[0]
         self._key_size, self._at, self._size, self._line = (column.astype(np.int32) for column in columns[1:])
-        self._hashes = self._hashed()
+        self._hashes = self._hashed(self._start, self._key_size)
         self._order = np.argsort(self._hashes, kind="stable")
         self._refuse_twice()
 
@@ -84,9 +84,17 @@ class KaldiLines:
 
         By 64-bit hashes: whoever uses the line compares the keys themselves.
         """
+        return self._found(other._hashes)
+
+    def find_words(self, other: KaldiLines) -> Ints:
+        """As :meth:`find`, by the first word behind each key of ``other`` (its lines all have one)."""
+        starts = other._start + other._at.astype(np.int64)
+        return self._found(other._hashed(starts, other._word_sizes(starts)))
+
+    def _found(self, wanted: npt.NDArray[np.uint64]) -> Ints:
         hashes = self._hashes[self._order]
-        at = np.minimum(np.searchsorted(hashes, other._hashes), len(hashes) - 1)
-        return np.where(hashes[at] == other._hashes, self._order[at], -1)
+        at = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
+        return np.where(hashes[at] == wanted, self._order[at], -1)
 
     def settle(self) -> None:
         """No more :meth:`find`: lets go of what it needs."""
@@ -118,21 +126,21 @@ class KaldiLines:
             tokens = _tokens(chunk)
             self._check(tokens, first, line)
             if len(tokens.first):
-                start, last = tokens.starts[tokens.first], tokens.ends[tokens.first + tokens.count - 1]
+                start, last = tokens.starts[tokens.first], tokens.ends[tokens.first + tokens.words - 1]
                 key_end = tokens.ends[tokens.first]
-                at = np.where(tokens.count > 1, tokens.starts[tokens.first + (tokens.count > 1)], key_end)
+                at = np.where(tokens.words > 1, tokens.starts[tokens.first + (tokens.words > 1)], key_end)
                 yield start + first, key_end - start, at - start, last - at, tokens.line + line
             line += int(np.count_nonzero(chunk == 10))
             first = end
 
     def _check(self, tokens: _Tokens, first: int, line: int) -> None:
-        words = tokens.count - 1
-        wrong = (words < self._least) | (words > (self._most if self._most is not None else words))
+        behind = tokens.words - 1
+        wrong = (behind < self._least) | (behind > (self._most if self._most is not None else behind))
         wrong |= tokens.ends[tokens.first] - tokens.starts[tokens.first] > MAX_KEY
         if not wrong.any():
             return
         i = int(np.flatnonzero(wrong)[0])
-        begin, end = tokens.starts[tokens.first[i]], tokens.ends[tokens.first[i] + tokens.count[i] - 1]
+        begin, end = tokens.starts[tokens.first[i]], tokens.ends[tokens.first[i] + tokens.words[i] - 1]
         text = self.data[first + begin : first + min(end, begin + 80)].decode("utf-8", "replace")
         wanted = " ".join(["KEY", *["…"] * (self._least or 1)])
         raise ListError(
@@ -140,14 +148,27 @@ class KaldiLines:
             f"with a key of at most {MAX_KEY} bytes: mend the line, or name the right file"
         )
 
-    def _hashed(self) -> npt.NDArray[np.uint64]:
-        """FNV-1a of each key."""
+    def _hashed(self, starts: Ints, sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
+        """FNV-1a of the words there."""
         data = np.frombuffer(self.data, np.uint8)
-        hashes = np.full(len(self), _OFFSET, np.uint64)
-        for i in range(int(self._key_size.max())):
-            longer = np.flatnonzero(self._key_size > i)
-            hashes[longer] = (hashes[longer] ^ data[self._start[longer] + i]) * _PRIME
+        hashes = np.full(len(starts), _OFFSET, np.uint64)
+        for i in range(int(sizes.max())):
+            longer = np.flatnonzero(sizes > i)
+            hashes[longer] = (hashes[longer] ^ data[starts[longer] + i]) * _PRIME
         return hashes
+
+    def _word_sizes(self, starts: Ints) -> npt.NDArray[np.int32]:
+        data = np.frombuffer(self.data, np.uint8)
+        sizes = np.zeros(len(starts), np.int32)
+        longer = np.arange(len(starts))
+        for i in range(MAX_KEY):
+            longer = longer[
+                (starts[longer] + i < len(data)) & ~_BLANK[data[np.minimum(starts[longer] + i, len(data) - 1)]]
+            ]
+            if not len(longer):
+                break
+            sizes[longer] = i + 1
+        return sizes
 
     def _refuse_twice(self) -> None:
         hashes = self._hashes[self._order]

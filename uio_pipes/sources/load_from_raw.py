@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.errors import DataError
+from uio_pipes.io.access import CACHE_SIZE
+from uio_pipes.io.lookahead import Upcoming, Whole
+from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Chain, Sample, run_key
@@ -49,20 +54,49 @@ class _RawNode(Node):
         super().__init__(source)
         self.lane = lane
         self.chain, self.run_key = Chain(), run_key(lane)
+        self.upcoming: Upcoming[Item] = Upcoming(source, _load, lane.ledger)
 
     def next(self) -> Sample:
         while True:
-            item: Item = self.source.next()
-            try:
-                fields = parse(item.text, item.place)
-            except DataError as error:
-                self.lane.ledger.fail(error, LoadFromRaw.name)
+            item, fields = self.upcoming.next()
+            if isinstance(fields, DataError):
+                self.lane.ledger.fail(fields, LoadFromRaw.name)
             else:
                 self.lane.ledger.fine(LoadFromRaw.name)
                 chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
                 return Sample(fields, item.origin, self.run_key, chain, item.place)
 
 
-def from_raw_list(paths: Any, *, shuffle: bool = False) -> Pipeline:
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        self.upcoming.clear()
+        super().reset(initial_state)
+
+    def get_state(self) -> dict[str, Any]:
+        return self.upcoming.get_state()
+
+    def remaining(self) -> tuple[int, int]:
+        held, items = super().remaining()
+        return held, items + len(self.upcoming)
+
+
+def _load(item: Item) -> dict[str, Any]:
+    """Fields of one line; what is remote as a reference."""
+    fields = parse(item.text, item.place)
+    for name in ("wav", "feat"):
+        value = fields.get(name)
+        if isinstance(value, str) and is_local(value) is None:
+            fields[name] = Whole(open_file(value, item.access))
+    return fields
+
+
+def from_raw_list(
+    paths: Any,
+    *,
+    shuffle: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: int | str = CACHE_SIZE,
+) -> Pipeline:
     """Utterances from raw lists: ``list_files(…).sharding_filter().load_from_raw()``."""
-    return list_files(paths, shuffle=shuffle).sharding_filter().load_from_raw()
+    listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
+    return listed.sharding_filter().load_from_raw()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from uio_pipes.errors import DataError, StateError
+from uio_pipes.io.access import CACHE_SIZE
 from uio_pipes.io.opening import stamp
+from uio_pipes.io.redact import redact
 from uio_pipes.io.stream import open_source
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Chain, Sample, run_key
 from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import list_files
+from uio_pipes.sources.next_files import Far, NextFiles, begin
 from uio_pipes.sources.open_files import File
 from uio_pipes.sources.tar_checks import Checks
 from uio_pipes.sources.tar_fields import as_fields, text_of
@@ -71,10 +76,12 @@ class _TarNode(Node):
         super().__init__(source)
         self.lane, self.stage = lane, stage
         self.chain, self.run_key = Chain(), run_key(lane)
+        self.files = NextFiles(source)
         self.reader: TarReader | None = None
 
     def start(self) -> None:
         self.file: File | None = None
+        self.far: Far | None = None  # what reads it, if it is remote
         self.reader = None
         self.before: dict[str, Any] = {}
         self.stamp = ""
@@ -87,6 +94,7 @@ class _TarNode(Node):
                 if self.reader is None:
                     self._open_next()
                 assert self.reader is not None
+                self.files.prepare(self.far)
                 sample = self._sample(self.reader.next())
             except StopIteration:
                 if self.reader is None:
@@ -126,15 +134,15 @@ class _TarNode(Node):
         return error
 
     def _open_next(self) -> None:
-        self.before = self.source.get_state()
-        self.file = self.source.next()
+        self.before, self.file, self.far = self.files.next()
         self.seen = 0
         self._open(0)
 
     def _open(self, offset: int, damaged: bool = False, last: str = "") -> None:
         assert self.file is not None
         try:
-            source = open_source(self.file.url)
+            self.far = self.far or begin(self.file, offset)
+            source = open_source(self.file.url, self.file.access, self.far)
             self.reader = TarReader(
                 self.file.url, source, self.stage.grouping, offset, damaged, last, largest=self.stage.max_member
             )
@@ -146,7 +154,7 @@ class _TarNode(Node):
     def _close(self) -> None:
         assert self.reader is not None
         self.reader.close()
-        self.reader, self.file, self.stamp, self.checks = None, None, "", None
+        self.reader, self.file, self.far, self.stamp, self.checks = None, None, None, "", None
 
     def _sample(self, utterance: Utterance) -> Sample:
         assert self.file is not None
@@ -159,15 +167,23 @@ class _TarNode(Node):
 
     def get_state(self) -> dict[str, Any]:
         if self.reader is None or self.file is None:
-            return {"source": self.source.get_state()}
-        self.stamp = self.stamp or stamp(self.file.url)
+            return {"source": self.files.get_state()}
+        self.stamp = self.stamp or self._stamp(self.file)
         offset, damaged, last = self.reader.tell()
         at = [offset, int(damaged), last]
-        return {"source": self.before, "at": at, "seen": self.seen, "stamp": self.stamp, "url": self.file.url}
+        return {"source": self.before, "at": at, "seen": self.seen, "stamp": self.stamp, "url": redact(self.file.url)}
+
+    def _stamp(self, file: File) -> str:
+        return stamp(file.url) if self.far is None else self.far.stamp
+
+    def remaining(self) -> tuple[int, int]:
+        held, items = super().remaining()
+        return held, items + len(self.files)
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         if self.reader is not None:  # a node may be reset in the middle of a shard
             self._close()
+        self.files.clear()
         super().reset(None if initial_state is None else initial_state["source"])
         if initial_state is None or "at" not in initial_state:
             return
@@ -182,7 +198,8 @@ class _TarNode(Node):
         self.file = self.source.next()
         assert self.file is not None
         try:
-            new = stamp(self.file.url)
+            self.far = begin(self.file, at[0])
+            new = self._stamp(self.file)
             if new != old:
                 raise StateError(
                     f"{self.file.url} changed since the state was saved: {old} then, {new} now. Restore the shard, "
@@ -208,7 +225,11 @@ def from_shard_list(
     shuffle: bool = False,
     grouping: Literal["wenet", "webdataset"] = "wenet",
     verify: Literal["crc"] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Utterances from a list of tar shards: ``list_files(…).sharding_filter().open_files().load_from_tar()``."""
-    files = list_files(paths, shuffle=shuffle).sharding_filter().open_files()
+    listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
+    files = listed.sharding_filter().open_files()
     return files.load_from_tar(grouping=grouping, verify=verify)

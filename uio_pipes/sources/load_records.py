@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.errors import DataError
+from uio_pipes.io.lookahead import Upcoming
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Chain, Origin, Sample, run_key
@@ -67,16 +68,26 @@ class _RecordsNode(Node):
         super().__init__(source)
         self.lane = lane
         self.chain, self.run_key = Chain(), run_key(lane)
+        self.upcoming: Upcoming[Record] = Upcoming(source, lambda r: r.records.fields(r.number), lane.ledger)
 
     def next(self) -> Sample:
         while True:
-            record: Record = self.source.next()
-            try:
-                fields = record.records.fields(record.number)
-            except DataError as error:
-                self.lane.ledger.fail(error, LoadRecords.name)
+            record, fields = self.upcoming.next()
+            if isinstance(fields, DataError):
+                self.lane.ledger.fail(fields, LoadRecords.name)
             else:
                 self.lane.ledger.fine(LoadRecords.name)
                 chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
                 place = record.records.place(record.number)
                 return Sample(fields, record.origin, self.run_key, chain, place)
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        self.upcoming.clear()
+        super().reset(initial_state)
+
+    def get_state(self) -> dict[str, Any]:
+        return self.upcoming.get_state()
+
+    def remaining(self) -> tuple[int, int]:
+        held, items = super().remaining()
+        return held, items + len(self.upcoming)

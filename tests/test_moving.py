@@ -1,0 +1,92 @@
+"""Batches on a device, the next one under way: the same stream, and states as without. ``meta`` stands for a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from contract import digest
+from corpus import Corpus
+
+import uio_pipes as uio
+
+
+def made(corpus: Corpus, workers: int, **options: object) -> uio.Loader:
+    graph = uio.from_shard_list(corpus.list, shuffle=True).decode_audio().fbank(8).shuffle(5).batch(2).pad()
+    return uio.Loader(graph, seed=3, lanes=4, num_workers=workers, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_stream_is_the_same(plain_corpus: Corpus, workers: int) -> None:
+    wanted = [digest(batch) for batch in made(plain_corpus, workers)]
+    moved = uio.to_device(made(plain_corpus, workers), "cpu")
+    assert [digest(batch) for batch in moved] == wanted
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_tensors_are_on_the_device_and_the_rest_is_as_it_was(plain_corpus: Corpus, workers: int) -> None:
+    here = made(plain_corpus, workers)
+    moved = uio.to_device(made(plain_corpus, workers), "meta")
+    for batch, wanted in zip(moved, here, strict=True):
+        assert batch["keys"] == wanted["keys"]
+        assert {k: v.shape for k, v in batch.items() if k != "keys"} == {
+            k: v.shape for k, v in wanted.items() if k != "keys"
+        }
+        assert {v.device.type for v in batch.values() if isinstance(v, torch.Tensor)} == {"meta"}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_does_not_count_the_batch_that_is_under_way(plain_corpus: Corpus, workers: int) -> None:
+    plain, moved = made(plain_corpus, workers), uio.to_device(made(plain_corpus, workers), "cpu")
+    batches = iter(moved)
+    for number, _ in enumerate(plain):
+        next(batches)
+        if number % 3 == 1:
+            rest = made(plain_corpus, 0)
+            rest.load_state_dict(moved.state_dict())
+            wanted = made(plain_corpus, 0)
+            wanted.load_state_dict(plain.state_dict())
+            assert [digest(b) for b in rest] == [digest(b) for b in wanted]
+
+
+def test_further_epochs_and_steps_go_on(plain_corpus: Corpus) -> None:
+    moved = uio.to_device(made(plain_corpus, 2, steps_per_epoch=5), "cpu")
+    plain = made(plain_corpus, 0, steps_per_epoch=5)
+    for epoch in range(4):
+        moved.set_epoch(epoch)
+        plain.set_epoch(epoch)
+        assert [digest(b) for b in moved] == [digest(b) for b in plain]
+
+
+def test_leaving_in_the_middle_ends_the_process_soon(plain_corpus: Corpus) -> None:
+    code = f"""
+import time, uio_pipes as uio
+def graph():
+    return uio.from_shard_list({str(plain_corpus.list)!r}).decode_audio().map(slow).batch(1).pad()
+def slow(sample):
+    time.sleep(0.05)
+    return sample
+if __name__ == "__main__":
+    loader = uio.to_device(uio.Loader(graph(), num_workers=2), "cpu")
+    next(iter(loader))
+    print("left")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == ("left\n", 0), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_worker_s_error_is_raised(plain_corpus: Corpus, tmp_path: Path) -> None:
+    missing = uio.from_shard_list(str(tmp_path / "none.list")).decode_audio().batch(2).pad()
+    with pytest.raises(uio.ListError):
+        list(uio.to_device(uio.Loader(missing, num_workers=1), "cpu"))
+    failing = uio.to_device(made(plain_corpus, 1, on_error="raise"), "cpu")
+    assert len(list(failing)) > 0
+
+
+def test_a_device_that_is_not_there_is_named(plain_corpus: Corpus) -> None:
+    with pytest.raises(uio.PipelineError, match="no device 'tpu'"):
+        uio.to_device(made(plain_corpus, 0), "tpu")

@@ -1,0 +1,43 @@
+"""What kind of audio file some bytes are, and whether a wav was cut off: by the first bytes, nothing decoded.
+
+Formats: Microsoft's RIFF/WAVE (mmreg.h), RFC 9639 (FLAC), RFC 3533 and 7845 (Ogg, Opus).
+"""
+
+from __future__ import annotations
+
+import os
+from struct import unpack_from
+
+from uio_pipes.dsp.codecs import coded
+
+__all__ = ["cut_off", "suffix_of"]
+
+_STREAMED = (0, 0x7FFFF000, 0xFFFFFFFF)  # sizes of writers that could not seek back
+_MAGIC = {b"RIFF": "wav", b"RIFX": "wav", b"RF64": "wav", b"fLaC": "flac"}
+
+
+def suffix_of(data: bytes, name: str) -> str:
+    """What the name of a file with these bytes should end in; by ``name`` where they do not tell."""
+    if data[:4] in _MAGIC:
+        return _MAGIC[data[:4]]
+    if data[:4] == b"OggS":
+        return "opus" if b"OpusHead" in data[:64] else "ogg"
+    if kind := coded(data):
+        return kind
+    if data[:3] == b"ID3" or (data[:1] == b"\xff" and data[1:2] and data[1] & 0xE0 == 0xE0):
+        return "mp3"
+    suffix = os.path.splitext(name.partition("?")[0])[1].lower()[1:]
+    return suffix if suffix.isalnum() else "wav"
+
+
+def cut_off(data: bytes) -> bool:
+    """Whether a RIFF wav has fewer bytes of audio than its header says."""
+    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+        return False
+    at = 12
+    while at + 8 <= len(data):
+        name, size = unpack_from("<4sI", data, at)
+        if name == b"data":
+            return size not in _STREAMED and at + 8 + size > len(data)
+        at += 8 + size + size % 2
+    return False

@@ -1,0 +1,188 @@
+"""One pass over a tar shard: its index, the CRC32 of the file, and all that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+from zlib import crc32
+
+import numpy as np
+
+from uio_pipes.dsp.decode import AudioInfo
+from uio_pipes.errors import DataError
+from uio_pipes.io.access import Access
+from uio_pipes.io.compression import detect
+from uio_pipes.io.opening import open_binary
+from uio_pipes.io.stream import StreamBytes
+from uio_pipes.length import audio_info, npy_shape
+from uio_pipes.sources.tar_fields import text_of
+from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES, Grouping, TarReader, Utterance
+from uio_pipes.sources.tar_sidecar import BLOCK, ShardIndex, ShardStamp
+from uio_pipes.sources.tar_sidecars import identity
+
+__all__ = ["Looked", "Scan", "scan_shard"]
+
+_CHUNK = 1 << 20
+_UNREADABLE = frozenset(["missing_file", "unreadable_file", "changed_file"])
+
+
+@dataclass
+class Scan:
+    """What one pass over a shard found.
+
+    ``index.errors``: failures that reading it meets; ``bad``: utterances whose audio or features are, by their headers.
+    """
+
+    index: ShardIndex
+    bad: list[DataError] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One utterance as it is passed: its payloads by suffix, and what its header tells, or the error that it is."""
+
+    utterance: Utterance
+    txt: str
+    info: AudioInfo | None
+    error: DataError | None
+
+    @property
+    def audio(self) -> tuple[str, bytes] | None:
+        """Suffix and bytes of the audio."""
+        return next(((s, data) for s, data in _payloads(self.utterance) if s in AUDIO_SUFFIXES), None)
+
+
+class Pass:
+    """A shard read from its beginning to its end, as bytes that are counted. ``scan`` is complete at the end."""
+
+    def __init__(self, url: str, access: Access | None = None, grouping: Grouping = "wenet") -> None:
+        self.url, self._access, self._grouping = url, access, grouping
+        self._before = identity(url, access)
+        self._file = _Counted(open_binary(url, access))
+        self._source = StreamBytes(self._file, url)  # type: ignore[arg-type]
+        self._reader = TarReader(url, self._source, grouping)
+        self._columns = _Columns()
+        self.errors: list[DataError] = []
+        self.bad: list[DataError] = []
+
+    def __iter__(self) -> Iterator[Looked]:
+        """Each utterance. Raises: DataError if the shard cannot be read, or changes meanwhile."""
+        try:
+            while True:
+                try:
+                    utterance = self._reader.next()
+                    looked = self._look(utterance, text_of(utterance, self.url))
+                except StopIteration:
+                    break
+                except DataError as error:
+                    if error.reason in _UNREADABLE:
+                        raise
+                    self.errors.append(error)
+                    continue
+                self._columns.add(looked)
+                yield looked
+            self._file.drain()
+        finally:
+            self._file.end()
+        if identity(self.url, self._access) != self._before:
+            raise DataError("changed_file", "the shard changed while it was read: do it again", url=self.url)
+
+    def scan(self) -> Scan:
+        """After the last utterance."""
+        form = detect(self._file.head, self.url)
+        size, stamp = self._before
+        shard = ShardStamp(self._file.size or size, stamp, self._file.crc, form.name if form else "")
+        return Scan(self._columns.index(shard, self._grouping, self.errors), self.bad)
+
+    def _look(self, utterance: Utterance, txt: str) -> Looked:
+        info, error = None, None
+        try:
+            info = _info(utterance)
+        except DataError as found:
+            error = DataError(found.reason, found.message, url=self.url, member=utterance.key, offset=utterance.offset)
+            error.key = utterance.key
+            self.bad.append(error)
+        return Looked(utterance, txt, info, error)
+
+
+def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wenet") -> Scan:
+    """Read the shard once. Raises: DataError if it cannot be read at all."""
+    reading = Pass(url, access, grouping)
+    for _ in reading:
+        pass
+    return reading.scan()
+
+
+def _payloads(utterance: Utterance) -> Iterator[tuple[str, bytes]]:
+    for suffix, payload in utterance.fields.items():
+        yield suffix, payload if isinstance(payload, bytes) else payload.read()
+
+
+def _info(utterance: Utterance) -> AudioInfo | None:
+    """What the first audio member's header tells, or that of the features: frames, at 100 Hz."""
+    npy = utterance.fields.get("npy")
+    if isinstance(npy, bytes):
+        frames, bins = npy_shape(npy)
+        return AudioInfo(frames, 100, bins)
+    audio = next(data for suffix, data in utterance.fields.items() if suffix in AUDIO_SUFFIXES)
+    return audio_info(audio, {})
+
+
+class _Columns:
+    """The columns of an index as lists that grow."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, list[int]] = {
+            name: []
+            for name in ("key_ends", "txt_ends", "starts", "member_ends", "samples", "sample_rates", "channels")
+            + ("suffix", "offset", "size", "crc")
+        }
+        self.keys, self.txts = bytearray(), bytearray()
+        self.suffixes: dict[str, int] = {}
+
+    def add(self, looked: Looked) -> None:
+        utterance, add = looked.utterance, self._append
+        self.keys += utterance.key.encode()
+        self.txts += looked.txt.encode()
+        for suffix, data in _payloads(utterance):
+            code = self.suffixes.setdefault(suffix, len(self.suffixes))
+            add(suffix=code, offset=utterance.offsets[suffix] // BLOCK, size=len(data), crc=crc32(data))
+        info = looked.info or AudioInfo(0, 0, 0)
+        add(key_ends=len(self.keys), txt_ends=len(self.txts), starts=utterance.offset // BLOCK)
+        add(member_ends=len(self.numbers["suffix"]))
+        add(samples=info.samples, sample_rates=info.sample_rate, channels=info.channels)
+
+    def _append(self, **values: int) -> None:
+        for name, value in values.items():
+            self.numbers[name].append(value)
+
+    def index(self, shard: ShardStamp, grouping: str, errors: list[DataError]) -> ShardIndex:
+        columns: dict[str, Any] = {name: np.array(values, np.uint64) for name, values in self.numbers.items()}
+        return ShardIndex(shard, grouping, list(self.suffixes), columns, bytes(self.keys), bytes(self.txts), errors)
+
+
+class _Counted:
+    """A file whose bytes are counted as they are read. Whoever reads it may close it at its own end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.size, self.crc, self.head = 0, 0, b""
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self.size += len(data)
+        self.crc = crc32(data, self.crc)
+        if len(self.head) < BLOCK:
+            self.head += data[: BLOCK - len(self.head)]
+        return data
+
+    def close(self) -> None:
+        """Not yet: a damaged stream is given up before its end."""
+
+    def drain(self) -> None:
+        while self.read(_CHUNK):
+            pass
+
+    def end(self) -> None:
+        self._file.close()

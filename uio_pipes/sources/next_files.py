@@ -1,0 +1,73 @@
+"""The files that a node gives, one after the other; the next remote one is begun while the last is worked on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from uio_pipes.errors import UioError
+from uio_pipes.io.opening import is_local, open_ahead
+from uio_pipes.io.ranged import RemoteFile
+from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.remote import CachedFile
+from uio_pipes.sources.open_files import File
+
+__all__ = ["Far", "NextFiles", "begin"]
+
+Far = ReadAhead | CachedFile
+
+
+class _Next(NamedTuple):
+    before: dict[str, Any]  # the source's state
+    file: File | Exception  # or what the source raised
+    far: Far | None
+
+
+class NextFiles:
+    """``next()`` gives the source's state before a file, the file, and what reads it already, if it is remote."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._next: _Next | None = None
+
+    def next(self) -> tuple[dict[str, Any], File, Far | None]:
+        """Raises what the source raises, at its turn."""
+        found, self._next = self._next or self._take(), None
+        if isinstance(found.file, Exception):
+            raise found.file
+        return found.before, found.file, found.far
+
+    def prepare(self, far: Far | None) -> None:
+        """Begin the next file if ``far``, which is worked on, has all been asked for."""
+        if self._next is not None or not isinstance(far, ReadAhead) or not far.near_end():
+            return
+        found = self._take()
+        if isinstance(found.file, File) and is_local(found.file.url) is None and not found.file.access.cache:
+            found = found._replace(far=ReadAhead(RemoteFile(found.file.url, found.file.access)))
+        self._next = found
+
+    def _take(self) -> _Next:
+        before = self._source.get_state()
+        try:
+            return _Next(before, self._source.next(), None)
+        except (StopIteration, UioError) as error:
+            return _Next(before, error, None)
+
+    def get_state(self) -> dict[str, Any]:
+        """The source's, from before what comes next."""
+        state: dict[str, Any] = self._next.before if self._next is not None else self._source.get_state()
+        return state
+
+    def clear(self) -> None:
+        """The source was reset."""
+        if self._next is not None and isinstance(self._next.far, ReadAhead):
+            self._next.far.close()
+        self._next = None
+
+    def __len__(self) -> int:
+        """Files taken from the source and not given yet."""
+        return int(self._next is not None and isinstance(self._next.file, File))
+
+
+def begin(file: File, offset: int) -> Far | None:
+    """What reads ``file`` from ``offset`` on, if it is remote. Raises: DataError."""
+    return open_ahead(file.url, file.access, offset) if is_local(file.url) is None else None

@@ -1,0 +1,91 @@
+"""Where the indexes of shards are, and whether they still fit."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from uio_pipes.errors import DataError, ListError
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import os_failure
+from uio_pipes.io.opening import is_local, open_binary, open_file
+from uio_pipes.io.redact import redact
+from uio_pipes.sources.tar_sidecar import ShardIndex, loads
+
+__all__ = ["SUFFIX", "Indexed", "identity", "open_sidecar", "open_sidecars", "sidecar_path"]
+
+SUFFIX = ".uioidx"
+AT_ONCE = 32  # remote indexes that are fetched at the same time
+
+
+def sidecar_path(url: str, folder: str | None = None) -> str:
+    """Of the shard at ``url``: beside it, or under ``folder``, by the whole path of the shard."""
+    if folder is None:
+        if "://" not in url:
+            return url + SUFFIX
+        parts = urlsplit(url)
+        return urlunsplit(parts._replace(path=parts.path + SUFFIX)) if parts.query else url + SUFFIX
+    inner = url.partition("://")[2] or url
+    if "://" in url:
+        inner = inner.partition("?")[0]
+    relative = posixpath.normpath("/" + inner).lstrip("/")  # never above the folder
+    return posixpath.join(folder, relative) + SUFFIX
+
+
+def identity(url: str, access: Access | None = None) -> tuple[int, str]:
+    """Size and ``mtime:ns`` of a local shard, size and ``etag:…`` of a remote one. Raises: DataError."""
+    if (path := is_local(url)) is not None:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise os_failure(error, url) from error
+        return status.st_size, f"mtime:{status.st_mtime_ns}"
+    file = open_file(url, access)
+    stamp = file.stamp
+    return file.size, stamp if stamp.startswith("etag:") else ""
+
+
+def open_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
+    """The index of the shard at ``url``. Raises: ListError if there is none, or it is of another shard or damaged."""
+    name, shown = sidecar_path(url, folder), redact(url)
+    remedy = f"make it with uio index {shown}" + (f" --into {folder}" if folder else "")
+    try:
+        with open_binary(name, access) as file:
+            data = file.read()
+    except DataError as error:
+        if error.reason == "missing_file":
+            raise ListError(f"the shard {shown} has no index ({redact(name)}): {remedy}") from error
+        raise ListError(f"cannot read the index {redact(name)}: {error.message}") from error
+    index = loads(data, redact(name), url)
+    try:
+        size, stamp = identity(url, access)
+    except DataError as error:
+        raise ListError(f"cannot read the shard {shown}, which is indexed: {error.message}") from error
+    if index.shard.differs(size, stamp):
+        was = f"{index.shard.size} bytes, {index.shard.stamp or 'no time'}"
+        raise ListError(
+            f"the index of {shown} is stale: it is of {was}; the shard is now of {size} bytes, {stamp or 'no time'}. "
+            f"{remedy[0].upper()}{remedy[1:]}"
+        )
+    return index
+
+
+class Indexed(NamedTuple):
+    """A shard with its index."""
+
+    url: str
+    index: ShardIndex
+
+
+def open_sidecars(urls: Sequence[str], access: Access | None = None, folder: str | None = None) -> list[Indexed]:
+    """The indexes of all shards, in order. Raises: ListError for the first that cannot be used."""
+    near = folder is not None and is_local(folder) is not None
+    if all(is_local(url) is not None for url in urls) and (folder is None or near):
+        return [Indexed(url, open_sidecar(url, access, folder)) for url in urls]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        indexes = pool.map(lambda url: open_sidecar(url, access, folder), urls)
+        return [Indexed(url, index) for url, index in zip(urls, indexes, strict=True)]
