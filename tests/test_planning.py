@@ -99,7 +99,10 @@ def test_len_of_a_restored_epoch_is_that_of_the_whole(timed: Path) -> None:
 def test_a_trainer_that_counts_by_len_goes_on_to_the_next_epoch(timed: Path) -> None:
     pipeline = by_frames(uio.from_raw_list(timed, shuffle=True))
     loader = uio.Loader(pipeline, lanes=2)
-    got = [[b["keys"] for _, b in zip(range(len(loader)), loader, strict=False)] for _ in range(2)]
+    got = []
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        got.append([b["keys"] for _, b in zip(range(len(loader)), loader, strict=False)])
     other = uio.Loader(pipeline, lanes=2)
     assert got[0] == [b["keys"] for b in other]
     assert got[1] == [b["keys"] for b in other]

@@ -14,6 +14,7 @@ from uio_pipes.sources.kaldi import from_kaldi
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.load_from_raw import from_raw_list
 from uio_pipes.sources.load_from_tar import from_shard_list
+from uio_pipes.sources.tar_index import from_tar_index, open_index
 from uio_pipes.stages.mix import interleave, mix
 from uio_pipes.state import merge_states
 from uio_pipes.stats import Stats
@@ -53,12 +54,14 @@ __all__ = [
     "from_kaldi",
     "from_raw_list",
     "from_shard_list",
+    "from_tar_index",
     "gather_state",
     "interleave",
     "list_files",
     "merge_states",
     "mix",
     "to_device",
+    "open_index",
     "watch",
     "wenet_dataset",
 ]

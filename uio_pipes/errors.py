@@ -55,7 +55,13 @@ class DataError(UioError):
         self, reason: str, message: str, *, url: str = "", member: str = "", offset: int | None = None
     ) -> None:
         super().__init__(reason, message, url, member, offset)
-        self.reason, self.message, self.url, self.member, self.offset = reason, redact(message), redact(url), member, offset
+        self.reason, self.message, self.url, self.member, self.offset = (
+            reason,
+            redact(message),
+            redact(url),
+            member,
+            offset,
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.reason, self.message, self.url, self.member, self.offset)

@@ -15,12 +15,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 if TYPE_CHECKING:
     from uio_pipes.ledger import Ledger
 
-__all__ = ["Draws", "Lane", "Site", "lanes_of", "mix64", "permutation", "pick", "stable_hash", "worker_of"]
+__all__ = ["Draws", "Lane", "Site", "lanes_of", "mix64", "pick", "stable_hash", "worker_of"]
 
 MASK = 0xFFFFFFFFFFFFFFFF
 GOLDEN = 0x9E3779B97F4A7C15
@@ -39,16 +38,6 @@ def mix64(x: int) -> int:
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
     return x ^ (x >> 31)
-
-
-def permutation(n: int, key: int) -> npt.NDArray[np.int64]:
-    """A shuffled ``arange(n)``, the same for the same ``key`` everywhere: numbers sorted by their 64-bit hashes."""
-    with np.errstate(over="ignore"):
-        x = (np.arange(1, n + 1, dtype=np.uint64) * np.uint64(GOLDEN)) + np.uint64(key)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(31)
-    return np.argsort(x, kind="stable")
 
 
 def pick(key: int, position: int, n: int) -> int:

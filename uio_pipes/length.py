@@ -15,7 +15,7 @@ from uio_pipes.dsp.decode import AudioInfo, probe, probe_file
 from uio_pipes.errors import DataError
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
-from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.opening import is_local, open_binary, open_file
 
 __all__ = ["SLACK", "TICKS", "Plan", "StoredFeatures", "check_no_features", "measure", "segment_samples"]
 
@@ -98,7 +98,7 @@ def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> 
 
 
 def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
-    """What the header tells; None where only decoding does. Remote files and pipes are read whole into fields["wav"]."""
+    """What the header tells; None where only decoding does. Remote files and pipes become bytes in ``fields``."""
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:
@@ -133,11 +133,12 @@ def _ticks(duration: Any) -> int:
 def _feature_frames(feat: Any) -> int:
     if isinstance(feat, (torch.Tensor, np.ndarray)):
         return int(feat.shape[0])
+    if isinstance(feat, Ref) and feat.info is not None:
+        return feat.info.samples
     if isinstance(feat, StoredFeatures):
         return feat.frames
     if isinstance(feat, str):
-        path = is_local(feat)
-        head = LocalFile(path).read_upto(0, HEAD) if path is not None else open_binary(feat).read(HEAD)
+        head = open_file(feat).read_upto(0, HEAD)
     else:
         head = feat.read_at(0, min(HEAD, feat.size)) if isinstance(feat, Ref) else feat[:HEAD]
     frames, _ = npy_shape(head)

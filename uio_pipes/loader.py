@@ -13,12 +13,13 @@ import torch.distributed as dist
 
 from uio_pipes.batches import Batches, Progress, Run
 from uio_pipes.errors import DataError, PipelineError, StateError
-from uio_pipes.io.opening import stamp
+from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.lane import lanes_of
 from uio_pipes.ledger import Policy
 from uio_pipes.moving import Mover
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.runner import Position
+from uio_pipes.sources.reached import reach
 from uio_pipes.stage import is_whole
 from uio_pipes.state import SCHEMA, lane_name, lanes_in, merge_states, read_lane, read_meta, shard_stamps
 from uio_pipes.stats import Stats
@@ -162,7 +163,7 @@ class Loader:
         self._progress.skip += count
 
     def __len__(self) -> int:
-        """Batches of this rank in the epoch, whole, if no utterance fails; ``steps_per_epoch`` where that is set.
+        """Batches of this rank in ``epoch``, whole, if no utterance fails; ``steps_per_epoch`` where that is set.
 
         Exact wherever nothing has to be read for it: indexed sources, and raw lists with ``duration``. Then the epoch's
         order is gone through by plan, filters, sort and batches by frames included (the user's functions on utterances
@@ -241,7 +242,7 @@ class Loader:
         meta = read_meta(state_dict)
         self._close()
         asked, self._asked, self._lengths_of = self._asked, None, None
-        changed = self._changes(meta) + _changed_shards(state_dict)
+        changed = self._changes(meta) + _changed_shards(state_dict, self.pipeline)
         if changed:
             if self.on_change == "error":
                 raise StateError(changed[0])
@@ -396,12 +397,12 @@ def _with_skip(meta: str, skip: int) -> str:
     return meta if json.loads(meta).get("skip", 0) == skip else json.dumps({**json.loads(meta), "skip": skip})
 
 
-def _changed_shards(state: Mapping[str, Any]) -> list[str]:
+def _changed_shards(state: Mapping[str, Any], pipeline: Pipeline) -> list[str]:
     """Shards under way in the state that are not as they were, each as a sentence."""
     out = []
     for url, old in shard_stamps(state).items():
         try:
-            new = stamp(url)
+            new = stamp(*(reach(pipeline, url) if is_local(url) is None else (url,)))
         except DataError as error:
             new = error.message
         if new != old:

@@ -1,14 +1,13 @@
 """What the commands share: errors as one line that helps, exit codes, JSON, progress bars on stderr.
 
 Exit codes: 0 all well; 1 the command ran and found failures; 2 wrong use, or input that cannot be used; 130 Ctrl-C.
-A command raises ``typer.Exit(1)`` for failures, and any ``UioError``, ``OSError`` or ``typer.BadParameter`` for the rest.
+A command raises ``typer.Exit(1)`` for failures; ``UioError``, ``OSError`` or ``typer.BadParameter`` for the rest.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from uio_pipes.errors import UioError
+from uio_pipes.io.redact import redact
 
 __all__ = ["Json", "print_json", "run"]
 
@@ -64,7 +64,7 @@ def one_line(error: Exception) -> str:
         text = f"a package is not installed: {error}"
     else:
         text = f"{type(error).__name__}: {error} (UIO_DEBUG=1 shows where)"
-    return re.sub(r"(\w://)[^/@\s]+@", r"\1…@", " ".join(text.split()))
+    return redact(" ".join(text.split()))
 
 
 def _say(text: str) -> None:

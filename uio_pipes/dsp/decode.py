@@ -19,7 +19,7 @@ import torch
 from uio_pipes.dsp.codecs import coded, decode_coded
 from uio_pipes.errors import DataError
 
-__all__ = ["AudioInfo", "decode", "decode_at", "decode_file", "probe", "probe_file"]
+__all__ = ["AudioInfo", "check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
 
 _HEAD = 4096  # bytes of a file read for its header
 _CHUNK = Struct("<4sI").unpack_from  # id, bytes
@@ -186,8 +186,8 @@ def _pcm16(
     wav: _Wav, channel: int | None, start: float | None, end: float | None, read: Callable[[int, int], _Bytes]
 ) -> tuple[torch.Tensor, int]:
     """``read(offset, size)`` gives the file's bytes."""
-    first, last = _range(wav.size // wav.align, wav.sample_rate, start, end)
-    _check_channel(channel, wav.channels)
+    first, last = sample_range(wav.size // wav.align, wav.sample_rate, start, end)
+    check_channel(channel, wav.channels)
     raw = read(wav.offset + first * wav.align, (last - first) * wav.align)
     if len(raw) < (last - first) * wav.align:
         raise DataError("truncated_audio", "the file became shorter while it was read; read it again")
@@ -205,8 +205,8 @@ def _by_library(
         with soundfile.SoundFile(source, closefd=False) as audio:
             if audio.frames >= _UNKNOWN:
                 raise DataError("bad_audio", "the header does not tell the number of samples; encode the file again")
-            first, last = _range(audio.frames, audio.samplerate, start, end)
-            _check_channel(channel, audio.channels)
+            first, last = sample_range(audio.frames, audio.samplerate, start, end)
+            check_channel(channel, audio.channels)
             if first:
                 audio.seek(first)
             samples = audio.read(last - first, dtype="float32", always_2d=True)
@@ -226,13 +226,13 @@ def _by_ffmpeg(
     source: bytes | str, form: str, channel: int | None, start: float | None, end: float | None
 ) -> tuple[torch.Tensor, int]:
     audio = decode_coded(source, form, start, end)
-    first, last = (at - audio.first for at in _range(audio.total, audio.sample_rate, start, end))
-    _check_channel(channel, len(audio.samples))
+    first, last = (at - audio.first for at in sample_range(audio.total, audio.sample_rate, start, end))
+    check_channel(channel, len(audio.samples))
     picked = audio.samples if channel is None else audio.samples[channel : channel + 1]
     return torch.from_numpy(np.ascontiguousarray(picked[:, first:last])), audio.sample_rate
 
 
-def _range(total: int, sample_rate: int, start: float | None, end: float | None) -> tuple[int, int]:
+def sample_range(total: int, sample_rate: int, start: float | None, end: float | None) -> tuple[int, int]:
     """First and last + 1 sample of a segment in seconds."""
     if total <= 0:
         raise DataError("empty_audio", "the audio has 0 samples; leave it out of the list")
@@ -246,7 +246,7 @@ def _range(total: int, sample_rate: int, start: float | None, end: float | None)
     return round(low), total if end is None else min(round(high), total)
 
 
-def _check_channel(channel: int | None, channels: int) -> None:
+def check_channel(channel: int | None, channels: int) -> None:
     if channel is not None and not 0 <= channel < channels:
         raise DataError("no_such_channel", f"channel {channel} is wanted, the audio has {channels}; count from 0")
 

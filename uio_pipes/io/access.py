@@ -10,7 +10,7 @@ from typing import Any
 
 from uio_pipes.io.redact import HIDDEN, redact
 
-__all__ = ["CACHE_SIZE", "Access"]
+__all__ = ["CACHE_SIZE", "PLAIN", "Access"]
 
 CACHE_SIZE = "100GB"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -67,6 +67,9 @@ class Access:
 
     def __repr__(self) -> str:
         return f"Access({', '.join(sorted(self.storage_options))})"
+
+
+PLAIN = Access()  # no options of the user's
 
 
 def _leaves(options: object) -> Iterator[str]:

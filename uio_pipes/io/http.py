@@ -73,7 +73,9 @@ class HttpObject:
             url = to
         raise DataError("unreadable_file", f"more than {REDIRECTS} redirects: correct the URL", url=self.url)
 
-    def _once(self, url: str, offset: int, size: int | None) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    def _once(
+        self, url: str, offset: int, size: int | None
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
             raise DataError("unopenable", f"a redirect leads to {parts.scheme}://: correct the URL", url=self.url)
@@ -143,7 +145,7 @@ class _Response:
         got, begun = 0, time.monotonic()
         try:
             while got < wanted:
-                count = self._response.readinto(view[got : min(wanted, got + PIECE)])  # type: ignore[arg-type]
+                count = self._response.readinto(view[got : min(wanted, got + PIECE)])
                 if not count:
                     break
                 got += count

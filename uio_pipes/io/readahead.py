@@ -99,7 +99,7 @@ class ReadAhead:
             done = blocks.popleft()
             if not done.job.over:
                 done.job.cancel()
-        if not blocks and self._next < offset or blocks and offset < blocks[0].offset:
+        if (not blocks and self._next < offset) or (blocks and offset < blocks[0].offset):
             self._drop()
             self._next = offset
         self._ask()

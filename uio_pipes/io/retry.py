@@ -37,7 +37,7 @@ class Fault(Exception):
 def keep_trying(
     step: Callable[[int], int], wanted: int, url: str, offset: int, wait: Callable[[float], object] | None = None
 ) -> int:
-    """Call ``step(reached)`` until it returns; bytes that are there then. A ``Fault`` is tried again from where it left.
+    """Call ``step(reached)`` until it returns; bytes that are there then. After a ``Fault`` from where it left.
 
     ``wait`` sleeps; it may raise to give up. Raises: DataError with url, offset, attempts and the last cause.
     """
@@ -59,12 +59,16 @@ def keep_trying(
             raise _given_up(last, url, offset + reached, attempts, spent)
         if in_a_row > 1:
             where = f"{url}, byte {offset + reached}"
-            logger.warning("%s", DataError("retry", f"{last.cause}: attempt {attempts + 1} in {delay:.1f} s", url=where))
+            logger.warning(
+                "%s", DataError("retry", f"{last.cause}: attempt {attempts + 1} in {delay:.1f} s", url=where)
+            )
         (wait or time.sleep)(delay)
 
 
 def _given_up(last: Fault, url: str, offset: int, attempts: int, spent: float) -> DataError:
-    remedy = "start again with files at rest" if last.reason == "changed_file" else "check the server and the connection"
+    remedy = (
+        "start again with files at rest" if last.reason == "changed_file" else "check the server and the connection"
+    )
     message = f"given up after {attempts} attempts in {spent:.1f} s, the last one: {last.cause}; {remedy}"
     return DataError(last.reason, message, url=url, offset=offset)
 

@@ -26,7 +26,10 @@ class Folder:
         self.url = os.fspath(url).rstrip("/") or "/"
         path = is_local(self.url)
         self.path = None if path is None else Path(path)
-        self._fs, self._root = _filesystem(self.url) if self.path is None else (None, "")
+        self._fs: Any = None
+        self._root = ""
+        if self.path is None:
+            self._fs, self._root = _filesystem(self.url)
 
     def join(self, name: str) -> str:
         """Path or URL of a file in it."""

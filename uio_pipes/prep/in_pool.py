@@ -12,7 +12,8 @@ from uio_pipes.prep.processes import begin_helper, pool_context
 
 __all__ = ["in_order"]
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def in_order(

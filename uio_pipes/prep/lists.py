@@ -82,57 +82,65 @@ class RawList:
 
 
 class KaldiFolder:
-    """``wav.scp`` and ``text``, and ``segments`` if there are any: the utterances that have audio and text.
+    """``wav.scp`` and ``text``, and ``segments`` and ``utt2spk`` if they are there.
 
-    ``segments``: where they are if not in the folder. In the order of ``segments``, or of ``wav.scp``.
+    ``segments``: where they are if not in the folder. In the order of ``segments``, or of ``wav.scp``. Raises ListError.
     """
 
-    def __init__(self, url: str, segments: str | None = None) -> None:
-        self.url = url
-        self._scp, self._text = self._table("wav.scp"), self._table("text")
-        has = segments or (f"{url}/segments" if _exists(f"{url}/segments") else None)
-        self._segments = KaldiLines(has, _read(has), 3) if has else None
+    def __init__(self, url: str, segments: str | None = None, allow_pipes: bool = False) -> None:
+        self.url, self._allow_pipes = url, allow_pipes
+        self._scp, self._text = self._table("wav.scp", 1), self._table("text", 0)
+        self._segments = KaldiLines(segments, _read(segments), 3, 3) if segments else self._optional("segments", 3, 3)
+        self._speakers = self._optional("utt2spk", 1, 1)
         digest = blake2b(digest_size=16)
-        for table in (self._scp, self._text, self._segments):
+        for table in (self._scp, self._text, self._segments, self._speakers):
             digest.update(b"\0" if table is None else table.data)
         self.digest = digest.hexdigest()
 
-    def _table(self, name: str) -> KaldiLines:
-        return KaldiLines(f"{self.url}/{name}", _read(f"{self.url}/{name}"))
+    def _table(self, name: str, least: int, most: int | None = None) -> KaldiLines:
+        return KaldiLines(f"{self.url}/{name}", _read(f"{self.url}/{name}"), least, most)
+
+    def _optional(self, name: str, least: int, most: int) -> KaldiLines | None:
+        return self._table(name, least, most) if _exists(f"{self.url}/{name}") else None
 
     def __iter__(self) -> Iterator[Utterance | Bad]:
-        keyed = self._scp if self._segments is None else self._segments
-        texts = self._text.find(keyed).tolist()
-        recordings = _recordings(self._scp, self._segments)
-        for number, text in enumerate(texts):
+        keyed = self._segments or self._scp
+        count = len(keyed)
+        recordings = self._scp.find_words(keyed).tolist() if self._segments else range(count)
+        texts, speakers = (table.find(keyed).tolist() if table else [-1] * count
+                           for table in (self._text, self._speakers))  # fmt: skip
+        for number, text, recording, speaker in zip(range(count), texts, recordings, speakers, strict=True):
             try:
-                yield self._one(keyed, number, text, recordings[number] if self._segments else number)
+                yield self._one(number, text, recording, speaker)
             except DataError as error:
                 yield Bad(keyed.key(number), error.reason, str(error))
 
-    def _one(self, keyed: KaldiLines, number: int, text: int, recording: int) -> Utterance:
+    def _one(self, number: int, text: int, recording: int, speaker: int) -> Utterance:
+        keyed = self._segments or self._scp
         key = keyed.key(number)
         if text < 0:
             raise DataError("missing_text", f"it is not in {self._text.name}", url=keyed.place(number))
         if recording < 0:
             raise DataError("missing_audio", f"its recording is not in {self._scp.name}", url=keyed.place(number))
         wav = self._scp.value(recording)
-        if wav.endswith("|"):
-            message = "a command, not a file; write its output to files first: commands from lists are not run"
+        if wav.endswith("|") and not self._allow_pipes:
+            message = "a command in place of a file: --allow-pipes runs such commands, without a shell"
             raise DataError("pipe_not_allowed", message, url=self._scp.place(recording))
+        name = self._speakers.value(speaker) if self._speakers and speaker >= 0 else ""
+        txt = self._text.value(text)
         if self._segments is None:
-            return Utterance(key, wav, self._text.value(text))
-        name, start, end = self._segments.value(number).split()
-        return Utterance(key, wav, self._text.value(text), _seconds(start), _seconds(end), name)
+            return Utterance(key, wav, txt, speaker=name)
+        of, start, end = self._segments.value(number).split()
+        return Utterance(key, wav, txt, _seconds(start), _seconds(end), of, name)
 
 
-def open_source(url: str, segments: str | None = None) -> Source:
+def open_source(url: str, segments: str | None = None, allow_pipes: bool = False) -> Source:
     """A raw list, or the folder of Kaldi's files. Raises: ListError."""
     url = url.rstrip("/") or "/"
     local = is_local(url)
     folder = os.path.isdir(local) if local is not None else _exists(f"{url}/wav.scp")
     if folder:
-        return KaldiFolder(url, segments)
+        return KaldiFolder(url, segments, allow_pipes)
     if segments is not None:
         raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {url} is none")
     return RawList(url)
@@ -157,18 +165,10 @@ def _utterance(line: bytes, place: str) -> Utterance | Bad:
         return Bad(error.member or place, error.reason, str(error))
     start, end, speaker = fields.get("start"), fields.get("end"), fields.get("speaker")
     duration = fields.get("duration")
-    known = isinstance(duration, (int, float)) and not isinstance(duration, bool)
     return Utterance(
         fields["key"], fields["wav"], fields["txt"], start, end,
-        speaker="" if speaker is None else str(speaker), duration=float(duration) if known else None,
+        speaker="" if speaker is None else str(speaker), duration=duration if type(duration) in (int, float) else None,
     )  # fmt: skip
-
-
-def _recordings(scp: KaldiLines, segments: KaldiLines | None) -> list[int]:
-    if segments is None:
-        return []
-    numbers = {scp.raw_key(number): number for number in range(len(scp))}
-    return [numbers.get(segments.raw(number).split()[0], -1) for number in range(len(segments))]
 
 
 def _seconds(word: str) -> float:

@@ -31,6 +31,7 @@ __all__ = [
     "Group", "OtherPacking", "PackSettings", "Packed", "PackingFailed", "Split", "pack", "parse_group", "parse_split",
 ]  # fmt: skip
 
+WHOLE = Split()
 TASK = 64  # utterances that a process cuts at a time, or more: a recording is not divided
 
 Path = str | os.PathLike[str]
@@ -68,8 +69,9 @@ def pack(
     settings: PackSettings,
     jobs: int = 1,
     *,
-    split: Split = Split(),
+    split: Split = WHOLE,
     segments: str | None = None,
+    allow_pipes: bool = False,
     executor: Literal["local", "ray"] = "local",
     retry_failed: bool = False,
 ) -> Packed:
@@ -78,12 +80,12 @@ def pack(
     ``source``, ``out``, ``shard_list``: paths or URLs. Utterances of one recording must stand together in the list, or
     it is opened again. Memory: about 2 bytes a sample of a whole recording for each of ``jobs`` processes, twice that
     in this one. ``executor`` "ray": on the cluster that RAY_ADDRESS names, or on one of ``jobs`` cores started here.
-    ``retry_failed``: pack shards again that lack an utterance.
+    ``segments``, ``allow_pipes``: of a Kaldi folder. ``retry_failed``: pack shards again that lack an utterance.
 
     Raises: ListError, OtherPacking, PackingFailed.
     """
     folder = Folder(out)
-    utterances = open_source(os.fspath(source), segments)
+    utterances = open_source(os.fspath(source), segments, allow_pipes)
     journal = Journal(folder, split)
     try:
         placement = Placement(utterances, settings)

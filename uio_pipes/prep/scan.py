@@ -50,7 +50,8 @@ class Looked:
     @property
     def audio(self) -> tuple[str, bytes] | None:
         """Suffix and bytes of the audio."""
-        return next(((s, data) for s, data in _payloads(self.utterance) if s in AUDIO_SUFFIXES), None)
+        members = self.utterance.fields.items()
+        return next(((s, data) for s, data in members if s in AUDIO_SUFFIXES and isinstance(data, bytes)), None)
 
 
 class Pass:
@@ -60,8 +61,7 @@ class Pass:
         self.url, self._access, self._grouping = url, access, grouping
         self._before = identity(url, access)
         self._file = _Counted(open_binary(url, access))
-        self._source = StreamBytes(self._file, url)  # type: ignore[arg-type]
-        self._reader = TarReader(url, self._source, grouping)
+        self._reader = TarReader(url, _Placing(self._file, url), grouping)  # type: ignore[arg-type]
         self._columns = _Columns()
         self.errors: list[DataError] = []
         self.bad: list[DataError] = []
@@ -114,11 +114,6 @@ def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wen
     return reading.scan()
 
 
-def _payloads(utterance: Utterance) -> Iterator[tuple[str, bytes]]:
-    for suffix, payload in utterance.fields.items():
-        yield suffix, payload if isinstance(payload, bytes) else payload.read()
-
-
 def _info(utterance: Utterance) -> AudioInfo | None:
     """What the first audio member's header tells, or that of the features: frames, at 100 Hz."""
     npy = utterance.fields.get("npy")
@@ -145,9 +140,10 @@ class _Columns:
         utterance, add = looked.utterance, self._append
         self.keys += utterance.key.encode()
         self.txts += looked.txt.encode()
-        for suffix, data in _payloads(utterance):
+        for suffix, data in utterance.fields.items():
+            assert isinstance(data, _Placed)
             code = self.suffixes.setdefault(suffix, len(self.suffixes))
-            add(suffix=code, offset=utterance.offsets[suffix] // BLOCK, size=len(data), crc=crc32(data))
+            add(suffix=code, offset=data.offset // BLOCK, size=len(data), crc=crc32(data))
         info = looked.info or AudioInfo(0, 0, 0)
         add(key_ends=len(self.keys), txt_ends=len(self.txts), starts=utterance.offset // BLOCK)
         add(member_ends=len(self.numbers["suffix"]))
@@ -160,6 +156,22 @@ class _Columns:
     def index(self, shard: ShardStamp, grouping: str, errors: list[DataError]) -> ShardIndex:
         columns: dict[str, Any] = {name: np.array(values, np.uint64) for name, values in self.numbers.items()}
         return ShardIndex(shard, grouping, list(self.suffixes), columns, bytes(self.keys), bytes(self.txts), errors)
+
+
+class _Placed(bytes):
+    """A payload that knows its offset in the shard."""
+
+    offset = 0
+
+
+class _Placing(StreamBytes):
+    def payload(self, offset: int, size: int) -> _Placed | None:
+        data = super().payload(offset, size)
+        if not isinstance(data, bytes):
+            return None
+        placed = _Placed(data)
+        placed.offset = offset
+        return placed
 
 
 class _Counted:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from uio_pipes.io.access import CACHE_SIZE, Access
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.redact import redact
 from uio_pipes.sample import Origin
 from uio_pipes.sources.listing import Listing
@@ -29,7 +29,7 @@ class Item(NamedTuple):
     text: str
     place: str
     origin: Origin
-    access: Access = Access()
+    access: Access = PLAIN
     expected: int | None = None  # utterances of a shard, where the list has a manifest
 
     @property
@@ -45,7 +45,7 @@ class ListFiles(Listing):
 
     paths: tuple[str, ...]
     shuffle: bool = False
-    access: Access = field(default=Access(), repr=False)
+    access: Access = field(default=PLAIN, repr=False)
 
     def describe(self, *, stable: bool = False) -> str:
         """As for every stage; for fingerprints without the paths: what the lists hold has a fingerprint of its own."""

@@ -9,8 +9,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.lane import Lane, Site, permutation
+from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
+from uio_pipes.permutation import Permutation
 from uio_pipes.sample import Origin
 from uio_pipes.stage import Stage
 
@@ -58,6 +59,9 @@ class Listing(Stage):
         return [len(self.table())] * len(counts)
 
 
+Order = Permutation | npt.NDArray[np.int64]
+
+
 class _ListingNode(Node):
     state_fields = ("position",)
 
@@ -70,16 +74,15 @@ class _ListingNode(Node):
         self.order = self._shuffled() if self.stage.shuffle else range(len(self.table))
         self.position = 0
 
-    def _shuffled(self) -> npt.NDArray[np.int64]:
+    def _shuffled(self) -> Order:
         """One for all lanes of the process, as long as one of them is in this pass."""
-        orders = self.lane.shared("orders", WeakValueDictionary[Hashable, npt.NDArray[np.int64]])
+        orders = self.lane.shared("orders", WeakValueDictionary[Hashable, Order])
         key = (self.stage, self.lane.order_key(self.site))
         order = orders.get(key)
         if order is None:
-            order = permutation(len(self.table), key[1])
+            order = orders[key] = Permutation(len(self.table), key[1])
             if (weights := self.table.weights) is not None and self.lane.count > 1:
-                order = balanced(order, weights, self.lane.count)
-            orders[key] = order
+                order = orders[key] = balanced(order.all(), weights, self.lane.count)
         return order
 
     def next(self) -> Any:

@@ -66,7 +66,6 @@ class _RawNode(Node):
                 chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
                 return Sample(fields, item.origin, self.run_key, chain, item.place)
 
-
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         self.upcoming.clear()
         super().reset(initial_state)

@@ -18,7 +18,7 @@ from uio_pipes.sample import Chain, Sample, run_key
 from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.next_files import Far, NextFiles, begin
-from uio_pipes.sources.open_files import File
+from uio_pipes.sources.open_files import File, miscounted
 from uio_pipes.sources.tar_checks import Checks
 from uio_pipes.sources.tar_fields import as_fields, text_of
 from uio_pipes.sources.tar_members import MAX_MEMBER
@@ -125,11 +125,7 @@ class _TarNode(Node):
         expected, seen = self.file.expected, self.seen
         if expected is None or seen == expected:
             return None
-        message = (
-            f"the manifest says {expected} utterances, the shard has {seen} (failed ones included): fetch the shard "
-            "again, or if it was packed anew, its list's manifest (uio index --manifest)"
-        )
-        error = DataError("short_shard" if seen < expected else "long_shard", message, url=self.file.url)
+        error = miscounted(self.file.url, expected, seen)
         error.item = self.file.origin.item
         return error
 

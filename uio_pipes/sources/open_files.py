@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.errors import ListError
-from uio_pipes.io.access import CACHE_SIZE, Access
+from uio_pipes.errors import DataError, ListError
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.redact import redact
 from uio_pipes.lane import Lane, Site
@@ -20,7 +20,7 @@ from uio_pipes.stage import Stage
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["File", "OpenFiles"]
+__all__ = ["File", "OpenFiles", "miscounted"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class File:
     url: str
     place: str
     origin: Origin
-    access: Access = Access()
+    access: Access = PLAIN
     expected: int | None = None  # utterances, as the list's manifest says
 
     @property
@@ -47,7 +47,7 @@ class File:
 class OpenFiles(Stage):
     """Files from a path or any URL that fsspec knows (file, http(s), s3, oss, memory, …), a line each.
 
-    ``storage_options``, ``cache``, ``cache_size``: as for ``list_files``, for the files instead of what was given there.
+    ``storage_options``, ``cache``, ``cache_size``: as for ``list_files``, instead of what was given there.
     """
 
     name: ClassVar[str] = "open_files"
@@ -60,7 +60,7 @@ class OpenFiles(Stage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.access(Access())
+        self.access(PLAIN)
 
     def access(self, given: Access) -> Access:
         """How files are reached if ``given`` is how the list was. Raises: PipelineError."""
@@ -80,7 +80,7 @@ class _OpenNode(Node):
     def __init__(self, source: Node, stage: OpenFiles) -> None:
         super().__init__(source)
         self.stage = stage
-        self.given = Access()
+        self.given = PLAIN
         self.access = stage.access(self.given)
 
     def _reached(self, given: Access) -> Access:
@@ -96,3 +96,12 @@ class _OpenNode(Node):
                 "This is a raw list: use from_raw_list (WeNet's data_type raw)"
             )
         return File(item.text, item.place, item.origin, self._reached(item.access))
+
+
+def miscounted(url: str, expected: int, seen: int) -> DataError:
+    """The error for a shard with another number of utterances than its list's manifest says."""
+    message = (
+        f"the manifest says {expected} utterances, the shard has {seen} (failed ones included): fetch the shard "
+        "again, or if it was packed anew, write its list's manifest anew (uio index --manifest)"
+    )
+    return DataError("short_shard" if seen < expected else "long_shard", message, url=url)

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
+import numpy as np
+
+from uio_pipes.errors import DataError
+from uio_pipes.io.local import Ref
 from uio_pipes.sources.open_files import File
 from uio_pipes.sources.tar_reader import Utterance
+from uio_pipes.sources.tar_sidecar import BLOCK
+from uio_pipes.sources.tar_sidecars import open_sidecar
 
 __all__ = ["Checks"]
 
 
 class Checks:
-    """The index of one shard, and what it says of each utterance."""
+    """The CRC32 of each member of one shard, as its index has them. Raises: ListError if there is no index."""
 
-    def __init__(self, file: File) -> None:
-        self.file = file
+    def __init__(self, file: File, folder: str | None = None) -> None:
+        self._url = file.url
+        self._index = open_sidecar(file.url, file.access, folder)
+        self._starts = self._index.columns["starts"]
 
     def apply(self, utterance: Utterance) -> None:
-        """placeholder"""
+        """Check what is read already, and have the rest checked when it is. Raises: DataError ``bad_crc``."""
+        start = utterance.offset // BLOCK
+        number = int(np.searchsorted(self._starts, start))
+        if number == len(self._starts) or int(self._starts[number]) != start:
+            raise self._differ(utterance, "no utterance begins here")
+        crcs = {member.suffix: member.crc for member in self._index.members(number)}
+        if crcs.keys() != utterance.fields.keys() or self._index.key(number) != utterance.key:
+            raise self._differ(utterance, "another utterance is here")
+        for suffix, payload in utterance.fields.items():
+            if isinstance(payload, Ref):
+                payload.crc = crcs[suffix]
+            elif crc32(payload) != crcs[suffix]:
+                raise self._differ(utterance, f"the CRC32 of the {suffix} is another")
+
+    def _differ(self, utterance: Utterance, what: str) -> DataError:
+        message = f"the bytes are not those that were indexed ({what}): fetch or pack the file again"
+        error = DataError("bad_crc", message, url=self._url, member=utterance.key, offset=utterance.offset)
+        error.key = utterance.key
+        return error

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uio_pipes.dsp.decode import decode, decode_file
+from uio_pipes.dsp.decode import decode, decode_at, decode_file
 from uio_pipes.errors import DataError
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary
@@ -69,6 +69,8 @@ class DecodeAudio(PerUtterance):
         if path is not None:
             LocalFile(path).size  # noqa: B018  a missing file is said to be missing
             waveform, rate = decode_file(path, self.channel, start, end)
+        elif isinstance(wav, Ref) and (start is not None or end is not None):
+            waveform, rate = decode_at(wav.read_at, wav.size, self.channel, start, end)
         else:
             waveform, rate = decode(_bytes(wav), self.channel, start, end)
         fields["wav"], fields["sample_rate"] = waveform, rate

@@ -1,0 +1,337 @@
+"""``from_kaldi``: utterances joined from Kaldi's tables, none silently lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import corpus
+import fsspec
+import numpy as np
+import pytest
+import soundfile
+from contract import Case, check_cuts, check_twice, in_fresh_process, record, some_cuts
+from kaldi_data import KaldiCorpus, recordings, write
+
+import uio_pipes as uio
+from uio_pipes.errors import ListError, PipelineError, TooManyFailures
+from uio_pipes.lane import Lane
+from uio_pipes.ledger import Ledger, Policy
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> KaldiCorpus:
+    return recordings(tmp_path_factory.mktemp("kaldi"))
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> KaldiCorpus:
+    return recordings(tmp_path_factory.mktemp("segments"), 6, segments=True)
+
+
+def run(pipeline: uio.Pipeline, **policy: Any) -> tuple[list[uio.Sample], Ledger]:
+    ledger = Ledger(Policy(**policy))
+    node = pipeline.build(Lane(ledger))
+    node.reset(None)
+    samples = []
+    while True:
+        try:
+            samples.append(node.next())
+        except StopIteration:
+            return samples, ledger
+
+
+def keys(pipeline: uio.Pipeline) -> list[str]:
+    return [sample.key for sample in run(pipeline)[0]]
+
+
+def pcm(path: Path) -> np.ndarray:
+    return soundfile.read(path, dtype="float32")[0]
+
+
+# What is read
+
+
+def test_a_folder_gives_audio_text_and_speaker_in_the_order_of_wav_scp(whole: KaldiCorpus) -> None:
+    samples, ledger = run(uio.from_kaldi(whole.folder).decode_audio())
+    assert tuple(s.key for s in samples) == whole.keys
+    assert ledger.failures == 0
+    for i, sample in enumerate(samples):
+        assert (sample["txt"], sample["speaker"]) == (f"文R{i:03d} 字", f"S{i % 3}")
+        wanted = np.frombuffer(corpus.wav_bytes(i, seconds=(0.6, 1.5))[44:], "<i2") / 32768
+        assert sample.plan.samples == len(wanted)
+        np.testing.assert_array_equal(sample["wav"][0].numpy(), wanted.astype(np.float32))
+
+
+def test_tables_named_one_by_one_are_used_and_no_others(whole: KaldiCorpus) -> None:
+    samples, _ = run(uio.from_kaldi(whole.folder / "wav.scp", whole.folder / "text"))
+    assert set(samples[0]) == {"key", "wav", "txt"}
+    assert set(run(uio.from_kaldi(str(whole.folder / "wav.scp")))[0][0]) == {"key", "wav"}
+
+
+def test_segments_are_cut_out(cut: KaldiCorpus) -> None:
+    samples, ledger = run(uio.from_kaldi(cut.folder).decode_audio())
+    assert tuple(s.key for s in samples) == cut.keys
+    assert ledger.failures == 0
+    for sample in samples[:2]:
+        first = round((0.05 if sample.key.endswith("0") else 0.3) * 8000)
+        assert sample.plan.samples == 2000
+        np.testing.assert_array_equal(sample["wav"][0].numpy(), pcm(cut.folder / "R000.wav")[first : first + 2000])
+
+
+def test_a_segment_may_end_with_its_recording(cut: KaldiCorpus, tmp_path: Path) -> None:
+    write(tmp_path / "segments", {"A": "R000 0.5 -1"})
+    sample = run(uio.from_kaldi(cut.folder / "wav.scp", segments=tmp_path / "segments").decode_audio())[0][0]
+    assert sample.plan.samples == len(pcm(cut.folder / "R000.wav")) - 4000 == sample["wav"].shape[1]
+
+
+def test_blanks_marks_and_line_ends_of_every_kind(whole: KaldiCorpus, tmp_path: Path) -> None:
+    (tmp_path / "wav.scp").write_bytes(f"\ufeffA \t{whole.folder}/R000.wav \r\n\n  B {whole.folder}/R001.wav".encode())
+    (tmp_path / "text").write_bytes("B 你 好 \r\nA\r\n".encode())
+    samples, _ = run(uio.from_kaldi(tmp_path))
+    assert [(s.key, s["txt"]) for s in samples] == [("A", ""), ("B", "你 好")]
+
+
+def test_remote_tables_and_arks(whole: KaldiCorpus) -> None:
+    memory = fsspec.filesystem("memory")
+    root = "memory://kaldi_test/data"
+    lines = {}
+    for name in ("wavs.ark", "text", "R000.wav"):
+        memory.pipe(f"/kaldi_test/data/{name}", (whole.folder / name).read_bytes())
+    for line in (whole.folder / "wav.scp").read_text().splitlines():
+        if "R000" in line or "wavs.ark" in line:
+            key, path = line.split()
+            lines[key] = path.replace(str(whole.folder), root)
+    memory.pipe("/kaldi_test/data/wav.scp", "".join(f"{k} {v}\n" for k, v in lines.items()).encode())
+    samples, _ = run(uio.from_kaldi(f"{root}/wav.scp").decode_audio())
+    assert [s.key for s in samples] == list(lines)
+    assert [s["wav"].shape[1] for s in samples] == [s.plan.samples for s in samples]
+    texts, ledger = run(uio.from_kaldi(root))
+    assert ledger.skipped == {"missing_recording": 12 - len(lines)}
+    assert texts[0]["txt"] == "文R000 字"
+
+
+# What is missing, twice or malformed
+
+
+def test_what_the_tables_do_not_share_is_counted_by_reason(whole: KaldiCorpus, tmp_path: Path) -> None:
+    lines = (whole.folder / "wav.scp").read_text().splitlines()
+    (tmp_path / "wav.scp").write_text("\n".join(lines[:8]) + "\n")
+    write(tmp_path / "text", {k: "x" for k in whole.keys if k not in ("R001", "R002")})
+    write(tmp_path / "utt2spk", {k: "S" for k in whole.keys if k != "R005"})
+    samples, ledger = run(uio.from_kaldi(tmp_path))
+    assert [s.key for s in samples] == ["R000", "R003", "R004", "R006", "R007"]
+    assert ledger.skipped == {"missing_text": 2, "missing_speaker": 1, "missing_recording": 4}
+    assert "'R001'" in ledger.reports[0]
+    assert "wav.scp, line 2" in ledger.reports[0]
+    assert "text, line 7" in ledger.reports[3]
+    with pytest.raises(uio.DataError, match="missing_text"):
+        run(uio.from_kaldi(tmp_path), on_error="raise")
+
+
+def test_segments_of_unknown_recordings_and_impossible_ones_are_counted(cut: KaldiCorpus, tmp_path: Path) -> None:
+    write(tmp_path / "segments", {"A": "R000 0 0.2", "B": "R9 0 1", "C": "R000 2 1", "D": "R000 0 9", "E": "R000 -2 1"})
+    samples, ledger = run(uio.from_kaldi(cut.folder / "wav.scp", segments=tmp_path / "segments").decode_audio().batch(9))
+    assert [s.key for batch in samples for s in batch] == ["A"]
+    assert ledger.skipped == {"missing_recording": 1, "bad_segment": 3}
+
+
+@pytest.mark.parametrize("name", ["wav.scp", "text", "utt2spk", "segments"])
+def test_a_key_that_comes_twice_is_refused_with_both_lines(name: str, cut: KaldiCorpus, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(cut.folder, folder)
+    lines = (folder / name).read_text().splitlines()
+    (folder / name).write_text("\n".join([*lines, "", lines[1]]) + "\n")
+    with pytest.raises(ListError, match=rf"{lines[1].split()[0]}' stands in .*{name} twice, in lines 2 and {len(lines) + 2}"):
+        run(uio.from_kaldi(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("wav.scp", "R999", r"line 13 is 'R999'; its lines must be `KEY …`"),
+        ("segments", "A R000 1", r"line 1 is 'A R000 1'; its lines must be `KEY … … …`"),
+        ("segments", "A R000 1 2 0", "line 1 is 'A R000 1 2 0'"),
+        ("segments", "A R000 one 2", "line 1: 'one' is no number"),
+        ("segments", "A R000 nan 2", "line 1: 'nan' is no number"),
+        ("utt2spk", "R999 a b", "line 13 is 'R999 a b'"),
+        ("utt2dur", "R000 -1", "a length cannot be below 0"),
+        ("text", "x" * 5000 + " a", "with a key of at most 4096 bytes"),
+    ],
+)
+def test_malformed_lines_are_named(name: str, line: str, message: str, whole: KaldiCorpus, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(whole.folder, folder)
+    with open(folder / name, "a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ListError, match=message):
+        run(uio.from_kaldi(folder))
+
+
+def test_bad_utf8_is_counted(whole: KaldiCorpus, tmp_path: Path) -> None:
+    (tmp_path / "wav.scp").write_bytes((whole.folder / "wav.scp").read_bytes() + b"\xff\xfe a.wav\n")
+    (tmp_path / "text").write_bytes((whole.folder / "text").read_bytes().replace("文R004".encode(), b"\xff") + b"\xff\xfe a\n")
+    samples, ledger = run(uio.from_kaldi(tmp_path))
+    assert len(samples) == 11
+    assert ledger.skipped == {"bad_text": 2}
+
+
+def test_missing_tables_and_empty_ones(tmp_path: Path) -> None:
+    with pytest.raises(ListError, match="cannot read .*nothing.scp"):
+        run(uio.from_kaldi(tmp_path / "nothing.scp"))
+    with pytest.raises(ListError, match="has neither wav.scp nor feats.scp"):
+        run(uio.from_kaldi(tmp_path))
+    (tmp_path / "wav.scp").write_text("\n \n")
+    with pytest.raises(ListError, match="is empty"):
+        run(uio.from_kaldi(tmp_path))
+    with pytest.raises(PipelineError, match="scp must be a path or URL"):
+        uio.from_kaldi(None)  # type: ignore[arg-type]
+
+
+def test_relative_paths_start_at_the_working_directory(
+    whole: KaldiCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "wav.scp", {"A": "R000.wav"})
+    write(tmp_path / "arks.scp", {"A": "wavs.ark:5"})
+    monkeypatch.chdir(whole.folder)
+    assert len(run(uio.from_kaldi(tmp_path / "wav.scp").decode_audio().batch(1))[0]) == 1
+    assert keys(uio.from_kaldi(tmp_path / "arks.scp")) == ["A"]
+    monkeypatch.chdir(tmp_path)
+    _, ledger = run(uio.from_kaldi(tmp_path / "wav.scp").decode_audio().batch(1))
+    assert ledger.skipped == {"missing_file": 1}
+    with pytest.raises(ListError, match="relative paths start at the working directory"):
+        run(uio.from_kaldi(tmp_path / "arks.scp"))
+
+
+# Pipes
+
+
+def test_pipes_are_refused_unless_allowed(whole: KaldiCorpus, tmp_path: Path) -> None:
+    write(tmp_path / "wav.scp", {"A": f"{whole.folder}/R000.wav", "B": f"cat {whole.folder}/R001.wav |"})
+    with pytest.raises(ListError, match=r"wav.scp, line 2 is a pipe.*allow_pipes=True"):
+        run(uio.from_kaldi(tmp_path))
+    samples, ledger = run(uio.from_kaldi(tmp_path, allow_pipes=True).decode_audio())
+    assert ledger.failures == 0
+    assert samples[1].plan.samples == len(pcm(whole.folder / "R001.wav")) == samples[1]["wav"].shape[1]
+
+
+def test_pipes_that_need_a_shell_are_refused_at_once(tmp_path: Path) -> None:
+    write(tmp_path / "wav.scp", {"A": f"cat a.wav > {tmp_path}/b |"})
+    with pytest.raises(ListError, match="line 1: the pipe has a '>'"):
+        run(uio.from_kaldi(tmp_path, allow_pipes=True))
+
+
+def test_failing_pipes_are_counted(whole: KaldiCorpus, tmp_path: Path) -> None:
+    write(tmp_path / "wav.scp", {"A": "cat /no/file |", "B": f"cat {whole.folder}/R001.wav |", "C": "echo no audio |", "D": "true |"})
+    samples, ledger = run(uio.from_kaldi(tmp_path, allow_pipes=True).decode_audio().sort(4).batch(4))
+    assert [s.key for batch in samples for s in batch] == ["B"]
+    assert ledger.skipped == {"pipe_failed": 1, "bad_audio": 1, "empty_audio": 1}
+
+
+def test_pipes_are_run_late_where_a_table_tells_the_length(
+    whole: KaldiCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By ``utt2dur``, or by the segment."""
+    write(tmp_path / "wav.scp", {"A": f"cat {whole.folder}/R000.wav |", "B": f"cat {whole.folder}/R001.wav |"})
+    durations = {key: len(pcm(whole.folder / f"{name}.wav")) / 8000 for key, name in (("A", "R000"), ("B", "R001"))}
+    write(tmp_path / "utt2dur", {key: f"{duration:.3f}" for key, duration in durations.items()})
+    samples, _ = run(uio.from_kaldi(tmp_path, allow_pipes=True).decode_audio())
+    write(tmp_path / "segments", {"A-1": "A 0.1 0.333333", "B-1": "B 0.0712345 0.4"})
+    samples += run(uio.from_kaldi(tmp_path, allow_pipes=True).decode_audio())[0]
+    import uio_pipes.io.command as command
+
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "run_command", None)
+        planned = [s.plan.samples / s.plan.sample_rate for s in samples]
+    for sample, seconds in zip(samples, planned, strict=True):
+        assert sample["wav"].shape[1] / 8000 <= seconds < sample["wav"].shape[1] / 8000 + 0.002
+
+
+# Lengths
+
+
+def test_lanes_are_balanced_by_the_lengths_that_tables_tell(whole: KaldiCorpus, cut: KaldiCorpus, tmp_path: Path) -> None:
+    def weights(folder: Path) -> list[int] | None:
+        found = uio.from_kaldi(folder).stages[0].table().weights  # type: ignore[attr-defined]
+        return None if found is None else list(found)
+
+    assert weights(whole.folder) is None
+    assert weights(cut.folder) == [25, 26] * 6 or set(weights(cut.folder) or []) <= {25, 26}
+    shutil.copytree(whole.folder, tmp_path / "data")
+    write(tmp_path / "data" / "utt2dur", {"R000": "1.0", "R002": "3.0"})
+    assert weights(tmp_path / "data") == [100, 200, 300, *[200] * 9]
+
+
+# What holds for every source
+
+
+@pytest.mark.parametrize("options", [{}, {"lanes": 3, "snapshot_every": 2}], ids=str)
+def test_rest_is_identical_after_every_cut(options: dict[str, Any], cut: KaldiCorpus, tmp_path: Path) -> None:
+    pipeline = uio.from_kaldi(cut.folder, shuffle=True).decode_audio().shuffle(5).sort(4).batch(2).pad()
+    recorded = record(Case(pipeline, options))
+    total = len(recorded.digests)
+    check_cuts(recorded, some_cuts(total, 8))
+    check_twice(recorded, total // 2)
+    assert recorded.after != recorded.digests
+    made = in_fresh_process([(recorded.case, recorded.states[3])], tmp_path)
+    assert made == [recorded.digests[3:]]
+
+
+def test_bad_input_resumes_exactly_too(whole: KaldiCorpus, tmp_path: Path) -> None:
+    write(tmp_path / "text", {k: "x" for k in [*whole.keys[::2], "Z1", "Z2"]})
+    pipeline = uio.from_kaldi(whole.folder / "wav.scp", tmp_path / "text", shuffle=True).decode_audio().batch(1)
+    recorded = record(Case(pipeline, {"lanes": 2}))
+    assert recorded.stats.skipped == {"missing_text": 6, "missing_recording": 2}
+    check_cuts(recorded, range(len(recorded.digests) + 1))
+
+
+def test_mixed_with_shards(cut: KaldiCorpus, plain_corpus: corpus.Corpus) -> None:
+    sources = {"kaldi": uio.from_kaldi(cut.folder, shuffle=True), "tar": uio.from_shard_list(plain_corpus.list, shuffle=True)}
+    pipeline = uio.mix(sources, weights={"kaldi": 1, "tar": 2}).decode_audio().shuffle(6).batch(3).pad()
+    recorded = record(Case(pipeline, {"lanes": 2}))
+    assert sorted(recorded.keys) == sorted([*cut.keys, *plain_corpus.keys])
+    check_cuts(recorded, some_cuts(len(recorded.digests), 6))
+
+
+def test_changed_tables_are_noticed_when_resuming_but_moved_ones_are_not(whole: KaldiCorpus, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        shutil.copytree(whole.folder, folder)
+    loader = uio.Loader(uio.from_kaldi(first).decode_audio().batch(3))
+    next(iter(loader))
+    state = json.loads(json.dumps(loader.state_dict()))
+    moved = uio.Loader(uio.from_kaldi(second).decode_audio().batch(3))
+    moved.load_state_dict(state)
+    assert len(list(moved)) == 3
+    (second / "text").write_text((second / "text").read_text().replace("文R003", "问R003"))
+    with pytest.raises(uio.StateError):
+        uio.Loader(uio.from_kaldi(second).decode_audio().batch(3)).load_state_dict(state)
+
+
+def test_len_and_shares_are_known_beforehand(whole: KaldiCorpus) -> None:
+    assert len(uio.Loader(uio.from_kaldi(whole.folder).decode_audio().batch(5))) == 3
+
+
+def test_a_text_for_far_more_than_there_is_stops_with_a_remedy(whole: KaldiCorpus, tmp_path: Path) -> None:
+    write(tmp_path / "text", {**dict.fromkeys(whole.keys, "x"), **{f"Z{i}": "y" for i in range(200)}})
+    with pytest.raises(TooManyFailures, match=r"filter_scp\.pl"):
+        run(uio.from_kaldi(whole.folder / "wav.scp", tmp_path / "text"))
+
+
+def test_lines_are_joined_in_arrays_not_objects() -> None:
+    import tracemalloc
+
+    from uio_pipes.sources.kaldi_lines import KaldiLines
+
+    data = "".join(f"BAC009S{i:06d} audio/{i}.wav\n" for i in range(100_000)).encode()
+    turned = b"\n".join(reversed(data.splitlines()))
+    tracemalloc.start()
+    scp, text = KaldiLines("wav.scp", data, 1), KaldiLines("text", turned, 0)
+    assert (scp.find(text) == np.arange(100_000)[::-1]).all()
+    scp.settle()
+    text.settle()
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 2 * 100_000 * 40

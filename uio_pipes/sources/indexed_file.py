@@ -1,0 +1,116 @@
+"""One pair of files of a TouchDataset, ``NAME.bin`` and ``NAME.idx``: items of different lengths, by number.
+
+``.idx``, little-endian: ``MMIDIDX\\0\\0``, version (8 bytes, 1), code of the items' dtype (1 byte), N (8), M (8),
+N lengths in items (4 each), N offsets in bytes (8 each), M bounds of documents (8 each). No torch in here: packing
+writes them too.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from struct import Struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.errors import DataError, ListError
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import RandomFile
+from uio_pipes.io.remote import open_file
+
+__all__ = ["DTYPES", "HEADER", "MAGIC", "VERSION", "IndexedFile"]
+
+MAGIC = b"MMIDIDX\0\0"
+VERSION = 1
+HEADER = Struct("<9sQBQQ")
+DTYPES: dict[int, np.dtype[Any]] = {
+    code: np.dtype(name)
+    for code, name in enumerate(("u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), 1)
+}
+_EVERY = 64  # of items that follow one another, the offset of each 64th is kept
+
+
+class IndexedFile:
+    """Items by number, none read yet. Takes 4 bytes an item; 12 where items do not follow one another in the file.
+
+    Raises: ListError if the two files cannot be used. Items are checked to lie in ``.bin``, all of it.
+    """
+
+    def __init__(self, prefix: str, access: Access | None = None) -> None:
+        self.data: RandomFile = open_file(f"{prefix}.bin", access)
+        index = open_file(f"{prefix}.idx", access)
+        try:
+            count, columns = self._columns(index)
+            size = self.data.size
+        except DataError as error:
+            raise ListError(f"{error.url}: {error.message} (a TouchDataset is made by: uio convert SRC DST)") from error
+        digest = blake2b(columns, digest_size=16)
+        digest.update(f"{self.dtype.str} {size}".encode())
+        self.digest = digest.hexdigest()
+        self.lengths: npt.NDArray[np.int32] = np.frombuffer(columns, "<i4", count).copy()
+        self._set_offsets(np.frombuffer(columns, "<i8", count, 4 * count), index.path, size)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def span(self, number: int) -> tuple[int, int]:
+        """Offset and size of an item, in bytes."""
+        size = int(self.lengths[number]) * self.dtype.itemsize
+        if not self._contiguous:
+            return int(self._offsets[number]), size
+        block = number // _EVERY
+        before = int(self.lengths[block * _EVERY : number].sum(dtype=np.int64)) if number % _EVERY else 0
+        return int(self._offsets[block]) + before * self.dtype.itemsize, size
+
+    def read(self, number: int) -> bytes:
+        """An item's bytes. Raises: DataError."""
+        return self.data.read(*self.span(number))
+
+    def _columns(self, index: RandomFile) -> tuple[int, bytes]:
+        """How many items there are; their lengths and offsets as they stand in the file."""
+        head = index.read_upto(0, HEADER.size)
+        again = "convert the data again (uio convert), or fetch the file again"
+        if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
+            raise ListError(f"{index.path} is no index of a TouchDataset: it begins with {head[:9]!r}, not {MAGIC!r}; name others")
+        if len(head) < HEADER.size:
+            raise ListError(f"{index.path} ends within its header, after {len(head)} bytes: {again}")
+        _, version, code, count, documents = HEADER.unpack(head)
+        if version != VERSION:
+            raise ListError(f"{index.path} is of version {version}; version {VERSION} can be read: {again}")
+        if code not in DTYPES:
+            raise ListError(f"{index.path} has the dtype code {code}; 1 to {len(DTYPES)} are known: {again}")
+        self.dtype = DTYPES[code]
+        told = HEADER.size + 12 * count + 8 * documents
+        if told != index.size:
+            raise ListError(
+                f"{index.path} tells {count} items and {documents} bounds of documents, that is {told} bytes, and has "
+                f"{index.size}: {again}"
+            )
+        return count, index.read(HEADER.size, 12 * count)
+
+    def _set_offsets(self, offsets: npt.NDArray[np.int64], name: str, size: int) -> None:
+        bad = np.flatnonzero((self.lengths < 0) | (offsets < 0))
+        if len(bad):
+            n = int(bad[0])
+            raise ListError(f"{name}: item {n} has length {self.lengths[n]} and offset {offsets[n]}; it is damaged: fetch it again")
+        ends = np.cumsum(self.lengths, dtype=np.int64)
+        ends *= self.dtype.itemsize
+        first = int(offsets[0]) if len(offsets) else 0
+        self._contiguous = bool(np.array_equal(offsets[1:], ends[:-1] + first))
+        if not self._contiguous:
+            ends = offsets + self.lengths.astype(np.int64) * self.dtype.itemsize
+            first = 0
+        last = int(ends.max(initial=0)) + first
+        if last > size:
+            beyond = int(np.count_nonzero(ends + first > size))
+            raise ListError(
+                f"{self.data.path} ends after {size} bytes, but {beyond} of {len(offsets)} items in {name} lie beyond; "
+                f"it should have {last}: fetch it again"
+            )
+        if last < size:
+            raise ListError(
+                f"{self.data.path} has {size} bytes, of which {name} knows {last}: the two are not of one making; "
+                "fetch both again"
+            )
+        self._offsets = (offsets[::_EVERY] if self._contiguous else offsets).copy()

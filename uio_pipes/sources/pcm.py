@@ -1,0 +1,61 @@
+"""Samples without a header, not read yet: the audio of a TouchDataset."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uio_pipes.dsp.decode import AudioInfo, check_channel, sample_range
+from uio_pipes.io.local import RandomFile, Ref
+
+__all__ = ["Pcm"]
+
+
+class Pcm(Ref):
+    """Mono samples of ``dtype`` at an offset of a file. Integers are PCM of their width, floats are in [-1, 1]."""
+
+    __slots__ = ("dtype",)
+    info: AudioInfo
+
+    def __init__(self, file: RandomFile, offset: int, size: int, dtype: np.dtype[Any], sample_rate: int) -> None:
+        super().__init__(file, offset, size, info=AudioInfo(size // dtype.itemsize, sample_rate, 1))
+        self.dtype = dtype
+
+    def decode(self, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
+        """Float32 (1, S) of the seconds from ``start`` to ``end``, of which alone the bytes are read; and the rate.
+
+        Raises: DataError as ``decode``.
+        """
+        first, last = sample_range(self.info.samples, self.info.sample_rate, start, end)
+        check_channel(channel, 1)
+        width = self.dtype.itemsize
+        data = self.read_at(first * width, (last - first) * width)
+        return torch.from_numpy(_to_float(np.frombuffer(data, self.dtype)))[None], self.info.sample_rate
+
+    def read(self) -> bytes:
+        """As the bytes of a wav file: what a function that wants an audio file's bytes gets."""
+        data, dtype = self.read_at(0, self.size), self.dtype
+        if dtype.str not in _WAV:
+            data, dtype = _to_float(np.frombuffer(data, dtype)).tobytes(), np.dtype("<f4")
+        rate, width = self.info.sample_rate, dtype.itemsize
+        form = struct.pack("<HHIIHH", _WAV[dtype.str], 1, rate, rate * width, width, 8 * width)
+        head = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", len(data))
+        return b"RIFF" + struct.pack("<I", len(head) + len(data)) + head + data
+
+
+_WAV = {"|u1": 1, "<i2": 1, "<i4": 1, "<f4": 3, "<f8": 3}  # format tags
+
+
+def _to_float(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """In memory of its own. (Two passes over what the cache holds: NumPy's mixed multiplication takes longer.)"""
+    out: npt.NDArray[np.float32] = samples.astype(np.float32)
+    if samples.dtype.kind in "iu":
+        half = np.float32(2.0 ** (8 * samples.dtype.itemsize - 1))
+        if samples.dtype.kind == "u":
+            out -= half
+        out *= 1 / half
+    return out

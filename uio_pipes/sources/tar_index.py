@@ -1,0 +1,259 @@
+"""``from_tar_index``: the utterances of indexed tar shards, in any order, and single ones by key."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.errors import DataError, ListError
+from uio_pipes.io.access import CACHE_SIZE, Access
+from uio_pipes.io.local import Payload, RandomFile, Ref
+from uio_pipes.io.remote import is_local, open_file
+from uio_pipes.io.redact import redact
+from uio_pipes.sample import Chain, Origin, Sample
+from uio_pipes.sources.features import LOAD_FEATURES
+from uio_pipes.sources.list_files import ListFiles, list_files
+from uio_pipes.sources.listing import Listing
+from uio_pipes.sources.load_records import Record
+from uio_pipes.sources.open_files import miscounted
+from uio_pipes.sources.tar_fields import as_fields
+from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES
+from uio_pipes.sources.tar_sidecars import Indexed, identity, open_sidecars
+from uio_pipes.sources.table import Table
+from uio_pipes.stage import require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["ListTarIndex", "OpenIndex", "TarIndex", "from_tar_index", "open_index"]
+
+TICKS = 16_000  # lengths are compared in samples at this rate
+
+
+class TarIndex:
+    """The utterances of indexed shards, numbered in the order of the list; behind a shard's, its damaged spots.
+
+    Compact: a few arrays for each shard, no object for an utterance.
+    """
+
+    def __init__(self, shards: list[Indexed], verify: bool = False, access: Access | None = None) -> None:
+        self.shards, self._verify, self._access = shards, verify, access
+        sizes = [len(shard.index) + len(shard.index.errors) for shard in shards]
+        self._firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64).tolist()
+        self.digest = blake2b("".join(shard.index.digest for shard in shards).encode(), digest_size=16).hexdigest()
+        self._files: dict[int, RandomFile] = {}
+
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
+    @property
+    def failures(self) -> int:
+        """Damaged spots that the indexes know of."""
+        return sum(len(shard.index.errors) for shard in self.shards)
+
+    @property
+    def weights(self) -> npt.NDArray[np.int64]:
+        """Samples at 16 kHz; where only decoding tells, by bytes, as for 64 kbit/s."""
+        out = np.zeros(len(self), np.int64)
+        for first, shard in zip(self._firsts, self.shards, strict=False):
+            lengths = shard.index.lengths(TICKS)
+            if not lengths.all():
+                columns = shard.index.columns
+                total = np.concatenate([[0], np.cumsum(columns["size"].astype(np.int64))])
+                ends = columns["member_ends"].astype(np.int64)
+                sizes = total[ends] - total[np.concatenate([[0], ends[:-1]])]
+                lengths = np.where(lengths > 0, lengths, sizes * 2)
+            out[first : first + len(lengths)] = lengths
+        return out
+
+    def place(self, number: int) -> str:
+        """The shard."""
+        return redact(self.shards[self._shard(number)].url)
+
+    def key(self, number: int) -> str:
+        at, within = self._at(number)
+        index = self.shards[at].index
+        return index.key(within) if within < len(index) else index.errors[within - len(index)].key
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """As ``load_from_tar`` gives them. Raises: DataError where the shard is damaged."""
+        at, within = self._at(number)
+        url, index = self.shards[at]
+        if within >= len(index):
+            known = index.errors[within - len(index)]
+            error = DataError(known.reason, known.message, url=known.url, member=known.member, offset=known.offset)
+            error.key, error.item = known.key, number
+            raise error
+        file, members = self._file(at), dict[str, Payload]()
+        for suffix, offset, size, crc in index.members(within):
+            members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)
+        measured = "npy" if "npy" in members else next((s for s in members if s in AUDIO_SUFFIXES), "")
+        if isinstance(payload := members.get(measured), Ref):
+            payload.info = index.info(within)
+        return as_fields(index.key(within), index.txt(within), members)
+
+    def start(self, number: int) -> int:
+        """Offset of an utterance in its shard."""
+        at, within = self._at(number)
+        index = self.shards[at].index
+        return index.start(within) if within < len(index) else 0
+
+    def find(self, key: str) -> int:
+        """The number of the first utterance with this key. Raises: KeyError."""
+        for first, shard in zip(self._firsts, self.shards, strict=False):
+            if (number := shard.index.find(key)) is not None:
+                return int(first) + number
+        raise KeyError(key)
+
+    def _shard(self, number: int) -> int:
+        return bisect_right(self._firsts, number) - 1
+
+    def _at(self, number: int) -> tuple[int, int]:
+        at = self._shard(number)
+        return at, number - self._firsts[at]
+
+    def _file(self, at: int) -> RandomFile:
+        if (file := self._files.get(at)) is None:
+            url, index = self.shards[at]
+            if is_local(url) is not None and index.shard.differs(*identity(url)):
+                message = "the shard was replaced since its index was opened: start again with files at rest"
+                raise DataError("changed_file", message, url=url)
+            file = self._files[at] = open_file(url, self._access)
+        return file
+
+
+@dataclass(frozen=True)
+class ListTarIndex(Listing):
+    """Utterances of indexed shards. ``shuffle``: all of them, in another order each epoch; without a buffer."""
+
+    name: ClassVar[str] = "from_tar_index"
+    gives: ClassVar[str] = "record"
+
+    paths: tuple[str, ...]
+    shuffle: bool = False
+    verify: Literal["crc"] | None = None
+    indexes: str | None = None
+    access: Access = field(default=Access(), repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.verify in (None, "crc")
+        require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
+
+    def describe(self, *, stable: bool = False) -> str:
+        """As for every stage; for fingerprints without the paths: what the indexes hold has a fingerprint of its own."""
+        return f"{self.name}(shuffle={self.shuffle}, verify={self.verify})" if stable else super().describe()
+
+    def table(self) -> TarIndex:
+        """Open the indexes. Raises: ListError naming the shard, and what to do."""
+        shards = open_indexes(self.paths, self.access, self.indexes)
+        for url, index in shards:
+            if (form := index.shard.compression) != "":
+                raise ListError(
+                    f"{redact(url)} is compressed ({form}): its utterances can only be read one after the other. "
+                    "Unpack it and index it again, or read it with from_shard_list"
+                )
+        return TarIndex(shards, self.verify == "crc", self.access)
+
+    def item(self, table: TarIndex, number: int, origin: Origin) -> Record:
+        return Record(table, number, origin._replace(offset=table.start(number)))
+
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        table = self.table()
+        return None if table.failures else [len(table)] * len(counts)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus
+
+
+def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: str | None = None) -> list[Indexed]:
+    """The shards of lists, globs and names, with their indexes, compressed ones too. A shard that its list's manifest
+    knows with another number of utterances has one more error. Raises: ListError.
+    """
+    table = Table(paths, access)
+    shards = open_sidecars([table[i] for i in range(len(table))], access, folder)
+    for number, (url, index) in enumerate(shards):
+        expected, seen = table.expected(number), len(index) + len(index.errors)
+        if expected is not None and expected != seen:
+            index.errors.append(miscounted(url, expected, seen))
+    return shards
+
+
+def from_tar_index(
+    paths: Any,
+    *,
+    shuffle: bool = False,
+    verify: Literal["crc"] | None = None,
+    indexes: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: str | None = None,
+    cache_size: int | str = CACHE_SIZE,
+) -> Pipeline:
+    """Utterances of tar shards that ``uio index`` has indexed, in any order.
+
+    The same samples as ``from_shard_list`` gives. Lengths, texts and keys are in the index: planning, filtering and
+    restoring read nothing else, an epoch's length is known before it begins, shuffling needs no buffer, and there may
+    be more lanes than shards.
+
+    Args:
+        paths: as for ``list_files``: lists of shards, globs, names of shards.
+        shuffle: deal all utterances in another order each epoch, lanes getting equal durations.
+        verify: "crc" compares all bytes that are read with their CRC32.
+        indexes: the folder that ``uio index --into`` wrote to; beside the shards if not given.
+        storage_options, cache, cache_size: as for ``list_files``.
+
+    Raises:
+        ListError: when the pipeline runs: a shard has no index, or one of other bytes; or it is compressed.
+    """
+    from uio_pipes.pipeline import Pipeline
+
+    stage = ListTarIndex(_names(paths), shuffle, verify, indexes, Access.of("from_tar_index", storage_options, cache, cache_size))
+    return Pipeline((stage,)).sharding_filter().load_records()
+
+
+class OpenIndex(Mapping[str, Sample]):
+    """Single utterances by key: ``index["BAC009S0002W0122"]["txt"]``. Fields are read when touched."""
+
+    def __init__(self, records: TarIndex) -> None:
+        self.records = records
+        self._chain = Chain()
+
+    def __getitem__(self, key: str) -> Sample:
+        number = self.records.find(key)
+        fields = self.records.fields(number)
+        chain = self._chain.then(LOAD_FEATURES) if "feat" in fields else self._chain
+        origin = Origin(number, self.records.start(number))
+        return Sample(fields, origin, b"0/0", chain, self.records.place(number))
+
+    def __iter__(self) -> Iterator[str]:
+        for shard in self.records.shards:
+            yield from map(shard.index.key, range(len(shard.index)))
+
+    def __len__(self) -> int:
+        return sum(len(shard.index) for shard in self.records.shards)
+
+
+def open_index(
+    paths: Any,
+    *,
+    verify: Literal["crc"] | None = None,
+    indexes: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> OpenIndex:
+    """The utterances of indexed tar shards by key. Arguments and errors as for ``from_tar_index``."""
+    access = Access.of("open_index", storage_options)
+    return OpenIndex(ListTarIndex(_names(paths), False, verify, indexes, access).table())
+
+
+def _names(paths: Any) -> tuple[str, ...]:
+    """As ``list_files`` takes them."""
+    listed = list_files(paths).stages[0]
+    assert isinstance(listed, ListFiles)
+    return listed.paths
