@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from uio_pipes.feed import Feed, shares
 from uio_pipes.lane import worker_of
-from uio_pipes.ledger import check_budget
+from uio_pipes.ledger import Report, check_budget
+from uio_pipes.quarantine import entry_of
 from uio_pipes.runner import Message, Position, RunSpec
 from uio_pipes.transport import InProcess, Source, Worker
 from uio_pipes.uneven import Horizon, check_data
@@ -140,6 +141,9 @@ class Batches(Iterator[Any]):
     def _report(self, message: Message) -> None:
         for report in message.reports:
             logger.warning("lane %d: %s", message.lane, report)
+            if isinstance(report, Report) and self.loader.quarantine is not None:
+                where = {"epoch": self.progress.epoch, "rank": self.loader.rank}
+                self.loader.quarantine.add(entry_of(report.error, report.stage, **where))
         if message.counts.get("failures"):
             total = sum(p.counts.get("failures", 0) for p in self.feed.positions.values())
             check_budget(total, self.loader.policy, message.reports[-1] if message.reports else "see above")

@@ -64,7 +64,8 @@ class DataError(UioError):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (self.reason, self.message, self.url, self.member, self.offset)
+        own = {"key": self.key, "item": self.item}
+        return _rebuild, (self.reason, self.message, self.url, self.member, self.offset), own
 
     def __str__(self) -> str:
         where = [self.url] if self.url else []

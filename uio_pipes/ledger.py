@@ -7,7 +7,22 @@ from typing import Any
 
 from uio_pipes.errors import DataError, LeftOut, PipelineError, TooManyFailures, UioError
 
-__all__ = ["Ledger", "Policy"]
+__all__ = ["Ledger", "Policy", "Report"]
+
+
+class Report(str):
+    """One failure as a line for people; ``error`` and the ``stage`` where it happened, for programs."""
+
+    __slots__ = ("error", "stage")
+
+    error: DataError
+    stage: str
+
+    @classmethod
+    def of(cls, error: DataError, stage: str) -> Report:
+        report = cls(f"{stage}: {error}")
+        report.error, report.stage = error, stage
+        return report
 
 
 @dataclass(frozen=True)
@@ -94,7 +109,7 @@ class Ledger:
             return
         self.failures += 1
         self.streaks[stage] = self.streaks.get(stage, 0) + 1
-        self.reports.append(f"{stage}: {error}")
+        self.reports.append(Report.of(error, stage))
         if self.policy.on_error == "raise":
             raise error
         if self.streaks[stage] > self.policy.max_consecutive_failures:

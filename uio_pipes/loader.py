@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -18,9 +19,11 @@ from uio_pipes.lane import lanes_of
 from uio_pipes.ledger import Policy
 from uio_pipes.moving import Mover
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.quarantine import Quarantine
 from uio_pipes.runner import Position
 from uio_pipes.sources.reached import reach
 from uio_pipes.stage import is_whole
+from uio_pipes.stages.exclude import excluded_by
 from uio_pipes.state import SCHEMA, lane_name, lanes_in, merge_states, read_lane, read_meta, shard_stamps
 from uio_pipes.stats import Stats
 from uio_pipes.uneven import choose, private_group, refuse_join
@@ -54,6 +57,8 @@ class Loader:
         max_failures, max_consecutive_failures: budgets that stop the run in any case: per epoch and rank; in a
             row within a stage.
         on_change: what to do with a state of another list or graph: "error", or "restart" its epoch.
+        quarantine: a file to which each failure is appended as a JSON object, once; for ``pipeline.exclude`` of a
+            later run, and ``uio verify --confirm``. Ranks and later runs may share it.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -78,6 +83,7 @@ class Loader:
         max_failures: int = 10_000,
         max_consecutive_failures: int = 100,
         on_change: Literal["error", "restart"] = "error",
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(pipeline, Pipeline):
             raise PipelineError(f"pipeline must be a Pipeline, not {pipeline!r}; begin with uio.from_shard_list(…)")
@@ -93,6 +99,7 @@ class Loader:
         self.uneven = choose(uneven, self.world_size)
         self.steps_per_epoch = steps_per_epoch
         self.lanes = self.world_size * max(1, num_workers) if lanes is None else lanes
+        self.quarantine = self._open_quarantine(quarantine)
         self._check()
         self._asked: int | None = None  # by set_epoch, since the last iteration began
         self._lengths: list[int] | None = None  # batches of each lane, of this stream and so many lanes:
@@ -102,6 +109,19 @@ class Loader:
         self._active: weakref.ref[Batches] | None = None
         self._fingerprints: dict[str, Any] | None = None
         self._progress = self._fresh(0)
+
+    def _open_quarantine(self, path: str | os.PathLike[str] | None) -> Quarantine | None:
+        if path is None:
+            return None
+        if os.path.realpath(path) in excluded_by(self.pipeline):
+            raise PipelineError(
+                f"quarantine={os.fspath(path)!r} is the file that the pipeline excludes, and would change while it is "
+                "in use: write to another one and join them for the next run"
+            )
+        try:
+            return Quarantine(path)
+        except OSError as error:
+            raise PipelineError(f"cannot write quarantine={os.fspath(path)!r}: {error.strerror}") from error
 
     def _check(self) -> None:
         for name, least in (("num_workers", 0), ("lanes", 1), ("prefetch", 1), ("snapshot_every", 1)):

@@ -38,8 +38,11 @@ class Mover:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError, TypeError) as error:
             first = str(error).split("\n", 1)[0]
-            raise PipelineError(f"to_device: there is no device {device!r} here ({first}); name cuda:N or cpu") from error
-        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+            raise PipelineError(
+                f"to_device: there is no device {device!r} here ({first}); name cuda:N or cpu"
+            ) from error
+        on_gpu = self.device.type == "cuda"
+        self.stream = torch.cuda.Stream(self.device) if on_gpu else None  # type: ignore[no-untyped-call]
 
     def begin(self, batch: Any) -> Any:
         """The batch with its tensors on the device, once what is queued there has run."""

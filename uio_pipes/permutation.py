@@ -67,7 +67,8 @@ class Permutation:
         for first, second in zip(self.keys[::2], self.keys[1::2], strict=True):
             high = high ^ (_mix64(low ^ first) & np.uint64((1 << (self.bits - half)) - 1))
             low = low ^ (_mix64(high ^ second) & np.uint64((1 << half) - 1))
-        return (high << np.uint64(half)) | low
+        permuted: _Numbers = (high << np.uint64(half)) | low
+        return permuted
 
 
 def _mix64(x: _Numbers) -> _Numbers:

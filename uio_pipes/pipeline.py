@@ -32,6 +32,7 @@ from uio_pipes.stages.ctc_filter import CtcFilter
 from uio_pipes.stages.decode_audio import DecodeAudio
 from uio_pipes.stages.deltas import Deltas
 from uio_pipes.stages.dynamic_batch import DynamicBatch
+from uio_pipes.stages.exclude import Exclude
 from uio_pipes.stages.fbank import FbankFeatures
 from uio_pipes.stages.filter import Filter
 from uio_pipes.stages.flat_map import FlatMap
@@ -115,6 +116,7 @@ class Pipeline:
     repeat = functional(Repeat)
     take = functional(Take)
     skip = functional(Skip)
+    exclude = functional(Exclude)
     # one utterance at a time
     decode_audio = functional(DecodeAudio)
     resample = functional(Resample)

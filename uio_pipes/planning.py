@@ -51,7 +51,7 @@ class LanePlan:
         counts: utterances in each batch; longest, frames: length of the longest, sum of lengths.
         lengths: of all utterances, batch after batch.
         skipped, failures, reports: what was left out on the way, as in the statistics of a loader.
-        nodes: the last node of the lane's graph, as it stands at the end.
+        boundaries: of the buckets, where ``bucket_batch`` found them itself.
     """
 
     lane: int
@@ -62,7 +62,7 @@ class LanePlan:
     skipped: dict[str, int] = field(default_factory=dict)
     failures: int = 0
     reports: list[str] = field(default_factory=list)
-    nodes: Node | None = None
+    boundaries: list[int] | None = None
 
     def add(self, lengths: list[int]) -> None:
         """One more batch."""
@@ -88,11 +88,12 @@ def plan_lanes(
     for index in range(lanes) if only is None else only:
         lane = _lane(index, lanes, seed, epoch, pass_, tables)
         plan = LanePlan(index)
-        plan.nodes = node = graph.build(lane)
+        node = graph.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
         for item in _items(node):
             plan.add(_lengths(item, lane.ledger))
         plan.skipped, plan.failures, plan.reports = lane.ledger.skipped, lane.ledger.failures, lane.ledger.reports
+        plan.boundaries = _boundaries(node)
         yield plan
 
 
@@ -121,6 +122,15 @@ def endless(pipeline: Pipeline) -> bool:
         elif stage.name == "take":
             ends = False
     return ends
+
+
+def _boundaries(node: Node | None) -> list[int] | None:
+    while node is not None:
+        found: list[int] | None = getattr(node, "boundaries", None)
+        if found is not None:
+            return list(found)
+        node = getattr(node, "source", None)
+    return None
 
 
 def _lane(index: int, lanes: int, seed: int, epoch: int, pass_: int, tables: dict[Hashable, Any]) -> Lane:
@@ -238,7 +248,7 @@ class _Unread(Ref):
         self.key = key
 
     @property
-    def info(self) -> Any:  # type: ignore[override]
+    def info(self) -> Any:
         raise self._error()
 
     @info.setter

@@ -219,15 +219,20 @@ class Sample(MutableMapping[str, Any]):
         if isinstance(error, DataError):
             reason, message, offset = error.reason, error.message, error.offset
             url, member = error.url or self.url, error.member or self.key
-            return DataError(
-                reason, message, url=url, member=member, offset=self.origin.offset if offset is None else offset
-            )
+            offset = self.origin.offset if offset is None else offset
+            return self._named(DataError(reason, message, url=url, member=member, offset=offset))
         if isinstance(error, UioError):
             return error
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, KeyError) and error.args[0] in _MAKERS:
             text += f" (is {_MAKERS[error.args[0]]} missing before {stage}?)"
-        return DataError(f"{stage}_failed", text, url=self.url, member=self.key, offset=self.origin.offset)
+        return self._named(
+            DataError(f"{stage}_failed", text, url=self.url, member=self.key, offset=self.origin.offset)
+        )
+
+    def _named(self, error: DataError) -> DataError:
+        error.key, error.item = self.key, self.origin.item
+        return error
 
     def bare(self) -> Sample:
         """The same fields with nothing deferred: what a deferred function of the user's gets."""

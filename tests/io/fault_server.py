@@ -10,8 +10,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from email.utils import format_datetime
 from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 __all__ = ["FaultServer", "Served", "serving"]
@@ -39,8 +39,8 @@ class FaultServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.files: dict[str, Served] = {}
         self.asked: list[tuple[str, int, float]] = []
         self.headers: dict[str, str] = {}

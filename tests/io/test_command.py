@@ -36,7 +36,9 @@ def test_words_are_cut_as_a_shell_does(text: str, programs: list[list[str]]) -> 
     assert parse_command(text) == programs
 
 
-@pytest.mark.parametrize("text", ["a; rm b |", "a & |", "a > b |", "a < b |", "a $(b) |", "a `b` |", 'a "$b" |', "a *.wav |"])
+@pytest.mark.parametrize(
+    "text", ["a; rm b |", "a & |", "a > b |", "a < b |", "a $(b) |", "a `b` |", 'a "$b" |', "a *.wav |"]
+)
 def test_what_needs_a_shell_is_refused_and_named(text: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="without one") as caught:
         parse_command(text)
@@ -87,7 +89,13 @@ def test_no_process_and_no_descriptor_is_left(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(command, "TIMEOUT", 0.2)
     before = open_now()
-    for text in ("cat /etc/hostname |", "sleep 60 | cat |", "cat /nothing | cat |", "no_such_program |", "cat | no_such |"):
+    for text in (
+        "cat /etc/hostname |",
+        "sleep 60 | cat |",
+        "cat /nothing | cat |",
+        "no_such_program |",
+        "cat | no_such |",
+    ):
         try:
             run_command(text)
         except DataError:
@@ -111,7 +119,10 @@ def test_what_is_shared_is_run_once(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("sox") is None, reason="could not import sox")
 def test_sox_converts(tmp_path: Path) -> None:
-    subprocess.run(["sox", "-n", "-r", "8000", "-c", "1", "-b", "16", str(tmp_path / "a.wav"), "synth", "0.5", "sine", "440"], check=True)
+    subprocess.run(
+        ["sox", "-n", "-r", "8000", "-c", "1", "-b", "16", str(tmp_path / "a.wav"), "synth", "0.5", "sine", "440"],
+        check=True,
+    )
     from uio_pipes.dsp.decode import decode
 
     wav, rate = decode(run_command(f"sox {tmp_path}/a.wav -r 16000 -t wav - |"), 0)

@@ -181,7 +181,7 @@ def test_killed_again_and_again_it_ends_with_the_same_shards(source: Path, packe
             time.sleep(0.013 * kill)
             process.kill()  # the process that writes; its helpers must end by themselves
             process.wait()
-            left_behind += len(list(out.rglob(".data-*")))
+            left_behind += len(list(out.rglob(".data-*.tar.*")))
             assert not (tmp_path / "shards.list").exists()
             assert group_ends(process.pid)
         finally:
@@ -190,7 +190,7 @@ def test_killed_again_and_again_it_ends_with_the_same_shards(source: Path, packe
     assert left_behind, "no kill came in the middle of a shard"
     result = pack(source, out, tmp_path / "shards.list", SETTINGS, jobs=2)
     assert digests(out) == digests(packed)
-    assert not list(out.rglob(".data-*"))
+    assert not list(out.rglob(".data-*.tar.*"))
     assert (result.utterances, dict(result.failed)) == (RECORDINGS * EACH, {"bad_segment": 1})
     assert (tmp_path / "shards.list").read_text().split() == sorted(map(str, out.rglob("*.tar")))
 
@@ -206,11 +206,11 @@ def group_ends(group: int, seconds: float = 20) -> bool:
     return False
 
 
-def test_goes_on_from_a_torn_journal_and_a_damaged_shard(source: Path, packed: Path, tmp_path: Path) -> None:
+def test_goes_on_from_a_missing_note_and_a_damaged_shard(source: Path, packed: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     pack(source, out, tmp_path / "list", SETTINGS)
-    journal = (out / "pack.journal").read_text()
-    (out / "pack.journal").write_text(journal + '{"shard": "10_100/data-0')
+    note = out / "pack.journal/10_100/data-00002.tar.json"
+    note.rename(note.with_name(f".{note.name}.77.part"))
     (out / "10_100/data-00001.tar").write_bytes(b"cut off")
     (out / "100_200/data-00000.tar").unlink()
     pack(source, out, tmp_path / "list", SETTINGS)
@@ -248,7 +248,7 @@ def test_two_at_once_are_refused(source: Path, tmp_path: Path) -> None:
 def test_a_helper_that_is_killed_is_an_error_that_says_what_to_do(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("uio_pipes.prep.pack._cut", kill_oneself)
+    monkeypatch.setattr("uio_pipes.prep.pack.cut_task", kill_oneself)
     with pytest.raises(PackingFailed, match="fewer --jobs"):
         pack(source, tmp_path / "out", tmp_path / "list", SETTINGS, jobs=2)
     assert not (tmp_path / "list").exists()

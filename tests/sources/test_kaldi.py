@@ -12,7 +12,7 @@ import fsspec
 import numpy as np
 import pytest
 import soundfile
-from contract import Case, check_cuts, check_twice, in_fresh_process, record, some_cuts
+from contract import Case, check_cuts, check_twice, in_fresh_process, keys_of, record, some_cuts
 from kaldi_data import KaldiCorpus, recordings, write
 
 import uio_pipes as uio
@@ -41,6 +41,12 @@ def run(pipeline: uio.Pipeline, **policy: Any) -> tuple[list[uio.Sample], Ledger
             samples.append(node.next())
         except StopIteration:
             return samples, ledger
+
+
+def delivered(pipeline: uio.Pipeline) -> tuple[list[str], dict[str, int]]:
+    """What a trainer gets, and what is counted."""
+    loader = uio.Loader(pipeline.decode_audio().batch(1))
+    return [key for batch in loader for key in keys_of(batch)], loader.stats().skipped
 
 
 def keys(pipeline: uio.Pipeline) -> list[str]:
@@ -133,9 +139,9 @@ def test_what_the_tables_do_not_share_is_counted_by_reason(whole: KaldiCorpus, t
 
 def test_segments_of_unknown_recordings_and_impossible_ones_are_counted(cut: KaldiCorpus, tmp_path: Path) -> None:
     write(tmp_path / "segments", {"A": "R000 0 0.2", "B": "R9 0 1", "C": "R000 2 1", "D": "R000 0 9", "E": "R000 -2 1"})
-    samples, ledger = run(uio.from_kaldi(cut.folder / "wav.scp", segments=tmp_path / "segments").decode_audio().batch(9))
-    assert [s.key for batch in samples for s in batch] == ["A"]
-    assert ledger.skipped == {"missing_recording": 1, "bad_segment": 3}
+    got, skipped = delivered(uio.from_kaldi(cut.folder / "wav.scp", segments=tmp_path / "segments"))
+    assert got == ["A"]
+    assert skipped == {"missing_recording": 1, "bad_segment": 3}
 
 
 @pytest.mark.parametrize("name", ["wav.scp", "text", "utt2spk", "segments"])
@@ -196,11 +202,10 @@ def test_relative_paths_start_at_the_working_directory(
     write(tmp_path / "wav.scp", {"A": "R000.wav"})
     write(tmp_path / "arks.scp", {"A": "wavs.ark:5"})
     monkeypatch.chdir(whole.folder)
-    assert len(run(uio.from_kaldi(tmp_path / "wav.scp").decode_audio().batch(1))[0]) == 1
+    assert delivered(uio.from_kaldi(tmp_path / "wav.scp")) == (["A"], {})
     assert keys(uio.from_kaldi(tmp_path / "arks.scp")) == ["A"]
     monkeypatch.chdir(tmp_path)
-    _, ledger = run(uio.from_kaldi(tmp_path / "wav.scp").decode_audio().batch(1))
-    assert ledger.skipped == {"missing_file": 1}
+    assert delivered(uio.from_kaldi(tmp_path / "wav.scp")) == ([], {"missing_file": 1})
     with pytest.raises(ListError, match="relative paths start at the working directory"):
         run(uio.from_kaldi(tmp_path / "arks.scp"))
 
@@ -225,9 +230,9 @@ def test_pipes_that_need_a_shell_are_refused_at_once(tmp_path: Path) -> None:
 
 def test_failing_pipes_are_counted(whole: KaldiCorpus, tmp_path: Path) -> None:
     write(tmp_path / "wav.scp", {"A": "cat /no/file |", "B": f"cat {whole.folder}/R001.wav |", "C": "echo no audio |", "D": "true |"})
-    samples, ledger = run(uio.from_kaldi(tmp_path, allow_pipes=True).decode_audio().sort(4).batch(4))
-    assert [s.key for batch in samples for s in batch] == ["B"]
-    assert ledger.skipped == {"pipe_failed": 1, "bad_audio": 1, "empty_audio": 1}
+    got, skipped = delivered(uio.from_kaldi(tmp_path, allow_pipes=True))
+    assert got == ["B"]
+    assert skipped == {"pipe_failed": 1, "bad_audio": 1, "empty_audio": 1}
 
 
 def test_pipes_are_run_late_where_a_table_tells_the_length(
@@ -258,7 +263,7 @@ def test_lanes_are_balanced_by_the_lengths_that_tables_tell(whole: KaldiCorpus, 
         return None if found is None else list(found)
 
     assert weights(whole.folder) is None
-    assert weights(cut.folder) == [25, 26] * 6 or set(weights(cut.folder) or []) <= {25, 26}
+    assert set(weights(cut.folder) or []) <= {25, 26}
     shutil.copytree(whole.folder, tmp_path / "data")
     write(tmp_path / "data" / "utt2dur", {"R000": "1.0", "R002": "3.0"})
     assert weights(tmp_path / "data") == [100, 200, 300, *[200] * 9]

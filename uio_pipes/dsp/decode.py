@@ -30,6 +30,7 @@ _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE  # format tags
 _STREAMED = (0, 0xFFFFFFFF)  # data sizes of a writer that could not seek back
 _SOX_STREAMED = 0x7FFFF000  # the same of SoX, rounded down to whole frames
 _UNKNOWN = 2**63 - 1  # libsndfile's count of frames where the file tells none
+_MOST_SAMPLES = 1 << 30  # decoded at once, in all channels: 4 GiB, six hours at 48 kHz
 _TOLERANCE = 0.01  # seconds by which a segment may end after the audio
 
 _Bytes = bytes | memoryview
@@ -78,8 +79,8 @@ def decode(
     The waveform is (1, S) for one ``channel`` and (C, S) for None. ``start`` and ``end`` are seconds; the samples
     round(start · rate) … round(end · rate) are cut out, and an end up to 10 ms after the audio counts as its end.
     A segment has the very samples of the whole, but for MP3 (1e-6) and Opus (which converges within 1e-2 after a seek).
-    Raises DataError: ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``no_such_channel``, ``bad_segment`` or
-    ``missing_codec``.
+    Raises DataError: ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``nan_audio``, ``bomb``,
+    ``no_such_channel``, ``bad_segment`` or ``missing_codec``.
     """
     if not data:
         raise DataError("empty_audio", "the file has 0 bytes; make it again")
@@ -209,7 +210,15 @@ def _by_library(
             check_channel(channel, audio.channels)
             if first:
                 audio.seek(first)
+            if (last - first) * audio.channels > _MOST_SAMPLES:
+                raise DataError(
+                    "bomb",
+                    f"its header tells {last - first} samples of {audio.channels} channels, more than can be decoded at "
+                    "once: cut it into segments",
+                )
             samples = audio.read(last - first, dtype="float32", always_2d=True)
+            if audio.subtype in ("FLOAT", "DOUBLE") and not np.isfinite(samples).all():
+                raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make the file again")
             if len(samples) < last - first:
                 raise DataError(
                     "truncated_audio",

@@ -87,16 +87,14 @@ class Fbank:
         frames = self.num_mel_bins, self.frame_length, self.frame_shift, self.dither, self.window_type
         return *frames, self.low_freq, self.high_freq
 
-    def __call__(
-        self, waveform: torch.Tensor, sample_rate: int, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def __call__(self, waveform: torch.Tensor, sample_rate: int, noise: torch.Tensor | None = None) -> torch.Tensor:
         """(S,) or (1, S) float32 in [-1, 1] → (T, F) float32 with T = ``num_frames(S, …)``, which may be 0.
 
-        ``generator`` gives the dither. Raises PipelineError if there is dither and no generator, if there are several
+        ``noise``, (S,) standard normal, is the dither. Raises PipelineError if there is dither and no noise, if there are several
         channels, or if the frame does not suit the sample rate.
         """
         constants = self.constants(sample_rate)
-        samples = self._scaled(waveform, generator)
+        samples = self._scaled(waveform, noise)
         window, shift = len(constants.window), constants.shift
         count = 0 if len(samples) < window else 1 + (len(samples) - window) // shift
         frames = samples.as_strided((count, window), (shift, 1))
@@ -110,7 +108,7 @@ class Fbank:
         np.log(energies, out=energies)  # a third of torch.log's time
         return features
 
-    def _scaled(self, waveform: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    def _scaled(self, waveform: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
         """A copy (S,) on the 16-bit scale, with the dither added: the input is never written to."""
         if waveform.numel() != waveform.shape[-1]:
             raise PipelineError(
@@ -118,11 +116,9 @@ class Fbank:
             )
         samples = waveform.reshape(-1) * SCALE
         if self.dither:
-            if generator is None:
-                raise PipelineError(
-                    f"{self.name}: dither {self.dither} needs a generator; pass one, or set dither to 0"
-                )
-            samples.add_(torch.randn(samples.shape, generator=generator), alpha=self.dither)
+            if noise is None:
+                raise PipelineError(f"{self.name}: dither {self.dither} needs noise; pass some, or set dither to 0")
+            samples.add_(noise, alpha=self.dither)
         return samples
 
     def constants(self, sample_rate: int) -> _Constants:

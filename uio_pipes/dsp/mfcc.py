@@ -47,11 +47,9 @@ class Mfcc(Fbank):
     def _parameters(self) -> tuple[object, ...]:
         return *super()._parameters(), self.num_ceps
 
-    def __call__(
-        self, waveform: torch.Tensor, sample_rate: int, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def __call__(self, waveform: torch.Tensor, sample_rate: int, noise: torch.Tensor | None = None) -> torch.Tensor:
         """(S,) or (1, S) float32 in [-1, 1] → (T, num_ceps) float32; otherwise as :class:`Fbank`."""
-        return torch.mm(super().__call__(waveform, sample_rate, generator), self._dct).mul_(self._lifter)
+        return torch.mm(super().__call__(waveform, sample_rate, noise), self._dct).mul_(self._lifter)
 
 
 def _dct(bins: int, ceps: int) -> torch.Tensor:

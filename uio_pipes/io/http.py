@@ -20,7 +20,7 @@ __all__ = ["HttpObject"]
 
 STALL = 30.0  # seconds without a byte
 SLOWEST = 10_000  # bytes a second: less is a stall, too
-PIECE = 1 << 18
+PIECE = 1 << 16
 REDIRECTS = 5
 _GONE = frozenset({404, 410})
 _REFUSED = frozenset({401, 403, 407})
@@ -145,10 +145,11 @@ class _Response:
         got, begun = 0, time.monotonic()
         try:
             while got < wanted:
-                count = self._response.readinto(view[got : min(wanted, got + PIECE)])
-                if not count:
+                data = self._response.read1(min(PIECE, wanted - got))  # what has come: readinto would lose it at a fault
+                if not data:
                     break
-                got += count
+                view[got : got + len(data)] = data
+                got += len(data)
                 if time.monotonic() - begun > STALL + got / SLOWEST:
                     raise Fault(f"stalled: {got} bytes in {time.monotonic() - begun:.0f} s", got)
         except _NETWORK as error:
@@ -168,7 +169,7 @@ class _Response:
             raise Fault(error.cause) from None  # nothing of what was wanted came
 
     def close(self) -> None:
-        if self._response.isclosed() or (self._response.status == 206 and self._response.length == 0):
+        if self._response.length == 0:
             self._response.close()
             _keep(self._connection)
         else:

@@ -142,6 +142,10 @@ class Ref:
             return self.head[start : start + size]
         return self.file.read(self.offset + start, size)
 
+    def behind(self, bytes_: Ref) -> Ref:
+        """This reference, but its bytes are taken from ``bytes_``, which has the same ones: they are under way there."""
+        return bytes_
+
     def __repr__(self) -> str:
         return f"Ref({redact(self.file.path)!r}, offset={self.offset}, size={self.size})"
 

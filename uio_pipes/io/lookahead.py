@@ -16,7 +16,7 @@ from uio_pipes.ledger import Ledger
 __all__ = ["Upcoming", "Whole", "fetch_early"]
 
 GAP = 64 << 10  # bytes between two neighbours that are read along
-MOST = 4 << 20  # bytes of one request for several
+MOST = 4 << 20  # bytes of one request for several; longer audio may be wanted by segment
 HEAD = 256 << 10  # first request for a file of unknown size: most are whole then
 COUNT = 32  # items looked ahead
 BYTES = 64 << 20  # of those not yet given out, roughly
@@ -105,7 +105,7 @@ def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
             if isinstance(value, Whole):
                 value.fetch_early()
                 taken += HEAD
-            elif is_far(value) and not isinstance(value, _Coming):
+            elif is_far(value) and not isinstance(value, _Coming) and value.size <= MOST:
                 found.append((fields, name, value))
     for group in _merged(found):
         begin = group[0][2].offset
@@ -113,7 +113,7 @@ def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
         job = submit(_reading(group[0][2].file, begin, end - begin))
         taken += end - begin
         for fields, name, ref in group:
-            fields[name] = _Coming(ref, job, ref.offset - begin)
+            fields[name] = ref.behind(_Coming(ref, job, ref.offset - begin))
     return taken
 
 

@@ -84,7 +84,7 @@ class RawList:
 class KaldiFolder:
     """``wav.scp`` and ``text``, and ``segments`` and ``utt2spk`` if they are there.
 
-    ``segments``: where they are if not in the folder. In the order of ``segments``, or of ``wav.scp``. Raises ListError.
+    ``segments``: where they are if not in the folder. In the order of ``segments``, or of ``wav.scp``.
     """
 
     def __init__(self, url: str, segments: str | None = None, allow_pipes: bool = False) -> None:
@@ -118,7 +118,7 @@ class KaldiFolder:
     def _one(self, number: int, text: int, recording: int, speaker: int) -> Utterance:
         keyed = self._segments or self._scp
         key = keyed.key(number)
-        if text < 0:
+        if text < 0 or self._text.raw_key(text) != keyed.raw_key(number):  # found by a hash
             raise DataError("missing_text", f"it is not in {self._text.name}", url=keyed.place(number))
         if recording < 0:
             raise DataError("missing_audio", f"its recording is not in {self._scp.name}", url=keyed.place(number))

@@ -98,7 +98,7 @@ class KaldiLines:
 
     def settle(self) -> None:
         """No more :meth:`find`: lets go of what it needs."""
-        self._hashes, self._order = self._hashes[:0], self._order[:0]
+        self._hashes, self._order = np.zeros(0, np.uint64), np.zeros(0, np.int64)
 
     def ends_with(self, byte: bytes) -> Ints:
         """Numbers of the lines whose value ends so."""

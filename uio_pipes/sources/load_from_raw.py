@@ -60,6 +60,7 @@ class _RawNode(Node):
         while True:
             item, fields = self.upcoming.next()
             if isinstance(fields, DataError):
+                fields.key, fields.item = fields.member, item.origin.item
                 self.lane.ledger.fail(fields, LoadFromRaw.name)
             else:
                 self.lane.ledger.fine(LoadFromRaw.name)

@@ -74,6 +74,7 @@ class _RecordsNode(Node):
         while True:
             record, fields = self.upcoming.next()
             if isinstance(fields, DataError):
+                fields.key, fields.item = fields.key or record.key, record.origin.item
                 self.lane.ledger.fail(fields, LoadRecords.name)
             else:
                 self.lane.ledger.fine(LoadRecords.name)

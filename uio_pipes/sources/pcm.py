@@ -36,6 +36,14 @@ class Pcm(Ref):
         data = self.read_at(first * width, (last - first) * width)
         return torch.from_numpy(_to_float(np.frombuffer(data, self.dtype)))[None], self.info.sample_rate
 
+    def behind(self, bytes_: Ref) -> Pcm:
+        return Pcm(_Fetched(bytes_), self.offset, self.size, self.dtype, self.info.sample_rate)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, or on their way there."""
+        return self.size if isinstance(self.file, _Fetched) else 0
+
     def read(self) -> bytes:
         """As the bytes of a wav file: what a function that wants an audio file's bytes gets."""
         data, dtype = self.read_at(0, self.size), self.dtype
@@ -45,6 +53,20 @@ class Pcm(Ref):
         form = struct.pack("<HHIIHH", _WAV[dtype.str], 1, rate, rate * width, width, 8 * width)
         head = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", len(data))
         return b"RIFF" + struct.pack("<I", len(head) + len(data)) + head + data
+
+
+class _Fetched:
+    """What was fetched early, as the file that it was fetched from."""
+
+    __slots__ = ("path", "ref", "size", "stamp")
+
+    def __init__(self, ref: Ref) -> None:
+        self.ref, self.path, self.size, self.stamp = ref, ref.file.path, ref.file.size, ref.file.stamp
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.ref.read_at(offset - self.ref.offset, size)
+
+    read_upto = read
 
 
 _WAV = {"|u1": 1, "<i2": 1, "<i4": 1, "<f4": 3, "<f8": 3}  # format tags

@@ -8,7 +8,7 @@ from typing import Any
 
 from uio_pipes.errors import DataError, ListError
 
-__all__ = ["parse"]
+__all__ = ["check_segment", "parse"]
 
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
 
@@ -27,7 +27,7 @@ def parse(text: str, place: str) -> dict[str, Any]:
         )
     try:
         fields: dict[str, Any] = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
     key = str(fields.get("key", ""))
     for name in ("key", "txt"):
@@ -36,11 +36,11 @@ def parse(text: str, place: str) -> dict[str, Any]:
     for reason, names in _REQUIRED.items():
         if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in names):
             raise DataError(reason, f"the line has no {' or '.join(names)}", url=place, member=key)
-    _check_segment(fields, place, key)
+    check_segment(fields, place, key)
     return fields
 
 
-def _check_segment(fields: dict[str, Any], place: str, key: str) -> None:
+def check_segment(fields: dict[str, Any], place: str, key: str) -> None:
     start, end = fields.get("start"), fields.get("end")
     start = 0 if start is None else start
     numbers = all(type(v) in (int, float) and isfinite(v) for v in (start, 0 if end is None else end))

@@ -19,7 +19,7 @@ from uio_pipes.io.redact import redact
 from uio_pipes.io.transport import failure, filesystem
 from uio_pipes.prep.manifest import read_manifest
 
-__all__ = ["ARCHIVES", "Table"]
+__all__ = ["ARCHIVES", "Table", "expand"]
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 
@@ -81,7 +81,7 @@ class Table:
         return counts
 
     def _add(self, entry: str) -> None:
-        for name in _expand(entry, self._access):
+        for name in expand(entry, self._access):
             self._begin(name)
             if name.endswith(self.direct) or name.startswith("{"):
                 self._append(name, 0)
@@ -136,7 +136,7 @@ def _text(name: str, data: bytes) -> str:
     return text
 
 
-def _expand(entry: str, access: Access) -> Iterator[str]:
+def expand(entry: str, access: Access) -> Iterator[str]:
     """Braces first, then globs, sorted; a name without either is itself."""
     if entry.lstrip().startswith('{"'):
         yield entry.strip()

@@ -13,7 +13,8 @@ from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import os_failure
 from uio_pipes.io.opening import open_binary
-from uio_pipes.io.remote import is_local, open_file
+from uio_pipes.io.ranged import RemoteFile
+from uio_pipes.io.remote import is_local
 from uio_pipes.io.redact import redact
 from uio_pipes.sources.tar_sidecar import ShardIndex, loads
 
@@ -45,9 +46,9 @@ def identity(url: str, access: Access | None = None) -> tuple[int, str]:
         except OSError as error:
             raise os_failure(error, url) from error
         return status.st_size, f"mtime:{status.st_mtime_ns}"
-    file = open_file(url, access)
-    stamp = file.stamp
-    return file.size, stamp if stamp.startswith("etag:") else ""
+    file = RemoteFile(url, access)
+    tag = file.identity.tag
+    return file.size, tag if not tag or tag.startswith("time:") else f"etag:{tag}"
 
 
 def open_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:

@@ -11,11 +11,13 @@ import torch
 
 from uio_pipes.dsp.decode import decode, decode_at, decode_file
 from uio_pipes.errors import DataError
+from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.lane import Draws
 from uio_pipes.length import Plan
 from uio_pipes.sample import Sample
+from uio_pipes.sources.pcm import Pcm
 from uio_pipes.stage import PerUtterance, require
 
 if TYPE_CHECKING:
@@ -64,9 +66,13 @@ class DecodeAudio(PerUtterance):
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             fields["wav"] = as_waveform(wav, self.channel)
             return
+        if isinstance(wav, Piped):
+            wav = wav.read()
         start, end = fields.get("start"), fields.get("end")
         path = is_local(wav) if isinstance(wav, str) else None
-        if path is not None:
+        if isinstance(wav, Pcm):
+            waveform, rate = wav.decode(self.channel, start, end)
+        elif path is not None:
             LocalFile(path).size  # noqa: B018  a missing file is said to be missing
             waveform, rate = decode_file(path, self.channel, start, end)
         elif isinstance(wav, Ref) and (start is not None or end is not None):

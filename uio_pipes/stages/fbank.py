@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from uio_pipes.dsp.dither import fresh_noise, pooled_noise
 from uio_pipes.dsp.fbank import Fbank, num_frames
 from uio_pipes.errors import DataError
 from uio_pipes.lane import Draws
@@ -29,6 +29,9 @@ class FbankFeatures(PerUtterance):
     ``frame_length`` and ``frame_shift`` in ms; ``dither``: standard deviation of the noise, on the scale of 16-bit
     samples. Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An
     utterance shorter than a window is the failure ``too_short``, one with precomputed features ``has_features``.
+    ``noise_pool``: take the noise from a pool of a million normals, at a place and with a sign that are the utterance's
+    own, instead of drawing it: a fifth less time. Each utterance's noise is as normal as before, but in a long epoch
+    two utterances may share stretches of it.
     """
 
     name: ClassVar[str] = "fbank"
@@ -40,6 +43,7 @@ class FbankFeatures(PerUtterance):
     frame_shift: float = 10.0
     dither: float = 0.0
     window_type: str = "povey"
+    noise_pool: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,23 +65,15 @@ class FbankFeatures(PerUtterance):
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
         check_no_features(fields, self.name)
-        generator = _generator().manual_seed(draws.seed >> 1) if self.dither else None
-        feat = self.kernel(fields["wav"], fields["sample_rate"], generator)
+        noise = self._noise(fields["wav"].shape[-1], draws) if self.dither else None
+        feat = self.kernel(fields["wav"], fields["sample_rate"], noise)
         if not len(feat):
             raise DataError("too_short", f"{fields['wav'].shape[-1]} samples are less than one window")
         fields["feat"] = feat
 
+    def _noise(self, samples: int, draws: Draws) -> torch.Tensor:
+        return pooled_noise(samples, draws) if self.noise_pool else fresh_noise(samples, draws)
+
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
         return corpus.decode_audio().fbank(num_mel_bins=16, dither=0.1)
-
-
-_local = threading.local()
-
-
-def _generator() -> torch.Generator:
-    """One of this thread's own, to be keyed anew for each utterance: a new one would take longer than that."""
-    if not hasattr(_local, "generator"):
-        _local.generator = torch.Generator()
-    generator: torch.Generator = _local.generator
-    return generator

@@ -1,0 +1,251 @@
+"""Every fault of a server, over real sockets: what is tried again, from which byte on, and what is said in the end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import random
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+
+import pytest
+from fault_server import FaultServer, serving
+
+from uio_pipes.errors import DataError
+from uio_pipes.io import http, readahead, retry
+from uio_pipes.io.access import Access
+from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.remote import RemoteFile
+
+DATA = random.Random(1).randbytes(3_000_001)
+TRANSIENT = ["500", "502", "503", "504", "429", "503 1", "429 date", "reset 0", "reset 70000", "short 70000"]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST", 0.01)
+    monkeypatch.setattr(retry, "ATTEMPTS", 4)
+    monkeypatch.setattr(http, "STALL", 0.4)
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with serving() as made:
+        yield made
+
+
+def read_on(file: RemoteFile, step: int = 70_000) -> bytes:
+    ahead, out = ReadAhead(file), bytearray()
+    while piece := ahead.read_upto(len(out), step):
+        out += piece
+    ahead.close()
+    return bytes(out)
+
+
+@pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "no ranges"])
+@pytest.mark.parametrize("fault", [*TRANSIENT, "stall 70000"])
+def test_a_fault_that_passes_is_not_noticed(server: FaultServer, fault: str, ranges: bool) -> None:
+    url = server.add("a", DATA, fault, ranges=ranges)
+    assert RemoteFile(url).read(10, 500_000) == DATA[10:500_010]
+    server.add("a", DATA, "", fault, fault, ranges=ranges)
+    assert read_on(RemoteFile(url)) == DATA
+
+
+@pytest.mark.parametrize("kind", ["reset", "short", "stall"])
+def test_a_broken_body_is_taken_up_at_the_byte_that_it_broke_at(server: FaultServer, kind: str) -> None:
+    url = server.add("a", DATA, f"{kind} 70000", f"{kind} 1", f"{kind} 100000")
+    assert RemoteFile(url).read(10, 500_000) == DATA[10:500_010]
+    assert server.offsets("a") == [10, 70_010, 70_011, 170_011]
+
+
+@pytest.mark.parametrize("form", ["1", "date"])
+def test_the_server_says_when_to_come_back(server: FaultServer, form: str) -> None:
+    url = server.add("a", DATA, f"429 {form}")
+    RemoteFile(url).read(0, 10)
+    first, second = (when for _, _, when in server.asked)
+    assert second - first >= 0.9  # dates are whole seconds
+
+
+def test_both_forms_of_retry_after() -> None:
+    soon = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=90), usegmt=True)
+    assert 85 < retry.retry_after(soon) <= 90
+    given = ["7", None, "", "nonsense", "Fri, 31 Dec 1999 23:59:59 GMT"]
+    assert [retry.retry_after(value) for value in given] == [7, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ("401", "unreadable_file"),
+        ("403", "unreadable_file"),
+        ("404", "missing_file"),
+        ("410", "missing_file"),
+        ("400", "unreadable_file"),
+    ],
+)
+def test_what_will_not_pass_fails_at_once(server: FaultServer, status: str, reason: str) -> None:
+    url = server.add("a", DATA, *[status] * 9)
+    for read in (lambda: RemoteFile(url).read(0, 10), lambda: ReadAhead(RemoteFile(url)).read_upto(0, 10)):
+        server.asked.clear()
+        with pytest.raises(DataError) as caught:
+            read()
+        assert (caught.value.reason, caught.value.url, len(server.asked)) == (reason, url, 1)
+
+
+def test_given_up_with_url_offset_attempts_and_cause(server: FaultServer) -> None:
+    url = server.add("a", DATA, "short 1000", *["503"] * 9)
+    with pytest.raises(
+        DataError, match=r"given up after 4 attempts in .* s, the last one: status 503 .*; check"
+    ) as caught:
+        RemoteFile(url).read(10, 500_000)
+    assert (caught.value.reason, caught.value.url, caught.value.offset) == ("unreadable_file", url, 1010)
+
+
+def test_refused_and_unknown_hosts_are_tried_again_then_given_up() -> None:
+    for url, cause in [("http://127.0.0.1:9/a", "cannot connect"), ("http://no-such-host.invalid/a", "gaierror")]:
+        with pytest.raises(DataError, match=f"4 attempts.*{cause}"):
+            RemoteFile(url).read(0, 10)
+
+
+def test_a_server_that_comes_up_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as gone:
+        port = gone.server_port
+    monkeypatch.setattr(retry, "ATTEMPTS", 50)
+    late: list[FaultServer] = []
+
+    def begin() -> None:
+        server = FaultServer(port)
+        server.add("a", DATA)
+        late.append(server)
+        server.serve_forever(0.02)
+
+    timer = threading.Timer(0.3, begin)
+    timer.daemon = True
+    timer.start()
+    assert RemoteFile(f"http://127.0.0.1:{port}/a").read(5, 50) == DATA[5:55]
+    late[0].shutdown()
+    late[0].server_close()
+
+
+@pytest.mark.parametrize("change", ["etag", "size"])
+def test_a_changed_object_is_noticed_and_its_return_too(server: FaultServer, change: str) -> None:
+    url = server.add("a", DATA)
+    file = RemoteFile(url)
+    assert (file.size, file.stamp) == (len(DATA), 'etag:"one"')
+    new = {"etag": (DATA, '"two"'), "size": (DATA + b"1", '"one"')}[change]
+    server.add("a", new[0], etag=new[1])
+    with pytest.raises(DataError, match=r"attempts.*changed while in use \((ETag|size) .*at rest") as caught:
+        file.read(100, 50)
+    assert (caught.value.reason, caught.value.offset) == ("changed_file", 100)
+    server.add("a", DATA)
+    assert file.read(100, 50) == DATA[100:150]
+
+
+def test_a_trickle_is_a_stall(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SLOWEST", 10**12)
+    monkeypatch.setattr(http, "STALL", 0.0001)
+    url = server.add("a", DATA)
+    with pytest.raises(DataError, match="stalled"):
+        RemoteFile(url).read(0, len(DATA))
+
+
+def test_redirects_are_followed_without_the_credentials(server: FaultServer) -> None:
+    with serving() as other:
+        target = other.add("real", DATA)
+        url = server.add("a", b"", redirect=target)
+        headers = {"Authorization": "Bearer secret-word"}
+        file = RemoteFile(url, Access({"headers": headers}))
+        assert file.read(5, 10) == DATA[5:15]
+        assert server.headers["Authorization"] == "Bearer secret-word"
+        assert "Authorization" not in other.headers
+        other.files["real"].faults.append("403")  # the place it led to has expired
+        assert file.read(5, 10) == DATA[5:15]
+
+
+def test_a_file_is_picklable_and_survives_a_fork(server: FaultServer) -> None:
+    url = server.add("a", DATA)
+    file = RemoteFile(url)
+    ahead = ReadAhead(file)
+    assert ahead.read_upto(0, 10) == DATA[:10]
+    again = pickle.loads(pickle.dumps(file))
+    assert again.known
+    assert again.read(7, 10) == DATA[7:17]
+    child = os.fork()
+    if child == 0:
+        fine = file.read(9, 9) == DATA[9:18] and ahead.read_upto(10, 300_000) == DATA[10:300_010]
+        os._exit(0 if fine else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ahead.read_upto(10, 300_000) == DATA[10:300_010]
+
+
+def test_threads_share_a_file(server: FaultServer) -> None:
+    file = RemoteFile(server.add("a", DATA, "500", "short 5"))
+    bad: list[int] = []
+
+    def work(number: int) -> None:
+        for i in range(20):
+            at = (number * 37 + i) * 1000
+            if file.read(at, 999) != DATA[at : at + 999]:
+                bad.append(at)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert bad == []
+
+
+@pytest.mark.parametrize("data", [b"", b"x"], ids=["empty", "one byte"])
+def test_tiny_files(server: FaultServer, data: bytes) -> None:
+    url = server.add("a", data)
+    assert RemoteFile(url).size == len(data)
+    assert RemoteFile(url).read_upto(0, 100) == data
+    assert read_on(RemoteFile(url)) == data
+    with pytest.raises(DataError, match="truncated"):
+        RemoteFile(url).read(0, 2)
+
+
+def test_reading_ahead_keeps_several_blocks_in_flight(server: FaultServer) -> None:
+    url = server.add("a", DATA * 4, latency=0.05)
+    ahead = ReadAhead(RemoteFile(url))
+    assert ahead.read_upto(0, 300_000) == DATA[:300_000]
+    starts = sorted(when for _, _, when in server.asked)[1:]
+    assert len(starts) >= 3
+    assert starts[2] - starts[0] < 0.04  # asked for together, not one after the other
+
+
+def test_reading_ahead_begins_where_it_is_asked_to(server: FaultServer) -> None:
+    url = server.add("a", DATA)
+    ahead = ReadAhead(RemoteFile(url), 2_000_000)
+    assert ahead.read_upto(2_000_000, 1000) == DATA[2_000_000:2_001_000]
+    assert ahead.read_upto(2_900_000, 1000) == DATA[2_900_000:2_901_000]
+    assert min(server.offsets("a")) == 2_000_000
+
+
+def test_many_files_share_the_memory(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readahead, "MAX_ACTIVE", 4)
+    monkeypatch.setattr(readahead, "BUDGET", 4 << 20)
+    url = server.add("a", DATA)
+    readers = [ReadAhead(RemoteFile(url)) for _ in range(10)]
+    out = [bytearray() for _ in readers]
+    for _ in range(len(DATA) // 300_000 + 1):
+        for reader, got in zip(readers, out, strict=True):
+            got += reader.read_upto(len(got), 300_000)
+            assert sum(block.end - block.offset for r in readers for block in r._blocks) < 12 << 20
+    assert all(bytes(got) == DATA for got in out)
+
+
+def _in_child(url: str) -> None:
+    assert RemoteFile(url).read(0, 5) == DATA[:5]
+
+
+def test_in_a_spawned_process(server: FaultServer) -> None:
+    url = server.add("a", DATA)
+    process = multiprocessing.get_context("spawn").Process(target=_in_child, args=(url,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0

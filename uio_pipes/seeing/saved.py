@@ -1,0 +1,283 @@
+"""A saved loader state, looked at from outside: found in its file, read, compared, moved to another topology.
+
+Nothing of a file is executed: JSON, or ``torch.load`` with ``weights_only=True``.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from uio_pipes.errors import StateError
+from uio_pipes.lane import Lane, Site, lanes_of, worker_of
+from uio_pipes.ledger import Ledger
+from uio_pipes.loader import _first_difference
+from uio_pipes.sources.list_files import ListFiles, list_files
+from uio_pipes.state import lane_name, lanes_in, read_lane, read_meta
+from uio_pipes.stats import Stats
+
+__all__ = ["LaneView", "StateView", "differences", "find_state", "moves", "per_rank", "progress", "view"]
+
+DEPTH = 12  # dicts within dicts that are looked through
+MOST = 1 << 28  # bytes of a JSON file
+
+
+@dataclass(frozen=True)
+class LaneView:
+    """One lane: where it stands, what it has counted, and the shard that it has open."""
+
+    lane: int
+    k: int
+    pass_: int
+    done: bool
+    stats: Stats
+    url: str = ""
+    offset: int | None = None
+    position: int | None = None  # items of the epoch's order that have been passed; None: not told by one number
+
+
+@dataclass(frozen=True)
+class StateView:
+    """A state as a whole. ``missing``: lanes that are not in it (those of other ranks)."""
+
+    meta: dict[str, Any]
+    lanes: list[LaneView]
+    missing: list[int] = field(default_factory=list)
+
+    @property
+    def stats(self) -> Stats:
+        total = Stats()
+        for lane in self.lanes:
+            _add(total, lane.stats)
+        return total
+
+    @property
+    def done(self) -> int:
+        return sum(lane.done for lane in self.lanes)
+
+
+# Finding it in a file
+
+
+def find_state(path: str) -> tuple[str, dict[str, str]]:
+    """The loader's state in a file that ``torch.save`` or ``json.dump`` wrote, and the path of keys to it.
+
+    Raises: StateError if there is none, several, or the file cannot be read safely.
+    """
+    found = list(_states(_read(path), (), DEPTH))
+    if not found:
+        raise StateError(
+            f"{path} holds no state of a uio_pipes loader: no dict with meta and lane_000000, … under any key. Save "
+            "loader.state_dict() (or uio.gather_state(loader)) in the checkpoint"
+        )
+    if len(found) > 1:
+        names = ", ".join(".".join(keys) or "(top)" for keys, _ in found)
+        raise StateError(f"{path} holds several states ({names}): save the one that is meant in a file of its own")
+    keys, state = found[0]
+    return ".".join(keys), state
+
+
+def _read(path: str) -> Any:
+    file = Path(path)
+    if file.is_dir():
+        raise StateError(f"{path} is a folder; name the checkpoint file in it")
+    with file.open("rb") as stream:
+        head = stream.read(64)
+    if not head.strip():
+        raise StateError(f"{path} is empty: the checkpoint was not written to its end; use an older one")
+    if head.lstrip()[:1] in (b"{", b"["):
+        return _read_json(file)
+    import torch
+
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise StateError(
+            f"{path} is no file of torch.save, or holds more than tensors, numbers and strings, which is not loaded as "
+            f"it could run code ({' '.join(str(error).split())[:120]}…). Save the loader's state in a file of its own"
+        ) from error
+    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, OSError) as error:
+        raise StateError(
+            f"{path} is neither JSON nor a sound file of torch.save ({' '.join(str(error).split())[:120]}); "
+            "use an older checkpoint"
+        ) from error
+
+
+def _read_json(file: Path) -> Any:
+    if file.stat().st_size > MOST:
+        raise StateError(f"{file} has {file.stat().st_size} bytes: no state of a loader is as large")
+    try:
+        return json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{file} is damaged JSON ({str(error)[:120]}); use an older checkpoint") from error
+
+
+def _states(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+    if not isinstance(value, Mapping) or not depth:
+        return
+    if isinstance(value.get("meta"), str) and all(isinstance(k, str) for k in value):
+        if any(k.startswith("lane_") for k in value):
+            yield keys, {k: v for k, v in value.items() if k == "meta" or k.startswith("lane_")}
+        return
+    for key, inner in value.items():
+        yield from _states(inner, (*keys, str(key)), depth - 1)
+
+
+# What is in it
+
+
+def view(state: Mapping[str, str]) -> StateView:
+    """The state, read. Raises: StateError if it is damaged."""
+    meta = read_meta(state)
+    present = sorted(lanes_in(state))
+    if present and (present[-1] >= meta["lanes"] or present[0] < 0):
+        raise StateError(f"the state has lane {present[-1]}, but of {meta['lanes']} lanes; use an older checkpoint")
+    missing = [lane for lane in range(min(meta["lanes"], 1 << 20)) if lane not in set(present)]
+    try:
+        return StateView(meta, [_lane_view(lane, read_lane(state, lane)) for lane in present], missing)
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise StateError(f"the state is damaged ({type(error).__name__}: {error}); use an older checkpoint") from error
+
+
+def _lane_view(number: int, saved: dict[str, Any]) -> LaneView:
+    stats = Stats()
+    stats.add(saved["counts"])
+    nodes = saved["nodes"]
+    opened = next((n for n in _nested(nodes) if isinstance(n.get("url"), str)), {})
+    at = opened.get("at")
+    offset = at[0] if isinstance(at, list) and at and isinstance(at[0], int) else None
+    position = 0 if nodes is None else _position(nodes)
+    return LaneView(number, saved["k"], saved["pass"], saved["done"], stats, opened.get("url", ""), offset, position)
+
+
+def _nested(nodes: Any, depth: int = 64) -> Iterator[dict[str, Any]]:
+    if isinstance(nodes, dict) and depth:
+        yield nodes
+        for value in nodes.values():
+            yield from _nested(value, depth - 1)
+    elif isinstance(nodes, list) and depth:
+        for value in nodes:
+            yield from _nested(value, depth - 1)
+
+
+def _position(nodes: Any) -> int | None:
+    """Items of the one list that have been passed, those in buffers not counted; None if there are several lists."""
+    found = [n["position"] for n in _nested(nodes) if isinstance(n.get("position"), int) and set(n) == {"position"}]
+    return found[0] if len(found) == 1 else None
+
+
+def _add(total: Stats, stats: Stats) -> None:
+    total.add(vars(stats) | {"waited_us": int(stats.waited * 1e6)})
+
+
+# Shards done, under way, to come
+
+
+def progress(seen: StateView, data: str) -> dict[str, list[str]]:
+    """The items of the list ``data`` by how far they are: "done", "under way", "to come".
+
+    Under way is the shard of the oldest utterance that a lane's buffers hold; what was read ahead of it counts as to
+    come, since a resumed run opens it again.
+
+    Raises: StateError if the list is not the state's, or the graph orders it in a way that the state does not tell.
+    """
+    meta = seen.meta
+    first = str(meta["graph"][0]) if meta["graph"] else ""
+    lines = [str(line) for line in meta["graph"]]
+    cut = next((i for i, line in enumerate(lines) if line.startswith("sharding_filter")), None)
+    if not first.startswith("list_files(") or cut != 1:
+        raise StateError(
+            "--data tells shards of graphs that begin list_files(…).sharding_filter(); this one begins "
+            f"{' → '.join(lines[:3])}: see the counts without --data"
+        )
+    shuffle = "shuffle=True" in first
+    pipeline = list_files(data, shuffle=shuffle)
+    if pipeline.list_fingerprint() != meta["list"]:
+        raise StateError(f"{data} is not the list of the state: another number of lines, or other lines")
+    stage = pipeline.stages[0]
+    assert isinstance(stage, ListFiles)
+    out: dict[str, list[str]] = {"done": [], "under way": [], "to come": []}
+    lanes = {lane.lane: lane for lane in seen.lanes}
+    for p, item in enumerate(_order(stage, meta)):
+        lane = lanes.get(p % meta["lanes"])
+        if lane is not None:
+            out[_status(lane, p, item)].append(item)
+    return out
+
+
+def _order(stage: ListFiles, meta: dict[str, Any]) -> Iterator[str]:
+    node = stage.build(None, Lane(Ledger(), 0, 1, meta["seed"], meta.get("stream", meta["epoch"])), Site(stage.name, 0))
+    node.reset(None)
+    while True:
+        try:
+            yield node.next().text
+        except StopIteration:
+            return
+
+
+def _status(lane: LaneView, p: int, item: str) -> str:
+    if lane.done or (lane.position is not None and p < lane.position):
+        return "done"
+    return "under way" if lane.url and item == lane.url else "to come"
+
+
+# Two of them
+
+
+def differences(old: StateView, new: StateView) -> dict[str, Any]:
+    """What is another in ``new``: fields of meta (old, new), and per lane k, done, utterances."""
+    changed: dict[str, Any] = {}
+    for name in sorted({*old.meta, *new.meta}):
+        a, b = old.meta.get(name), new.meta.get(name)
+        if a != b:
+            changed[name] = list(_first_difference(a, b)) if name == "graph" and a and b else [a, b]
+    before, after = ({lane.lane: lane for lane in v.lanes} for v in (old, new))
+    moved = []
+    for number in sorted(before.keys() & after.keys()):
+        a, b = before[number], after[number]
+        if (a.pass_, a.k, a.done) != (b.pass_, b.k, b.done) or old.meta["epoch"] != new.meta["epoch"]:
+            gained = b.stats.utterances - (a.stats.utterances if old.meta["epoch"] == new.meta["epoch"] else 0)
+            moved.append({"lane": number, "k": [a.k, b.k], "done": [a.done, b.done], "utterances": gained})
+    only = {"only_old": sorted(before.keys() - after.keys()), "only_new": sorted(after.keys() - before.keys())}
+    return {"meta": changed, "lanes": moved, **only}
+
+
+# Another topology
+
+
+def moves(seen: StateView, world_size: int, num_workers: int) -> list[dict[str, Any]]:
+    """For each rank and worker of the new topology: its lanes, batches behind it, lanes that are done.
+
+    Raises: StateError if the state cannot be loaded there.
+    """
+    lanes = seen.meta["lanes"]
+    if lanes < world_size:
+        raise StateError(
+            f"{lanes} lanes cannot feed {world_size} ranks until their epoch ends: go on with at most {lanes} ranks, "
+            "or begin the next epoch with more lanes"
+        )
+    if seen.missing:
+        raise StateError(
+            f"{len(seen.missing)} of {lanes} lanes are missing (lane {seen.missing[0]}, …): give the files of all ranks"
+        )
+    by_lane = {lane.lane: lane for lane in seen.lanes}
+    out = []
+    for rank in range(world_size):
+        groups: dict[int, list[int]] = {}
+        for lane in lanes_of(lanes, rank, world_size):
+            groups.setdefault(worker_of(lane, world_size, num_workers), []).append(lane)
+        for worker, mine in sorted(groups.items()):
+            row = {"rank": rank, "worker": worker, "lanes": mine, "batches": sum(by_lane[i].k for i in mine)}
+            out.append(row | {"done": sum(by_lane[i].done for i in mine)})
+    return out
+
+
+def per_rank(state: Mapping[str, str], world_size: int) -> list[dict[str, str]]:
+    """The state cut for ranks: each with ``meta`` and the lanes that it runs."""
+    lanes = read_meta(state)["lanes"]
+    names = [[lane_name(lane) for lane in lanes_of(lanes, rank, world_size)] for rank in range(world_size)]
+    return [{"meta": state["meta"], **{name: state[name] for name in mine}} for mine in names]

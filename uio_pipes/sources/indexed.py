@@ -1,0 +1,89 @@
+"""``from_indexed``: the utterances of TouchDatasets, in any order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.sample import Origin
+from uio_pipes.sources.indexed_table import IndexedTable
+from uio_pipes.sources.listing import Listing
+from uio_pipes.sources.load_records import Record
+from uio_pipes.stage import require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["ListIndexed", "from_indexed"]
+
+
+@dataclass(frozen=True)
+class ListIndexed(Listing):
+    """Utterances of TouchDatasets, none read yet. ``shuffle``: in another order each epoch, truly random."""
+
+    name: ClassVar[str] = "list_indexed"
+    gives: ClassVar[str] = "record"
+
+    dirs: tuple[str, ...]
+    shuffle: bool = False
+    metainfo: str | None = None
+    access: Access = field(default=PLAIN, repr=False)
+
+    def __post_init__(self) -> None:
+        ok = self.metainfo is None or (isinstance(self.metainfo, str) and self.metainfo and "/" not in self.metainfo)
+        rule = "metainfo must be the name of a pair of files without .bin or .idx"
+        require(bool(ok), "from_indexed", rule, self.metainfo, 'try "metainfo_v2"')
+        require(isinstance(self.shuffle, bool), "from_indexed", "shuffle must be True or False", self.shuffle, "say")
+
+    def describe(self, *, stable: bool = False) -> str:
+        """For fingerprints without the paths: what the indexes hold has a fingerprint of its own."""
+        return f"list_indexed(shuffle={self.shuffle})" if stable else super().describe()
+
+    def table(self) -> IndexedTable:
+        return IndexedTable(self.dirs, self.metainfo, self.access)
+
+    def item(self, table: IndexedTable, number: int, origin: Origin) -> Record:
+        return Record(table, number, origin)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus
+
+
+def from_indexed(
+    dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    shuffle: bool = False,
+    metainfo: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: int | str = CACHE_SIZE,
+) -> Pipeline:
+    """Utterances of TouchDatasets (``audio.bin``, ``audio.idx``, ``metainfo.bin``, ``metainfo.idx`` in a folder).
+
+    Args:
+        dirs: folder(s), data list(s) with ``FOLDER audio+metainfo`` a line, globs, braces, URLs (one that ends in
+            .list, .lst or .txt is a data list, any other one a folder).
+        shuffle: deal the utterances in another order each epoch: a random one of all, without a buffer.
+        metainfo: name of the metadata to read (``metainfo_v2``), whatever the data lists say.
+        storage_options, cache, cache_size: see docs/remote.md.
+
+    Fields: ``key``, ``txt``, ``wav``, ``sample_rate``, and what else the metadata tells (``speaker``, ``info``, …).
+    Audio is read when the batch is made, of a segment (``start``, ``end``) only its own bytes.
+
+    Raises:
+        PipelineError: an argument is wrong.
+        ListError: when the pipeline runs, if a folder or list is missing, damaged or of another kind.
+    """
+    from uio_pipes.pipeline import Pipeline
+
+    one = isinstance(dirs, (str, os.PathLike))
+    given = [dirs] if one else list(dirs) if isinstance(dirs, Iterable) else []  # type: ignore[list-item]
+    ok = bool(given) and all(isinstance(d, (str, os.PathLike)) and os.fspath(d).strip() for d in given)  # type: ignore[arg-type]
+    require(ok, "from_indexed", "dirs must be a folder or a data list, or several", dirs, "name a folder")
+    access = Access.of("from_indexed", storage_options, cache, cache_size)
+    stage = ListIndexed(tuple(os.fspath(d) for d in given), shuffle, metainfo, access)  # type: ignore[arg-type]
+    return Pipeline((stage,)).sharding_filter().load_records()

@@ -1,0 +1,117 @@
+"""``exclude``: without the utterances of a quarantine file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from uio_pipes.errors import DataError, ListError, UioError
+from uio_pipes.lane import Lane, Site
+from uio_pipes.ledger import Ledger
+from uio_pipes.node import Node
+from uio_pipes.quarantine import Known, read_quarantine
+from uio_pipes.sample import Sample
+from uio_pipes.stage import Stage, Upstream, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Exclude", "excluded_by"]
+
+
+@dataclass(frozen=True)
+class Exclude(Stage):
+    """Leave out the utterances that a quarantine file names (``Loader(quarantine=…)``, ``uio verify --quarantine``).
+
+    They are counted as ``excluded``, before anything of them is decoded; what the file knows and what fails again
+    while loading counts as ``excluded``, too, and not as a failure. ``path``: the file. Utterances are known by their
+    shard (or list) and key. Put it right behind loading. The file must be the same when a state is loaded.
+    """
+
+    name: ClassVar[str] = "exclude"
+
+    path: str | os.PathLike[str]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = isinstance(self.path, (str, os.PathLike)) and bool(os.fspath(self.path))
+        require(ok, self.name, "path must be that of a quarantine file", self.path, "write one with uio verify")
+
+    def describe(self, *, stable: bool = False) -> str:
+        """As for every stage; for fingerprints without the path: what the file holds has a fingerprint of its own."""
+        return self.name if stable else super().describe()
+
+    def content(self) -> list[tuple[int, str]]:
+        try:
+            return [(0, blake2b(Path(self.path).read_bytes(), digest_size=16).hexdigest())]
+        except OSError as error:
+            raise ListError(f"cannot read the quarantine file {os.fspath(self.path)}: {error.strerror}") from error
+
+    def known(self) -> Known:
+        """What the file says. Raises: ListError."""
+        return Known(read_quarantine(self.path))
+
+    def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
+        known = lane.shared(("quarantine", os.fspath(self.path)), self.known)
+        ledger = cast(Ledger, _Forgiving(lane.ledger, known))
+        return _ExcludeNode(upstream(replace(lane, ledger=ledger)), lane, known)
+
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        return None
+
+    def check(self, before: Sequence[Stage]) -> None:
+        batched = any(stage.gives == "batch" for stage in before)
+        require(not batched, self.name, "it must stand before batches are made", self.path, "put it behind loading")
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.exclude(os.devnull)
+
+
+class _Forgiving:
+    """A lane's ledger as the stages before see it: what is known to fail is no failure."""
+
+    def __init__(self, ledger: Ledger, known: Known) -> None:
+        self._ledger, self._known = ledger, known
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    def silent(self) -> Ledger:
+        return cast(Ledger, _Forgiving(self._ledger.silent(), self._known))
+
+    def fail(self, error: DataError, stage: str) -> None:
+        if self._known.failure(error):
+            self._ledger.count("excluded")
+        else:
+            self._ledger.fail(error, stage)
+
+    def handle(self, error: UioError, stage: str) -> None:
+        if isinstance(error, DataError):
+            self.fail(error, stage)
+        else:
+            self._ledger.handle(error, stage)
+
+
+class _ExcludeNode(Node):
+    def __init__(self, source: Node, lane: Lane, known: Known) -> None:
+        super().__init__(source)
+        self.lane, self.known = lane, known
+
+    def next(self) -> Sample:
+        while True:
+            sample: Sample = self.source.next()
+            if not self.known.utterance(sample.url, sample.key):
+                return sample
+            self.lane.ledger.count("excluded")
+
+
+def excluded_by(pipeline: Pipeline) -> set[str]:
+    """The files that a graph excludes, with links resolved."""
+    own = {os.path.realpath(stage.path) for stage in pipeline.stages if isinstance(stage, Exclude)}
+    branches = (branch for stage in pipeline.stages for branch in stage.branches.values())
+    return own.union(*map(excluded_by, branches))
