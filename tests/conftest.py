@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 
 import corpus
+import kaldi_data
 import pytest
 from corpus import Corpus
+from kaldi_data import KaldiCorpus
 
 
 def _tool_missing(report: pytest.CollectReport | pytest.TestReport) -> bool:
@@ -62,3 +64,8 @@ def feature_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """Forty-eight short utterances in 24 shards: for topologies up to 4 × 4."""
     return corpus.shards(tmp_path_factory.mktemp("many"), [2, 3, 1, 2] * 6, seconds=(0.3, 0.8))
+
+
+@pytest.fixture(scope="session")
+def kaldi_corpus(tmp_path_factory: pytest.TempPathFactory) -> KaldiCorpus:
+    return kaldi_data.recordings(tmp_path_factory.mktemp("kaldi"), 14, segments=True)

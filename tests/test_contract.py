@@ -19,6 +19,7 @@ from contract import (
     some_cuts,
 )
 from corpus import Corpus
+from kaldi_data import KaldiCorpus
 from torchdata.nodes import BaseNode, Batcher
 
 import uio_pipes as uio
@@ -127,8 +128,8 @@ def tar(plain_corpus: Corpus) -> uio.Pipeline:
 
 
 @pytest.fixture(scope="module")
-def pipelines(tar: uio.Pipeline, raw_corpus: Corpus) -> list[uio.Pipeline]:
-    return [tar, uio.from_raw_list(raw_corpus.list, shuffle=True)]
+def pipelines(tar: uio.Pipeline, raw_corpus: Corpus, kaldi_corpus: KaldiCorpus) -> list[uio.Pipeline]:
+    return [tar, uio.from_raw_list(raw_corpus.list, shuffle=True), uio.from_kaldi(kaldi_corpus.folder, shuffle=True)]
 
 
 USERS = {

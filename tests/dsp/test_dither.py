@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("noise", [fresh_noise, pooled_noise])
 
 
 def utterances(noise: Noise, count: int, samples: int) -> torch.Tensor:
-    return torch.stack([noise(samples, Draws(mix64(i))) for i in range(count)])
+    return torch.stack([noise(samples, Draws(mix64(i + 999))) for i in range(count)])
 
 
 def distance_from_normal(sample: torch.Tensor) -> float:

@@ -22,7 +22,8 @@ class Served:
     """One file. ``faults``: what the next requests meet, one each:
 
     ``"500"``, ``"503 2"`` (Retry-After: seconds), ``"429 date"`` (an HTTP date in a second), ``"403"``, ``"reset N"``
-    (the connection is reset after N bytes of the body), ``"short N"`` (closed in order after N), ``"stall N"``, ``""``.
+    (the connection is reset after N bytes of the body), ``"short N"`` (closed in order after N), ``"stall N"``,
+    ``"trickle N"`` (then a wrong byte from time to time), ``""``.
     """
 
     data: bytes
@@ -46,6 +47,8 @@ class FaultServer(ThreadingHTTPServer):
         self.headers: dict[str, str] = {}
         self.lock = threading.Lock()
         self.ending = threading.Event()
+
+    def handle_error(self, request: object, client_address: object) -> None: ...
 
     @property
     def url(self) -> str:
@@ -122,6 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _break(self, kind: str) -> None:
         self.close_connection = True
+        while kind == "trickle" and not self.server.ending.wait(0.05):
+            self.wfile.write(b"?")
+            self.wfile.flush()
         if kind == "stall":
             self.server.ending.wait(20)
         if kind == "reset":

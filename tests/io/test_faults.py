@@ -144,12 +144,12 @@ def test_a_changed_object_is_noticed_and_its_return_too(server: FaultServer, cha
     assert file.read(100, 50) == DATA[100:150]
 
 
-def test_a_trickle_is_a_stall(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SLOWEST", 10**12)
-    monkeypatch.setattr(http, "STALL", 0.0001)
-    url = server.add("a", DATA)
-    with pytest.raises(DataError, match="stalled"):
-        RemoteFile(url).read(0, len(DATA))
+def test_a_trickle_is_a_stall(server: FaultServer) -> None:
+    url = server.add("a", bytes(b"?") * 400_000, "trickle 70000")
+    assert RemoteFile(url).read(10, 300_000) == b"?" * 300_000
+    first, second = server.offsets("a")
+    assert first == 10
+    assert 70_010 < second < 70_030
 
 
 def test_redirects_are_followed_without_the_credentials(server: FaultServer) -> None:

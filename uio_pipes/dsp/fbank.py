@@ -90,8 +90,8 @@ class Fbank:
     def __call__(self, waveform: torch.Tensor, sample_rate: int, noise: torch.Tensor | None = None) -> torch.Tensor:
         """(S,) or (1, S) float32 in [-1, 1] → (T, F) float32 with T = ``num_frames(S, …)``, which may be 0.
 
-        ``noise``, (S,) standard normal, is the dither. Raises PipelineError if there is dither and no noise, if there are several
-        channels, or if the frame does not suit the sample rate.
+        ``noise``, (S,) standard normal, is the dither. Raises PipelineError if there is dither and no noise, if there
+        are several channels, or if the frame does not suit the sample rate.
         """
         constants = self.constants(sample_rate)
         samples = self._scaled(waveform, noise)

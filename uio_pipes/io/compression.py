@@ -8,7 +8,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import zstandard
@@ -21,7 +21,9 @@ with contextlib.suppress(ImportError):
 
 __all__ = ["Format", "decompressed", "detect"]
 
-FEED = 1 << 16  # compressed bytes at a time: bounds memory, and makes the place of an error the same every time
+FEED = 1 << 16  # compressed bytes at a time: makes the place of an error the same every time
+PIECE = 1 << 20  # bytes that come out at a time, about
+BOMB_RATIO, BOMB_SIZE = 500, 64 << 20  # no speech shrinks to that; looked at once so many bytes came out
 
 
 class Decompressor(Protocol):
@@ -31,7 +33,49 @@ class Decompressor(Protocol):
     def eof(self) -> bool: ...
     @property
     def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+# How a frame takes in data: returns what came out, about PIECE bytes, the data that are left, and whether there is more
+Step = Callable[[Any, bytes], tuple[bytes, bytes, bool]]
+
+
+def _zlib_step(frame: Any, data: bytes) -> tuple[bytes, bytes, bool]:
+    piece = frame.decompress(data, PIECE)
+    rest = b"" if frame.eof else frame.unconsumed_tail
+    return piece, rest, not frame.eof and (bool(rest) or len(piece) >= PIECE)
+
+
+def _library_step(frame: Any, data: bytes) -> tuple[bytes, bytes, bool]:
+    piece = frame.decompress(data, PIECE)
+    return piece, b"", not frame.eof and not frame.needs_input
+
+
+class _ZstdFrame:
+    """zstd has no bound for what comes out: 4 bytes may stand for 128 KiB. So it is fed little where it swells."""
+
+    def __init__(self) -> None:
+        self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        self._feed = 1 << 12
+        self._passed = b""  # behind the frame's end, what it was not fed
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._frame.eof)
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._frame.unused_data + self._passed
+
+    def step(self, data: bytes) -> tuple[bytes, bytes, bool]:
+        pieces, made = [], 0
+        while data and made < PIECE:
+            fed, data = data[: self._feed], data[self._feed :]
+            pieces.append(self._frame.decompress(fed))
+            made += len(pieces[-1])
+            self._feed = 1 << 7 if len(pieces[-1]) > 64 * len(fed) else 1 << 12
+            if self._frame.eof:
+                self._passed, data = data, b""
+        return b"".join(pieces), data, bool(data)
 
 
 class Format(NamedTuple):
@@ -41,6 +85,7 @@ class Format(NamedTuple):
     magics: tuple[bytes, ...]
     suffixes: tuple[str, ...]
     decompressor: Callable[[], Decompressor]
+    step: Step
 
     def begins(self, data: bytes) -> bool:
         """Whether ``data`` (not empty, perhaps shorter than the magic) may be the beginning of a frame."""
@@ -49,15 +94,10 @@ class Format(NamedTuple):
 
 _SKIPPABLE = tuple(bytes([byte]) + b"\x2a\x4d\x18" for byte in range(0x50, 0x60))  # pzstd writes such frames
 _FORMATS = (
-    Format("gzip", (b"\x1f\x8b",), (".gz", ".tgz"), lambda: fast_zlib.decompressobj(wbits=31)),
-    Format(
-        "zstd",
-        (b"\x28\xb5\x2f\xfd", *_SKIPPABLE),
-        (".zst",),
-        lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
-    ),
-    Format("bzip2", (b"BZh",), (".bz2",), bz2.BZ2Decompressor),
-    Format("xz", (b"\xfd7zXZ\0",), (".xz",), lzma.LZMADecompressor),
+    Format("gzip", (b"\x1f\x8b",), (".gz", ".tgz"), lambda: fast_zlib.decompressobj(wbits=31), _zlib_step),
+    Format("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), (".zst",), _ZstdFrame, _ZstdFrame.step),
+    Format("bzip2", (b"BZh",), (".bz2",), bz2.BZ2Decompressor, _library_step),
+    Format("xz", (b"\xfd7zXZ\0",), (".xz",), lzma.LZMADecompressor, _library_step),
 )
 _ERRORS: tuple[type[Exception], ...] = (
     zlib.error,
@@ -88,10 +128,10 @@ def detect(head: bytes, url: str) -> Format | None:
 def decompressed(raw: Callable[[int], bytes], form: Format, url: str) -> Iterator[bytes]:
     """The frames of a compressed stream, in pieces that are not empty; ``raw(n)`` returns n bytes, fewer at the end.
 
-    Raises ``DataError``: ``corrupt_stream``, or ``truncated`` if the stream ends within a frame.
+    Raises ``DataError``: ``corrupt_stream``, ``truncated`` if the stream ends within a frame, or ``bomb``.
     """
     frame: Decompressor | None = None
-    fed = 0
+    fed = made = 0
     while data := raw(FEED):
         fed += len(data)
         while data := data if frame else data.lstrip(b"\0"):  # zeros may follow a frame
@@ -99,13 +139,19 @@ def decompressed(raw: Callable[[int], bytes], form: Format, url: str) -> Iterato
                 if not form.begins(data):
                     raise _corrupt(form, url, fed, f"{data[:8]!r} follows the end of a frame")
                 frame = form.decompressor()
-            try:
-                piece = frame.decompress(data)
-            except _ERRORS as error:
-                raise _corrupt(form, url, fed, str(error)) from error
+            more = True
+            while more:
+                try:
+                    piece, data, more = form.step(frame, data)
+                except _ERRORS as error:
+                    raise _corrupt(form, url, fed, str(error)) from error
+                made += len(piece)
+                if made > BOMB_SIZE and made > BOMB_RATIO * fed:
+                    message = f"{fed} bytes of {form.name} swell to more than {made}: pack the file anew"
+                    raise DataError("bomb", message, url=url)
+                if piece:
+                    yield piece
             data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
-            if piece:
-                yield piece
     if frame is not None:
         message = f"the {form.name} stream is cut off after {fed} bytes: fetch the file again"
         raise DataError("truncated", message, url=url)

@@ -12,6 +12,7 @@ from uio_pipes.loader import Loader
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.runner import Message
 from uio_pipes.seeing.clock import READING, Clock, timed
+from uio_pipes.stats import Stats
 from uio_pipes.transport import _Packed
 
 __all__ = ["Bench", "Row", "bench"]
@@ -39,7 +40,6 @@ class Speed:
     hours: float
     seconds: float
     first_batch: float
-    waiting: float = 0.0  # share of the time that the main process waited
 
     @property
     def per_second(self) -> float:
@@ -93,26 +93,19 @@ def _run(loader: Loader, seconds: float, begun: Callable[[], None] | None, kept:
     first = time.perf_counter() - start
     if begun is not None:
         begun()
-    began, counts, before, epoch = time.perf_counter(), [0, 0, 0], loader.stats(), loader.epoch
-    waited = -before.waited
+    began, utterances, count, frames = time.perf_counter(), 0, 0, 0
+    before, epoch = loader.stats(), loader.epoch
     for batch in batches:
         if len(kept) < HANDED:
             kept.append(batch)
         stats = loader.stats()
         if loader.epoch != epoch:  # its counts begin anew
-            epoch, before = loader.epoch, type(before)()
-        counts[0] += stats.utterances - before.utterances
-        counts[1] += 1
-        counts[2] += stats.frames - before.frames
-        waited += stats.waited - (before.waited if counts[1] > 1 else 0.0)
-        before = stats
+            epoch, before = loader.epoch, Stats()
+        utterances, frames = utterances + stats.utterances - before.utterances, frames + stats.frames - before.frames
+        count, before = count + 1, stats
         if time.perf_counter() - began >= seconds:
             break
-    took = time.perf_counter() - began
-    waiting = min(1.0, max(0.0, waited) / took) if took else 0.0
-    if not counts[0]:  # one batch is all there is
-        return Speed(loader.stats().utterances, 1, loader.stats().hours, first, first)
-    return Speed(counts[0], counts[1], counts[2] / 360_000, took, first, waiting)
+    return Speed(utterances, count, frames / 360_000, time.perf_counter() - began, first)
 
 
 def _epochs(loader: Loader) -> Iterator[Any]:

@@ -14,8 +14,8 @@ from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Sample
 from uio_pipes.stage import Stage, have_features, require
-from uio_pipes.stages.buckets import Buckets, even_boundaries
 from uio_pipes.stages.bucket_window import WindowNode
+from uio_pipes.stages.buckets import Buckets, even_boundaries
 from uio_pipes.stages.budget import Budget, BudgetBuffer, no_samples
 
 if TYPE_CHECKING:

@@ -79,6 +79,7 @@ class DecodeAudio(PerUtterance):
             waveform, rate = decode_at(wav.read_at, wav.size, self.channel, start, end)
         else:
             waveform, rate = decode(_bytes(wav), self.channel, start, end)
+        _check_rate(wav, fields.get("sample_rate"), rate)
         fields["wav"], fields["sample_rate"] = waveform, rate
 
     @classmethod
@@ -101,6 +102,14 @@ def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> to
     if not waveform.is_floating_point():
         return waveform.float() / (torch.iinfo(waveform.dtype).max + 1)
     return waveform.float()
+
+
+def _check_rate(wav: Any, stated: Any, rate: int) -> None:
+    """Raises: DataError if the list, or the index, states another sample rate than the audio has."""
+    info = wav.info if isinstance(wav, Ref) else None
+    for what, known in (("its entry", stated), ("the index", info.sample_rate if info is not None else None)):
+        if isinstance(known, (int, float)) and known > 0 and known != rate:
+            raise DataError("wrong_rate", f"{what} says {known} Hz, the audio has {rate}: correct one of them")
 
 
 def _bytes(wav: bytes | Ref | str) -> bytes:
