@@ -7,7 +7,7 @@ from pathlib import Path
 
 from uio_pipes.errors import ListError
 from uio_pipes.prep.files import write_lines
-from uio_pipes.prep.lists import Utterance
+from uio_pipes.prep.lists import KaldiFolder, Utterance
 
 from .lists import write_raw_list
 
@@ -23,19 +23,14 @@ def write_kaldi(folder: Path, utterances: Iterable[Utterance]) -> None:
 
 def read_kaldi(folder: Path) -> Iterator[Utterance]:
     """The utterances that have audio and text, in the order of ``wav.scp`` (or ``segments``). Raises: ListError."""
-    texts, wavs = dict(_pairs(folder / "text")), dict(_pairs(folder / "wav.scp"))
-    if (folder / "segments").is_file():
-        for key, rest in _pairs(folder / "segments"):
-            recording, start, end = rest.split()
-            if key in texts and recording in wavs:
-                yield Utterance(key, wavs[recording], texts[key], float(start), float(end), recording)
-    else:
-        yield from (Utterance(key, wav, texts[key]) for key, wav in wavs.items() if key in texts)
+    if not (folder / "wav.scp").is_file():
+        raise ListError(f"there is no {folder / 'wav.scp'}: the recipe's stage 0 writes it")
+    return (one for one in KaldiFolder(str(folder)) if isinstance(one, Utterance))
 
 
 def read_texts(folder: Path) -> Iterator[str]:
-    """The texts, without their keys."""
-    return (text for _, text in _pairs(folder / "text"))
+    """Their texts."""
+    return (one.txt for one in read_kaldi(folder))
 
 
 def make_raw_list(folder: Path) -> Path:
@@ -43,14 +38,3 @@ def make_raw_list(folder: Path) -> Path:
     path = folder / "data.list"
     write_raw_list(path, read_kaldi(folder))
     return path
-
-
-def _pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """Key and the rest of each line that has both."""
-    if not path.is_file():
-        raise ListError(f"there is no {path}: the recipe's stage 0 writes it")
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            key, *rest = line.split(maxsplit=1)
-            if rest:
-                yield key, rest[0].strip()

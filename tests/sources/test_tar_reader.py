@@ -216,13 +216,21 @@ def test_webdataset_grouping() -> None:
         reader(stream(b"x"), "lhotse")  # type: ignore[arg-type]
 
 
-def test_a_repeated_suffix_begins_a_new_utterance() -> None:
-    members = [("a.txt", b"1"), ("a.wav", b"1"), ("a.wav", b"2"), ("a.txt", b"2")]
-    events = check_resume(archive(members))
-    assert [event[2] for event in events if len(event) == 3] == [
-        {"txt": b"1", "wav": b"1"},
-        {"wav": b"2", "txt": b"2"},
-    ]
+def test_a_repeated_suffix_begins_a_new_utterance_of_the_same_key_which_is_skipped(opened: Open) -> None:
+    members = [("a.txt", b"1"), ("a.wav", b"1"), *[("a.wav", b"2"), ("a.txt", b"2")] * 2, *utterances(1)]
+    events = check_resume(archive(members), opened)
+    assert [event[0] for event in events] == ["a", "duplicate_key", "duplicate_key", "utt0"]
+    assert delivered(events)["a"] == {"txt": b"1", "wav": b"1"}
+
+
+def test_the_same_key_further_on_is_delivered() -> None:
+    members = [("a.txt", b"1"), ("a.wav", b"1"), *utterances(1), ("a.txt", b"2"), ("a.wav", b"2")]
+    assert [event[0] for event in check_resume(archive(members))] == ["a", "utt0", "a"]
+
+
+def test_an_incomplete_double_is_what_it_was() -> None:
+    members = [("a.txt", b"1"), ("a.wav", b"1"), ("a.txt", b"2"), *utterances(1)]
+    assert [event[0] for event in check_resume(archive(members))] == ["a", "missing_audio", "utt0"]
 
 
 def test_incomplete_utterances_are_errors(opened: Open) -> None:

@@ -1,4 +1,4 @@
-"""Global mean and variance of the features, from the pipeline itself: sums over all frames of a raw list.
+"""Global mean and variance of the features, from the pipeline itself: sums over all frames of a list.
 
 The features are Kaldi's log-mel filterbanks without dither. Workers compute them, the sums are merged in the epoch's
 order: the same bits on any number of workers. What is done is saved with the loader's state every few seconds; killed
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,25 +19,41 @@ from typing import Any
 import numpy as np
 
 import uio_pipes as uio
-from uio_pipes.prep.files import count_lines, digest_of, write_lines
+from uio_pipes.errors import UioError
+from uio_pipes.prep.data_list import DataType, count_utterances, digest_of_list, utterances_of
+from uio_pipes.prep.files import write_lines
 from uio_pipes.prep.progress import follow
+from uio_pipes.wenet import apply_steps
+from uio_pipes.wenet.conf import read_conf
+from uio_pipes.wenet.table import STEPS
 
 __all__ = ["CmvnFailed", "CmvnSettings", "compute_cmvn"]
 
 LANES = 32  # fixed, so that sums are made in the same order on any number of workers
 SAVE_EVERY = 10.0  # seconds
+STAGES = {"decode_audio", "resample", "fbank", "mfcc", "log_mel_spectrogram"}  # of a dataset_conf
 
 
-class CmvnFailed(Exception):
+class CmvnFailed(UioError):
     """The statistics cannot be computed; the message says why."""
 
 
 @dataclass(frozen=True)
 class CmvnSettings:
-    """Of the features."""
+    """Of the features: filter banks of ``num_mel_bins`` at ``sample_rate``, or, with ``conf``, what a WeNet
+    ``dataset_conf`` says (feature type and its block, resampling, channel; never dither)."""
 
     num_mel_bins: int = 80
     sample_rate: int = 16_000
+    conf: Mapping[str, Any] | None = None
+
+    def features(self, pipeline: uio.Pipeline) -> uio.Pipeline:
+        """``pipeline`` with the stages from decoding to features. Raises: PipelineError."""
+        if self.conf is None:
+            plain = pipeline.decode_audio().resample(self.sample_rate)
+            return plain.fbank(num_mel_bins=self.num_mel_bins, dither=0.0)
+        values = read_conf(self.conf) | {"fbank_conf.dither": 0.0, "mfcc_conf.dither": 0.0}
+        return apply_steps(pipeline, (step for step in STEPS if step.stage in STAGES), values)
 
 
 @dataclass
@@ -63,25 +79,27 @@ class Sums:
 
 
 def compute_cmvn(
-    raw_list: Path,
+    data_list: str | Path,
     out: Path,
     settings: CmvnSettings | None = None,
     num_workers: int = 0,
     save_every: float = SAVE_EVERY,
+    data_type: DataType = "raw",
 ) -> Sums:
-    """Statistics of all utterances of ``raw_list`` to ``out``; nothing to do if they are there, of the same list.
+    """Statistics of all utterances of ``data_list`` to ``out``; nothing to do if they are there, of the same list.
 
-    Raises: CmvnFailed if nothing could be read.
+    Raises: ListError; CmvnFailed if nothing could be read.
     """
-    settings = settings or CmvnSettings()
+    settings, data_list = settings or CmvnSettings(), str(data_list)
     journal = out.with_name(f"{out.name}.journal")
-    total = count_lines(raw_list)
-    sums = _resume(journal, {"list": digest_of(raw_list), **asdict(settings)})
+    digest, total = digest_of_list(data_list), count_utterances(data_list, data_type)
+    sums = _resume(journal, {"list": digest, "data_type": data_type, **asdict(settings)})
     if not sums.done:
-        for _ in follow(_sum(raw_list, sums, settings, num_workers, journal, save_every), "cmvn", total):
+        pipeline = settings.features(utterances_of(data_list, data_type))
+        for _ in follow(_sum(pipeline, sums, num_workers, journal, save_every), "cmvn", total):
             pass
         if not sums.frame_num:
-            raise CmvnFailed(f"no utterance of {raw_list} could be read: are its wav files there?")
+            raise CmvnFailed(f"no utterance of {data_list} could be read: is its audio there?")
         sums.done = True
         _save(journal, sums)
     write_lines(out, [json.dumps({name: getattr(sums, name) for name in ("mean_stat", "var_stat", "frame_num")})])
@@ -94,8 +112,7 @@ def _resume(journal: Path, of: dict[str, Any]) -> Sums:
         sums = Sums(**json.loads(journal.read_text(encoding="utf-8")))
         if sums.of == of:
             return sums
-    zeros = [0.0] * of["num_mel_bins"]
-    return Sums(of, zeros, zeros)
+    return Sums(of, [0.0], [0.0])
 
 
 def _save(journal: Path, sums: Sums) -> None:
@@ -103,10 +120,9 @@ def _save(journal: Path, sums: Sums) -> None:
 
 
 def _sum(
-    raw_list: Path, sums: Sums, settings: CmvnSettings, num_workers: int, journal: Path, save_every: float
+    features: uio.Pipeline, sums: Sums, num_workers: int, journal: Path, save_every: float
 ) -> Iterator[tuple[None, int]]:
-    pipeline = uio.from_raw_list(str(raw_list)).decode_audio().resample(settings.sample_rate)
-    pipeline = pipeline.fbank(num_mel_bins=settings.num_mel_bins, dither=0.0).batch(32).pad().map(_summed)
+    pipeline = features.batch(32).pad().map(_summed)
     loader = uio.Loader(pipeline, num_workers=num_workers, lanes=LANES, rank=0, world_size=1)
     if sums.loader:
         loader.load_state_dict(sums.loader)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import sentencepiece
 
+from uio_pipes.errors import UioError
 from uio_pipes.prep.files import write_bytes, write_lines
 
 __all__ = ["SPECIAL", "DictionaryProblem", "write_characters", "write_pieces"]
@@ -20,7 +21,7 @@ SPECIAL = ("<blank>", "<unk>", "<sos/eos>")
 SENTENCES = 10_000_000  # that SentencePiece looks at, drawn at random if there are more
 
 
-class DictionaryProblem(Exception):
+class DictionaryProblem(UioError):
     """No dictionary can be made of these texts; the message says why."""
 
 

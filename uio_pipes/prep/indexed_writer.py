@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.errors import DataError
-from uio_pipes.prep.files import atomic_path
 from uio_pipes.sources.indexed_file import DTYPES, HEADER, MAGIC, VERSION
 
 __all__ = ["FolderWriter", "PairWriter"]
@@ -27,20 +26,21 @@ _CODES = {dtype: code for code, dtype in DTYPES.items()}
 class PairWriter:
     """Writes ``PREFIX.bin`` item by item and, on :meth:`close`, ``PREFIX.idx``; each item is a document of its own.
 
-    Both appear when they are complete, the index last. :meth:`abandon` leaves nothing.
+    Both appear when they are complete, the index last. Used as a context, nothing is left where the block fails.
     """
 
     def __init__(self, prefix: Path, dtype: npt.DTypeLike) -> None:
-        self.prefix, self.dtype = prefix, np.dtype(dtype).newbyteorder("<")
-        self.code = _CODES[self.dtype]
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self._code = _CODES[self.dtype]
         self._lengths = array("i")
-        self._atomic = atomic_path(Path(f"{prefix}.bin"))
-        self._file = self._atomic.__enter__().open("wb")
+        self._places = [Path(f"{prefix}{suffix}") for suffix in (".bin", ".idx")]
+        self._temporary = [path.with_name(f".{path.name}.{os.getpid()}") for path in self._places]
+        self._file = self._temporary[0].open("wb")
 
     def add(self, items: npt.NDArray[Any] | bytes) -> None:
         """One item: an array of the dtype, or its bytes. Raises: DataError ``too_long``."""
-        data = items if isinstance(items, bytes) else np.ascontiguousarray(items, self.dtype).data
-        size = len(items) if not isinstance(items, bytes) else len(items) // self.dtype.itemsize
+        data = items if isinstance(items, bytes) else np.ascontiguousarray(items, self.dtype)
+        size = memoryview(data).nbytes // self.dtype.itemsize
         if size > LONGEST:
             raise DataError("too_long", f"{size} items, above {LONGEST}: cut the recording")
         self._file.write(data)
@@ -51,26 +51,34 @@ class PairWriter:
 
     def close(self) -> None:
         """Write the index, and move both into their place."""
-        lengths = np.frombuffer(self._lengths, "<i4") if self._lengths else np.empty(0, "<i4")
-        ends = np.cumsum(lengths, dtype="<i8") * self.dtype.itemsize
-        offsets = np.concatenate([np.zeros(1, "<i8"), ends])[: len(lengths)]
+        lengths = np.array(self._lengths, "<i4")
+        offsets = np.zeros(len(lengths) + 1, "<i8")
+        np.cumsum(lengths, out=offsets[1:])
         self._file.close()
-        with atomic_path(Path(f"{self.prefix}.idx")) as path:
-            with path.open("wb") as file:
-                file.write(HEADER.pack(MAGIC, VERSION, self.code, len(lengths), len(lengths) + 1))
-                for column in (lengths, offsets, np.arange(len(lengths) + 1, dtype="<i8")):
-                    file.write(column.data)
-            self._atomic.__exit__(None, None, None)
+        with self._temporary[1].open("wb") as file:
+            file.write(HEADER.pack(MAGIC, VERSION, self._code, len(lengths), len(offsets)))
+            for column in (lengths, offsets[:-1] * self.dtype.itemsize, np.arange(len(offsets), dtype="<i8")):
+                file.write(column.tobytes())
+        for temporary, place in zip(self._temporary, self._places, strict=True):
+            os.replace(temporary, place)
 
     def abandon(self) -> None:
-        """Leave nothing."""
+        """Leave nothing of what is not complete."""
         self._file.close()
-        error = GeneratorExit()
-        with_error = (GeneratorExit, error, None)
+        for temporary in self._temporary:
+            temporary.unlink(missing_ok=True)
+
+    def __enter__(self) -> PairWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
-            self._atomic.__exit__(*with_error)
-        except GeneratorExit:
-            pass
+            if kind is None:
+                self.close()
+        finally:
+            self.abandon()
 
 
 class FolderWriter:

@@ -19,7 +19,7 @@ from uio_pipes.prep.names import meant, near
 from uio_pipes.sources.kaldi_lines import KaldiLines
 from uio_pipes.sources.raw_line import parse
 
-__all__ = ["Bad", "KaldiFolder", "RawList", "Source", "Utterance", "open_source", "read_raw_list"]
+__all__ = ["Bad", "KaldiFolder", "RawList", "Source", "Utterance", "open_source", "read_lines", "read_raw_list"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RawList:
 
     def __iter__(self) -> Iterator[Utterance | Bad]:
         digest = blake2b(digest_size=16)
-        for number, line in enumerate(_lines(self.url), 1):
+        for number, line in enumerate(read_lines(self.url), 1):
             digest.update(line)
             if (text := line.strip()) and not text.startswith(b"#"):
                 yield _utterance(text, f"{self.url}, line {number}")
@@ -178,7 +178,8 @@ def _seconds(word: str) -> float:
         raise DataError("bad_segment", f"{word!r} is no number of seconds") from error
 
 
-def _lines(url: str) -> Iterable[bytes]:
+def read_lines(url: str) -> Iterable[bytes]:
+    """The lines of a file, near or far. Raises: ListError with what was probably meant."""
     try:
         with open_binary(url) as file:
             yield from file
@@ -189,7 +190,7 @@ def _lines(url: str) -> Iterable[bytes]:
 
 
 def _read(url: str) -> bytes:
-    return b"".join(_lines(url))
+    return b"".join(read_lines(url))
 
 
 def _exists(url: str) -> bool:

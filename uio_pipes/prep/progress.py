@@ -33,7 +33,7 @@ def progress_bar() -> Progress:
     )
 
 
-def follow(groups: Iterable[tuple[T, int]], what: str, total: int) -> Iterator[T]:
+def follow(groups: Iterable[tuple[T, int]], what: str, total: int | None) -> Iterator[T]:
     """Pass items on while a bar counts what each of them is worth."""
     with progress_bar() as bar:
         task = bar.add_task(what, total=total)

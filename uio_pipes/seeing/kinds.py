@@ -85,9 +85,11 @@ def _folder(path: str, local: str) -> Recognized:
 
 def _sidecar(path: str) -> Recognized:
     from uio_pipes.sources.tar_index import from_tar_index
+    from uio_pipes.sources.tar_sidecars import SUFFIX
 
-    shard = next((path[: -len(s)] for s in (".idx", ".index", ".uio") if path.endswith(s)), os.path.splitext(path)[0])
-    return Recognized(path, "index of a tar shard", from_tar_index(shard))
+    if not path.endswith(SUFFIX):
+        raise ListError(f"{path} is the index of a tar shard, renamed: it must stand beside the shard as SHARD{SUFFIX}")
+    return Recognized(path, "index of a tar shard", from_tar_index(path.removesuffix(SUFFIX)))
 
 
 def _list(path: str, first: str) -> Recognized:

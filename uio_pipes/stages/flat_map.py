@@ -15,7 +15,7 @@ from uio_pipes.stage import Stage, require, wants
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["FlatMap"]
+__all__ = ["Expanding", "FlatMap"]
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,20 @@ class FlatMap(Stage):
         return corpus.flat_map(_twice_or_never).decode_audio()
 
 
-class _FlatMapNode(Node):
-    """State: the source's from before the item under way, and how many of its results have been delivered."""
+class Expanding(Node):
+    """Several utterances of one item: those that :meth:`expand` yields, the same for the same item.
 
-    def __init__(self, source: Node, lane: Lane, stage: FlatMap, site: Site) -> None:
+    State: the source's from before the item under way, and how many of its results have been delivered.
+    """
+
+    def __init__(self, source: Node, lane: Lane, site: Site) -> None:
         super().__init__(source)
-        self.lane, self.function, self.site = lane, stage.function, site
-        self.rng = wants(stage.function, "rng")
+        self.lane, self.site = lane, site
         self.chain, self.run_key = Chain(), run_key(lane)
+
+    def expand(self) -> Iterator[Any]:
+        """What becomes of ``self.item``: samples or mappings."""
+        raise NotImplementedError
 
     def start(self) -> None:
         self.before: dict[str, Any] | None = None
@@ -85,14 +91,7 @@ class _FlatMapNode(Node):
         before = self.source.get_state()
         self.item = self.source.next()
         self.before, self.delivered = before, 0
-        self.results = _results(self.function, self.item, self._rng())
-
-    def _rng(self) -> dict[str, Any]:
-        if not self.rng:
-            return {}
-        if not isinstance(self.item, Sample):
-            raise PipelineError("flat_map: a function with a rng parameter works on utterances, not on files")
-        return {"rng": self.item.draws(self.site.salt).generator()}
+        self.results = self.expand()
 
     def _failure(self, error: Exception) -> Any:
         if isinstance(self.item, Sample):
@@ -126,8 +125,20 @@ class _FlatMapNode(Node):
             self.delivered = initial_state["delivered"]
 
 
-def _results(function: Callable[..., Any], item: Any, rng: dict[str, Any]) -> Iterator[Any]:
-    yield from function(item, **rng)
+class _FlatMapNode(Expanding):
+    def __init__(self, source: Node, lane: Lane, stage: FlatMap, site: Site) -> None:
+        super().__init__(source, lane, site)
+        self.function, self.rng = stage.function, wants(stage.function, "rng")
+
+    def expand(self) -> Iterator[Any]:
+        yield from self.function(self.item, **self._rng())
+
+    def _rng(self) -> dict[str, Any]:
+        if not self.rng:
+            return {}
+        if not isinstance(self.item, Sample):
+            raise PipelineError("flat_map: a function with a rng parameter works on utterances, not on files")
+        return {"rng": self.item.draws(self.site.salt).generator()}
 
 
 def _twice_or_never(sample: Sample) -> Iterator[Sample]:

@@ -14,7 +14,7 @@ from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.wenet.conf import read_conf
 from uio_pipes.wenet.table import LIST_STEPS, STEPS, Step
 
-__all__ = ["wenet_dataset"]
+__all__ = ["apply_steps", "wenet_dataset"]
 
 
 def wenet_dataset(
@@ -44,13 +44,13 @@ def wenet_dataset(
     )
     values = read_conf(conf)
     whole = values["list_shuffle"] and values["list_shuffle_conf.shuffle_size"] is None
-    pipeline = _apply(list_files(data_list, shuffle=whole), LIST_STEPS, values).sharding_filter()
+    pipeline = apply_steps(list_files(data_list, shuffle=whole), LIST_STEPS, values).sharding_filter()
     pipeline = pipeline.load_from_raw() if data_type == "raw" else pipeline.open_files().load_from_tar()
-    pipeline = _apply(pipeline, STEPS, values, tokenize={"tokenizer": tokenizer})
+    pipeline = apply_steps(pipeline, STEPS, values, tokenize={"tokenizer": tokenizer})
     return pipeline.pad(pcm=True).as_dataset(partition=partition)
 
 
-def _apply(pipeline: Pipeline, steps: Iterable[Step], values: Mapping[str, Any], **given: dict[str, Any]) -> Pipeline:
+def apply_steps(pipeline: Pipeline, steps: Iterable[Step], values: Mapping[str, Any], **given: dict[str, Any]) -> Pipeline:
     """``pipeline`` with those of ``steps`` that the values ask for. ``given``: arguments that are in no key."""
     for step in steps:
         arguments = {key.argument: values[key.name] for key in step.keys} | given.get(step.stage, {})

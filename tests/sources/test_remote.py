@@ -1,0 +1,458 @@
+"""Whole pipelines on remote files: the same utterances as from local ones, in spite of faults; no secret gets out."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import logging
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from contract import Case, check_cuts, digest, record, some_cuts
+from corpus import Corpus
+
+import uio_pipes as uio
+from uio_pipes.errors import DataError, ListError, PipelineError, StateError
+from uio_pipes.io import http as http_io
+from uio_pipes.io import lookahead, readahead, retry
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "io"))
+from fault_server import FaultServer, serving
+
+SECRET = "s3cr3t-Word"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST", 0.01)
+    monkeypatch.setattr(retry, "ATTEMPTS", 4)
+    monkeypatch.setattr(http_io, "STALL", 0.4)
+    monkeypatch.setattr(readahead, "BEGIN", 10_000)  # many blocks of small shards
+    monkeypatch.setattr(readahead, "LARGEST", 30_000)
+    monkeypatch.setattr(readahead, "SMALLEST", 10_000)
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with serving() as made:
+        yield made
+
+
+def shards(corpus: Corpus) -> list[str]:
+    lines = (line.strip() for line in corpus.list.read_text().splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def served(server: FaultServer, corpus: Corpus, *faults: str, query: str = "", **how: Any) -> list[str]:
+    """URLs of the corpus's shards; every shard meets ``faults``."""
+    names = [Path(line) for line in shards(corpus)]
+    return [server.add(name.name, name.read_bytes(), *faults, **how) + query for name in names]
+
+
+def raw(server: FaultServer, corpus: Corpus, *faults: str, **more: Any) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in corpus.list.read_text().splitlines()]
+    for line in lines:
+        path = Path(line["wav"])
+        line["wav"] = server.add(path.name, path.read_bytes(), *faults, **more)
+    return lines
+
+
+def batches(source: uio.Pipeline) -> uio.Pipeline:
+    return source.decode_audio().resample(8000).fbank().shuffle(6).sort(4).batch(3)
+
+
+def delivered(pipeline: uio.Pipeline, **options: Any) -> list[str]:
+    loader = uio.Loader(batches(pipeline), seed=3, on_error="raise", **options)
+    return [digest(batch) for batch in loader]
+
+
+ONCE = ["500", "503 0", "429 0", "reset 5000", "short 5000", "stall 5000"]
+
+
+@pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "no ranges"])
+@pytest.mark.parametrize("fault", ["", *ONCE])
+def test_shards_in_spite_of_faults(server: FaultServer, plain_corpus: Corpus, fault: str, ranges: bool) -> None:
+    local = delivered(uio.from_shard_list(plain_corpus.list))
+    urls = served(server, plain_corpus, "", fault, ranges=ranges)
+    assert delivered(uio.from_shard_list(urls)) == local
+
+
+@pytest.mark.parametrize("fault", ["", "reset 5000"])
+def test_compressed_shards(server: FaultServer, gz_corpus: Corpus, fault: str) -> None:
+    local = delivered(uio.from_shard_list(gz_corpus.list))
+    assert delivered(uio.from_shard_list(served(server, gz_corpus, "", fault))) == local
+
+
+@pytest.mark.parametrize("fault", ["", *ONCE])
+def test_raw_lists_in_spite_of_faults(server: FaultServer, raw_corpus: Corpus, fault: str) -> None:
+    local = delivered(uio.from_raw_list(raw_corpus.list))
+    lines = raw(server, raw_corpus, fault)
+    assert delivered(uio.from_raw_list(lines)) == local
+    asked = [path for path, _, _ in server.asked]
+    assert len(asked) <= len(lines) * (2 if fault else 1), "one request for an utterance, unless it fails"
+
+
+@pytest.mark.parametrize("kind", ["shards", "gz", "raw"])
+def test_exact_resume(
+    server: FaultServer, kind: str, plain_corpus: Corpus, gz_corpus: Corpus, raw_corpus: Corpus
+) -> None:
+    if kind == "raw":
+        source = uio.from_raw_list(raw(server, raw_corpus), shuffle=True)
+    else:
+        source = uio.from_shard_list(served(server, plain_corpus if kind == "shards" else gz_corpus), shuffle=True)
+    for lanes in (1, 3):
+        recorded = record(Case(batches(source), {"lanes": lanes}))
+        check_cuts(recorded, some_cuts(len(recorded.digests)))
+
+
+def test_the_same_state_as_of_local_files_but_for_what_names_them(server: FaultServer, raw_corpus: Corpus) -> None:
+    near, far = (
+        record(Case(batches(uio.from_raw_list(given)))) for given in (raw_corpus.list, raw(server, raw_corpus))
+    )
+    assert near.digests == far.digests
+    for a, b in zip(near.states, far.states, strict=True):
+        assert a["lane_000000"].replace(str(a), "") == b["lane_000000"].replace(str(b), "")
+
+
+def test_a_resume_begins_at_its_byte(server: FaultServer, tmp_path: Path) -> None:
+    import corpus as make
+
+    big = make.shards(tmp_path, [60], seconds=(0.5, 1.0))
+    urls = served(server, big)
+    size = len(server.files[Path(urls[0]).name].data)
+    loader = uio.Loader(uio.from_shard_list(urls).batch(4))
+    batches = iter(loader)
+    for _ in range(12):
+        next(batches)
+    state = loader.state_dict()
+    del batches
+    server.asked.clear()
+    again = uio.Loader(uio.from_shard_list(urls).batch(4))
+    again.load_state_dict(state)
+    assert len(list(again)) == 3
+    offsets = [offset for _, offset, _ in server.asked]
+    assert set(offsets) & set(range(1, size // 2)) == set(), "nothing of the first half but its very beginning"
+
+
+def test_exhausted_retries_are_counted_with_url_offset_and_cause(server: FaultServer, plain_corpus: Corpus) -> None:
+    urls = served(server, plain_corpus)
+    server.files[Path(urls[1]).name].faults.extend(["", *["reset 0"] * 99])
+    loader = uio.Loader(uio.from_shard_list(urls).batch(4))
+    keys = [s["key"] for batch in loader for s in batch]
+    assert len(keys) < len(plain_corpus.keys)
+    assert loader.stats().skipped == {"unreadable_file": 1}
+    server.files[Path(urls[1]).name].faults.extend(["", *["reset 0"] * 99])
+    again = uio.Loader(uio.from_shard_list(urls).batch(4), on_error="raise")
+    with pytest.raises(DataError, match=r"given up after 4 attempts.*Connection reset") as caught:
+        list(again)
+    assert caught.value.url == urls[1]
+    assert caught.value.offset
+
+
+def test_a_shard_that_changes_while_it_is_read(server: FaultServer, plain_corpus: Corpus) -> None:
+    urls = served(server, plain_corpus)
+    loader = uio.Loader(uio.from_shard_list(urls[:1]).batch(1))
+    it = iter(loader)
+    next(it)
+    name = Path(urls[0]).name
+    server.add(name, server.files[name].data, etag='"two"')
+    rest = list(it)
+    state = loader.stats()
+    assert len(rest) < 5
+    assert state.skipped == {"changed_file": 1}
+
+
+@pytest.mark.parametrize("status", ["403", "404"])
+def test_forbidden_and_missing_fail_at_once(server: FaultServer, plain_corpus: Corpus, status: str) -> None:
+    urls = served(server, plain_corpus)
+    server.files[Path(urls[0]).name].faults.extend([status] * 50)
+    loader = uio.Loader(uio.from_shard_list(urls).batch(4))
+    list(loader)
+    assert loader.stats().skipped == {"missing_file" if status == "404" else "unreadable_file": 1}
+    assert len(server.offsets(Path(urls[0]).name)) == 1
+
+
+def test_the_next_shard_is_begun_before_this_one_ends(server: FaultServer, plain_corpus: Corpus) -> None:
+    urls = served(server, plain_corpus)
+    loader = uio.Loader(uio.from_shard_list(urls[:2]).batch(1))
+    it = iter(loader)
+    next(it)
+    next(it)
+    time.sleep(0.2)
+    assert server.offsets(Path(urls[1]).name)
+    again = uio.Loader(uio.from_shard_list(urls[:2]).batch(1))
+    again.load_state_dict(loader.state_dict())
+    assert [b[0]["key"] for b in again] == [b[0]["key"] for b in it]
+
+
+def test_nothing_is_fetched_early_while_passing_over(server: FaultServer, raw_corpus: Corpus) -> None:
+    lines = [{**line, "duration": 0.5} for line in raw(server, raw_corpus)]
+    lines = [{k: v for k, v in line.items() if k not in ("start", "end")} for line in lines]
+    pipeline = uio.from_raw_list(lines).decode_audio().batch(1)
+    loader = uio.Loader(pipeline, snapshot_every=20)
+    it = iter(loader)
+    for _ in range(19):
+        next(it)
+    state = loader.state_dict()
+    del it
+    server.asked.clear()
+    again = uio.Loader(pipeline, snapshot_every=20)
+    again.load_state_dict(state)
+    assert len(list(again)) == 4
+    assert len(server.asked) == 4
+
+
+# Credentials
+
+
+def everything_said(pipeline: uio.Pipeline, caplog: pytest.LogCaptureFixture, **options: Any) -> str:
+    """Whatever is printed, logged, saved or raised along a run and a resume."""
+    caplog.set_level(logging.DEBUG, "uio_pipes")
+    loader = uio.Loader(pipeline, **options)
+    said = [repr(pipeline), str(pipeline), repr(loader), repr(pipeline.stages)]
+    it = iter(loader)
+    for _ in it:
+        said += [str(loader.state_dict()), repr(loader.stats())]
+    try:
+        list(uio.Loader(pipeline, **options, on_error="raise"))
+    except uio.UioError as error:
+        import traceback
+
+        said += [repr(error), "".join(traceback.format_exception(error))]
+    return "\n".join([*said, caplog.text])
+
+
+def test_signed_urls_stay_secret(server: FaultServer, plain_corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+    query = f"?X-Amz-Signature={SECRET}&X-Amz-Credential={SECRET}&token={SECRET}&Signature={SECRET}&page=1"
+    urls = [u.replace("//", f"//user:{SECRET}@") for u in served(server, plain_corpus, query=query)]
+    server.files[Path(urls[0].partition("?")[0]).name].faults.extend(["503"] * 99)
+    server.files[Path(urls[1].partition("?")[0]).name].faults.extend(["", "404"] * 99)
+    del server.files[Path(urls[2].partition("?")[0]).name]
+    pipeline = uio.from_shard_list(urls).batch(2)
+    said = everything_said(pipeline, caplog)
+    assert SECRET not in said
+    assert "given up after" in said
+    assert "page=1" in said
+    assert server.headers["Authorization"].startswith("Basic ")
+
+
+def test_a_state_of_signed_urls_is_good_for_new_signatures(server: FaultServer, plain_corpus: Corpus) -> None:
+    first, second = (served(server, plain_corpus, query=f"?X-Amz-Signature={s}") for s in ("aaaa", "bbbb"))
+    loader = uio.Loader(uio.from_shard_list(first).batch(2))
+    it = iter(loader)
+    next(it)
+    state = loader.state_dict()
+    keys = [s["key"] for batch in it for s in batch]
+    again = uio.Loader(uio.from_shard_list(second).batch(2))
+    again.load_state_dict(state)
+    assert [s["key"] for batch in again for s in batch] == keys
+    name = Path(first[0].partition("?")[0]).name
+    server.add(name, server.files[name].data, etag='"two"')
+    with pytest.raises(StateError, match=r"changed since the state was saved.*one.*two"):
+        uio.Loader(uio.from_shard_list(second).batch(2)).load_state_dict(state)
+    restarted = uio.Loader(uio.from_shard_list(second).batch(2), on_change="restart")
+    restarted.load_state_dict(state)
+    assert len([s for batch in restarted for s in batch]) == len(plain_corpus.keys)
+
+
+def test_storage_options_reach_everything_and_are_told_to_nobody(
+    server: FaultServer, plain_corpus: Corpus, raw_corpus: Corpus, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"headers": {"Authorization": f"Bearer {SECRET}"}}
+    urls = served(server, plain_corpus)
+    server.add("my.list", "\n".join(urls).encode())
+    given = f"{server.url}/my.list"
+    for pipeline in (
+        uio.from_shard_list(given, storage_options=options),
+        uio.list_files(given, storage_options={"http": options, "s3": {"key": SECRET}}).open_files().load_from_tar(),
+        uio.list_files(urls).sharding_filter().open_files(storage_options=options).load_from_tar(),
+        uio.from_raw_list(raw(server, raw_corpus), storage_options=options),
+    ):
+        server.headers = {}
+        assert SECRET not in everything_said(pipeline.batch(2), caplog)
+        assert server.headers["Authorization"] == f"Bearer {SECRET}"
+        plain = uio.from_shard_list(given).batch(2)
+        assert plain.fingerprint() == uio.from_shard_list(given, storage_options=options).batch(2).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"storage_options": "key"}, "storage_options must be a dict"),
+        ({"cache": "s3://bucket/cache"}, "cache must be a local folder"),
+        ({"cache": "x", "cache_size": "lots"}, "cache_size must be bytes, or a size like '200GB'"),
+        ({"cache": "x", "cache_size": 0}, "cache_size must be"),
+    ],
+)
+def test_wrong_options(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        uio.from_shard_list("a.tar", **arguments)
+    with pytest.raises(PipelineError, match=message):
+        uio.list_files("a.tar").open_files(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nonsense://a/b.tar", "Protocol not known: nonsense"),
+        ("oss://bucket/a.tar", r"pip install 'uio_pipes\[oss\]'"),
+        ("gs://bucket/a.tar", "pip install gcsfs"),
+    ],
+)
+def test_an_unknown_protocol_names_the_package(url: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        list(uio.Loader(uio.from_shard_list([url]).batch(1), on_error="raise"))
+    with pytest.raises(ListError, match=message):
+        list(uio.Loader(uio.from_shard_list(url.replace(".tar", ".list")).batch(1)))
+
+
+# Other servers
+
+
+def test_memory(plain_corpus: Corpus) -> None:
+    urls = []
+    for line in shards(plain_corpus):
+        urls.append(f"memory://remote/{Path(line).name}")
+        with fsspec.open(urls[-1], "wb") as file:
+            file.write(Path(line).read_bytes())
+    assert delivered(uio.from_shard_list("memory://remote/*.tar")) == delivered(uio.from_shard_list(plain_corpus.list))
+
+
+@pytest.fixture(scope="module")
+def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if program is None:
+        pytest.skip("could not import nginx: it is not installed")
+    root = tmp_path_factory.mktemp("nginx")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    root.chmod(0o755)
+    (root / "www").mkdir()
+    (root / "nginx.conf").write_text(
+        f"worker_processes 1; daemon off; master_process off; pid {root}/pid; error_log {root}/error.log;\n"
+        f"events {{ worker_connections 128; }}\n"
+        f"http {{ access_log {root}/access.log; client_body_temp_path {root}/b; proxy_temp_path {root}/p;\n"
+        f"  fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;\n"
+        f"  server {{ listen 127.0.0.1:{port}; root {root}/www; }} }}\n"
+    )
+    process = subprocess.Popen([program, "-p", str(root), "-c", str(root / "nginx.conf")], stderr=subprocess.DEVNULL)
+    for _ in range(100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{port}", root / "www"
+    process.terminate()
+    process.wait()
+
+
+def test_nginx(nginx: tuple[str, Path], plain_corpus: Corpus, raw_corpus: Corpus) -> None:
+    url, folder = nginx
+    urls = []
+    for line in shards(plain_corpus):
+        shutil.copy(line, folder)
+        urls.append(f"{url}/{Path(line).name}")
+    local = delivered(uio.from_shard_list(plain_corpus.list))
+    assert delivered(uio.from_shard_list(urls)) == local
+    assert delivered(uio.from_shard_list(urls), num_workers=1) == local
+    lines = [json.loads(line) for line in raw_corpus.list.read_text().splitlines()]
+    for line in lines:
+        shutil.copy(line["wav"], folder)
+        line["wav"] = f"{url}/{Path(line['wav']).name}"
+    assert delivered(uio.from_raw_list(lines)) == delivered(uio.from_raw_list(raw_corpus.list))
+    recorded = record(Case(batches(uio.from_shard_list(urls))))
+    check_cuts(recorded, some_cuts(len(recorded.digests), 3))
+
+
+def test_python_s_own_server(plain_corpus: Corpus) -> None:
+    """It has neither ranges nor ETags."""
+    folder = plain_corpus.list.parent
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    handler.log_message = None  # type: ignore[attr-defined]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        urls = [f"http://127.0.0.1:{server.server_port}/{Path(p).name}" for p in shards(plain_corpus)]
+        assert delivered(uio.from_shard_list(urls)) == delivered(uio.from_shard_list(plain_corpus.list))
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, Any]]:
+    pytest.importorskip("s3fs")
+    moto = pytest.importorskip("moto.server")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {"key": "an-access-key", "secret": SECRET, "endpoint_url": f"http://{host}:{port}"}
+    fsspec.filesystem("s3", **options).mkdir("speech")
+    yield options
+    server.stop()
+
+
+@pytest.mark.parametrize("by", ["options", "environment"])
+def test_s3(
+    s3: dict[str, Any], plain_corpus: Corpus, raw_corpus: Corpus, by: str,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    fs = fsspec.filesystem("s3", **s3)
+    for line in shards(plain_corpus):
+        fs.put(line, f"speech/{Path(line).name}")
+    lines = [json.loads(line) for line in raw_corpus.list.read_text().splitlines()]
+    for line in lines:
+        fs.put(line["wav"], f"speech/raw/{Path(line['wav']).name}")
+        line["wav"] = f"s3://speech/raw/{Path(line['wav']).name}"
+    if by == "environment":
+        monkeypatch.setitem(fsspec.config.conf, "s3", s3)
+    given = s3 if by == "options" else None
+    pipeline = uio.from_shard_list("s3://speech/*.tar", storage_options=given)
+    assert delivered(pipeline) == delivered(uio.from_shard_list(plain_corpus.list))
+    assert delivered(uio.from_raw_list(lines, storage_options=given)) == delivered(uio.from_raw_list(raw_corpus.list))
+    recorded = record(Case(batches(pipeline)))
+    check_cuts(recorded, some_cuts(len(recorded.digests), 3))
+    assert "etag:" in str(recorded.states)
+    assert SECRET not in everything_said(pipeline.batch(2), caplog)
+
+
+def test_an_s3_object_that_changes(s3: dict[str, Any]) -> None:
+    from uio_pipes.io.access import Access
+    from uio_pipes.io.remote import RemoteFile
+
+    fs = fsspec.filesystem("s3", **s3)
+    fs.pipe("speech/changing", b"1" * 100)
+    file = RemoteFile("s3://speech/changing", Access(s3))
+    assert file.read(0, 10) == b"1" * 10
+    fs.pipe("speech/changing", b"2" * 100)
+    with pytest.raises(DataError, match="changed while in use") as caught:
+        file.read(20, 10)
+    assert (caught.value.reason, caught.value.offset) == ("changed_file", 20)
+    with pytest.raises(DataError) as missing:
+        RemoteFile("s3://speech/nothing", Access(s3)).read(0, 1)
+    assert missing.value.reason == "missing_file"
+
+
+def test_neighbours_are_read_by_one_request(server: FaultServer) -> None:
+    from uio_pipes.io.local import Ref
+    from uio_pipes.io.remote import RemoteFile
+
+    data = random.Random(3).randbytes(900_000)
+    file = RemoteFile(server.add("a", data))
+    assert file.size == len(data)
+    server.asked.clear()
+    places = [(700_000, 500), (100, 50), (150, 1000), (2000, 10)]
+    samples: list[dict[str, Any]] = [{"wav": Ref(file, at, size)} for at, size in places]
+    assert lookahead.fetch_early(samples) == 1910 + 500
+    assert [s["wav"].read() for s in samples] == [data[at : at + size] for at, size in places]
+    assert [s["wav"].read_at(5, 5) for s in samples] == [data[at + 5 : at + 10] for at, _ in places]
+    assert sorted(server.offsets("a")) == [100, 700_000]

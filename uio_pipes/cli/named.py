@@ -1,0 +1,150 @@
+"""A pipeline named on the command line: ``module:attribute``, ``path/file.py:attribute``, or WeNet's list and YAML."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from difflib import get_close_matches
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Conf", "Data", "DataType", "Named", "Symbols", "load"]
+
+Named = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PIPELINE]",
+        help="module:attribute or path/file.py:attribute, a Pipeline or a function that returns one. The file is run.",
+        show_default=False,
+    ),
+]
+DataType = Annotated[str, typer.Option("--data-type", help="With --data: raw, shard or indexed.")]
+Data = Annotated[str | None, typer.Option("--data", help="Instead of PIPELINE: a data list, with --conf.")]
+Conf = Annotated[str | None, typer.Option("--conf", help="WeNet's train.yaml (its dataset_conf) for --data.")]
+Symbols = Annotated[
+    str | None, typer.Option("--symbols", help="A dictionary (lang_char.txt) for filters by the number of labels.")
+]
+
+
+def load(named: str | None, data_type: str, data: str | None, conf: str | None, symbols: str | None) -> Pipeline:
+    """The pipeline that the arguments name. Raises: typer.BadParameter."""
+    if (named is None) == (data is None):
+        raise typer.BadParameter("name a pipeline (train.py:pipeline), or give --data LIST with --conf train.yaml")
+    if data is not None:
+        return _wenet(data_type, data, conf, symbols)
+    assert named is not None
+    if conf is not None or symbols is not None:
+        raise typer.BadParameter("--conf and --symbols belong to --data; a pipeline of your own has its own stages")
+    return _attribute(*_split(named))
+
+
+def _split(named: str) -> tuple[str, str]:
+    where, colon, attribute = named.rpartition(":")
+    if not colon or not attribute.isidentifier():
+        raise typer.BadParameter(f"{named!r} names no pipeline: write train.py:pipeline or package.module:pipeline")
+    return where, attribute
+
+
+def _attribute(where: str, attribute: str) -> Pipeline:
+    from uio_pipes.pipeline import Pipeline
+
+    module = _file(where) if where.endswith(".py") else _module(where)
+    if not hasattr(module, attribute):
+        names = [n for n, v in vars(module).items() if not n.startswith("_") and (isinstance(v, Pipeline) or _own(v, module))]
+        near = get_close_matches(attribute, names, 1) or names[:5]
+        raise typer.BadParameter(f"{where} has no {attribute!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+    value = getattr(module, attribute)
+    if callable(value):
+        value = value()
+    value = getattr(value, "pipeline", value)  # of a Loader, or of wenet_dataset
+    if not isinstance(value, Pipeline):
+        raise typer.BadParameter(f"{where}:{attribute} is no Pipeline and no function that returns one: {value!r:.80}")
+    return value
+
+
+def _own(value: object, module: ModuleType) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module.__name__
+
+
+def _file(path: str) -> ModuleType:
+    if not os.path.isfile(path):
+        raise typer.BadParameter(f"no such file: {path}")
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # so that functions in it can be pickled
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise typer.BadParameter(f"running {path} failed: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _module(name: str) -> ModuleType:
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise typer.BadParameter(f"there is no module {error.name!r} here; a file is named with its .py") from error
+    except Exception as error:
+        raise typer.BadParameter(f"importing {name} failed: {type(error).__name__}: {error}") from error
+
+
+# WeNet's
+
+
+def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> Pipeline:
+    from uio_pipes.tokenizers import CharTokenizer
+    from uio_pipes.wenet import wenet_dataset
+    from uio_pipes.wenet.conf import read_conf
+    from uio_pipes.wenet.table import STEPS
+
+    block = {} if conf is None else _block(conf)
+    tokenizer = None if symbols is None else CharTokenizer(symbols)
+    if data_type in ("raw", "shard"):
+        return wenet_dataset(data_type, data, tokenizer, block).pipeline
+    if data_type != "indexed":
+        raise typer.BadParameter(f"--data-type must be raw, shard or indexed, not {data_type!r}")
+    from uio_pipes.wenet import _apply
+
+    values = read_conf(block)
+    source = _indexed(data, bool(values["list_shuffle"]))
+    return _apply(source, STEPS, values, tokenize={"tokenizer": tokenizer}).pad(pcm=True)
+
+
+def _indexed(data: str, shuffle: bool) -> Pipeline:
+    """Indexed data: folders of TouchDataset, or shards with their indexes."""
+    from uio_pipes.seeing.kinds import recognize
+
+    kind = recognize(data).kind
+    if "TouchDataset" in kind:
+        from uio_pipes.sources.indexed import from_indexed
+
+        return from_indexed(data, shuffle=shuffle)
+    from uio_pipes.sources.tar_index import from_tar_index
+
+    return from_tar_index(data, shuffle=shuffle)
+
+
+def _block(path: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            conf = yaml.safe_load(file)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(conf, dict):
+        raise typer.BadParameter(f"{path} is no configuration: it must have the block dataset_conf")
+    block = conf.get("dataset_conf", conf)
+    return block if isinstance(block, dict) else {}

@@ -1,0 +1,50 @@
+"""Tables on the terminal, the same ones that HTML pages have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from uio_pipes.seeing.page import Rows
+
+__all__ = ["check_suffix", "print_tables", "say"]
+
+
+def print_tables(tables: Iterable[Rows]) -> None:
+    """Each as a table of rich's on stdout; plain and unwrapped where that is no terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    for title, headings, rows in tables:
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for number, heading in enumerate(headings):
+            table.add_column(heading, justify="left" if number == 0 else "right", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(str(value)) for value in row))
+        console.print(table)
+        console.print()
+
+
+def say(text: str) -> None:
+    """One line on stdout, no markup."""
+    import typer
+
+    typer.echo(text)
+
+
+def check_suffix(path: str | None, *suffixes: str) -> None:
+    """Raises: typer.BadParameter unless ``path`` is None or ends in one of ``suffixes``, in a folder that is there."""
+    import os
+
+    import typer
+
+    if path is None:
+        return
+    if not path.endswith(suffixes):
+        raise typer.BadParameter(f"{path} must end in {' or '.join(suffixes)}")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise typer.BadParameter(f"there is no folder {folder}")

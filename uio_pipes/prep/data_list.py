@@ -1,0 +1,85 @@
+"""A data list as the trainer has it, raw or of shards: which of the two it is, its utterances, its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal
+
+from uio_pipes.errors import ListError
+from uio_pipes.prep.lists import KaldiFolder, RawList, Utterance, open_source, read_lines
+from uio_pipes.prep.manifest import read_manifest
+from uio_pipes.sources.table import ARCHIVES
+
+if TYPE_CHECKING:
+    import uio_pipes as uio
+
+__all__ = ["DataType", "Texts", "count_utterances", "data_type_of", "digest_of_list", "utterances_of"]
+
+DataType = Literal["raw", "shard"]
+
+
+def data_type_of(url: str) -> DataType:
+    """WeNet's ``data_type`` of a list, by its first line. Raises: ListError if it is missing or empty."""
+    if url.endswith(ARCHIVES):
+        return "shard"
+    for line in read_lines(url):
+        if (text := line.strip()) and not text.startswith(b"#"):
+            return "raw" if text.removeprefix(b"\xef\xbb\xbf").startswith(b"{") else "shard"
+    raise ListError(f"the list {url} is empty: no line that is neither blank nor a comment (#)")
+
+
+def digest_of_list(url: str) -> str:
+    """A hash of the list's own content."""
+    digest = blake2b(digest_size=16)
+    for line in read_lines(url):
+        digest.update(line)
+    return digest.hexdigest()
+
+
+def count_utterances(url: str, data_type: DataType) -> int | None:
+    """How many there are, as far as the list or its manifest tells: for a progress bar."""
+    if data_type == "raw":
+        return sum(1 for _ in read_lines(url))
+    entries = read_manifest(url)
+    return None if entries is None else sum(entry.utterances for entry in entries.values())
+
+
+def utterances_of(url: str, data_type: DataType) -> uio.Pipeline:
+    """The pipeline of a list."""
+    import uio_pipes as uio
+
+    return uio.from_raw_list(url) if data_type == "raw" else uio.from_shard_list(url)
+
+
+class Texts:
+    """The texts of a raw list, a Kaldi folder or a list of shards; ``failures`` counts what could not be read."""
+
+    def __init__(self, url: str, data_type: DataType | None = None) -> None:
+        self.url, self.failures = url, 0
+        source = open_source(url)
+        self._source = source if isinstance(source, KaldiFolder) else None
+        self._data_type = data_type if data_type or self._source else data_type_of(url)
+
+    def __iter__(self) -> Iterator[str]:
+        self.failures = 0
+        return self._of_shards() if self._data_type == "shard" else self._of_lines()
+
+    def _of_lines(self) -> Iterator[str]:
+        for one in self._source or RawList(self.url):
+            if isinstance(one, Utterance):
+                yield one.txt
+            else:
+                self.failures += 1
+
+    def _of_shards(self) -> Iterator[str]:
+        import uio_pipes as uio
+
+        loader = uio.Loader(uio.from_shard_list(self.url).batch(64).map(_texts), rank=0, world_size=1)
+        for texts in loader:
+            yield from texts
+        self.failures = loader.stats().failures
+
+
+def _texts(batch: Any) -> list[str]:
+    return [sample["txt"] for sample in batch]
