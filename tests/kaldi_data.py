@@ -39,7 +39,10 @@ def recordings(root: Path, count: int = 12, *, segments: bool = False) -> KaldiC
     keys = names
     if segments:
         keys = [f"{name}-{part}" for name in names for part in range(2)]
-        write(root / "segments", {key: f"{key[:4]} {0.05 + 0.25 * int(key[-1])} {0.3 + 0.25 * int(key[-1])}" for key in keys})
+        write(
+            root / "segments",
+            {key: f"{key[:4]} {0.05 + 0.25 * int(key[-1])} {0.3 + 0.25 * int(key[-1])}" for key in keys},
+        )
     write(root / "text", {key: f"文{key} 字" for key in reversed(keys)})  # in another order
     write(root / "utt2spk", {key: f"S{int(key[1:4]) % 3}" for key in keys})
     return KaldiCorpus(root, tuple(keys))

@@ -11,6 +11,8 @@ from uio_pipes.sample import Origin, Sample
 from uio_pipes.seeing.watch import watch
 from uio_pipes.sources.from_iterable import from_iterable
 from uio_pipes.sources.kaldi import from_kaldi
+from uio_pipes.sources.lhotse_shar import from_lhotse_shar
+from uio_pipes.sources.indexed import from_indexed
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.load_from_raw import from_raw_list
 from uio_pipes.sources.load_from_tar import from_shard_list
@@ -50,8 +52,10 @@ __all__ = [
     "Tokenizer",
     "TooManyFailures",
     "UioError",
+    "from_indexed",
     "from_iterable",
     "from_kaldi",
+    "from_lhotse_shar",
     "from_raw_list",
     "from_shard_list",
     "from_tar_index",

@@ -43,11 +43,13 @@ from uio_pipes.stages.map import Map
 from uio_pipes.stages.mfcc import MfccFeatures
 from uio_pipes.stages.mono import Mono
 from uio_pipes.stages.normalize_text import NormalizeText
+from uio_pipes.stages.overlay import Overlay
 from uio_pipes.stages.pad import Pad
 from uio_pipes.stages.random_crop import RandomCrop
 from uio_pipes.stages.repeat import Repeat
 from uio_pipes.stages.resample import Resample
 from uio_pipes.stages.reverberate import Reverberate
+from uio_pipes.stages.segments import Segments
 from uio_pipes.stages.shuffle import Shuffle
 from uio_pipes.stages.skip import Skip
 from uio_pipes.stages.sort import Sort
@@ -118,6 +120,8 @@ class Pipeline:
     skip = functional(Skip)
     exclude = functional(Exclude)
     # one utterance at a time
+    overlay = functional(Overlay)
+    segments = functional(Segments)
     decode_audio = functional(DecodeAudio)
     resample = functional(Resample)
     speed_perturb = functional(SpeedPerturb)

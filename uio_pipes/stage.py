@@ -51,6 +51,13 @@ class Stage:
                 what, fits = _KINDS[str(f.type)]
                 require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
 
+    def __init_subclass__(cls) -> None:
+        cls.__repr__ = Stage.__repr__  # type: ignore[method-assign]  # else dataclass makes one that tells all
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+        return redact(f"{type(self).__qualname__}({shown})")
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         """The node that runs this stage in ``lane``, fed by ``source``."""
         raise NotImplementedError

@@ -150,7 +150,9 @@ def test_a_key_that_comes_twice_is_refused_with_both_lines(name: str, cut: Kaldi
     shutil.copytree(cut.folder, folder)
     lines = (folder / name).read_text().splitlines()
     (folder / name).write_text("\n".join([*lines, "", lines[1]]) + "\n")
-    with pytest.raises(ListError, match=rf"{lines[1].split()[0]}' stands in .*{name} twice, in lines 2 and {len(lines) + 2}"):
+    with pytest.raises(
+        ListError, match=rf"{lines[1].split()[0]}' stands in .*{name} twice, in lines 2 and {len(lines) + 2}"
+    ):
         run(uio.from_kaldi(folder))
 
 
@@ -178,16 +180,18 @@ def test_malformed_lines_are_named(name: str, line: str, message: str, whole: Ka
 
 def test_bad_utf8_is_counted(whole: KaldiCorpus, tmp_path: Path) -> None:
     (tmp_path / "wav.scp").write_bytes((whole.folder / "wav.scp").read_bytes() + b"\xff\xfe a.wav\n")
-    (tmp_path / "text").write_bytes((whole.folder / "text").read_bytes().replace("文R004".encode(), b"\xff") + b"\xff\xfe a\n")
+    (tmp_path / "text").write_bytes(
+        (whole.folder / "text").read_bytes().replace("文R004".encode(), b"\xff") + b"\xff\xfe a\n"
+    )
     samples, ledger = run(uio.from_kaldi(tmp_path))
     assert len(samples) == 11
     assert ledger.skipped == {"bad_text": 2}
 
 
 def test_missing_tables_and_empty_ones(tmp_path: Path) -> None:
-    with pytest.raises(ListError, match="cannot read .*nothing.scp"):
+    with pytest.raises(ListError, match=r"cannot read .*nothing\.scp"):
         run(uio.from_kaldi(tmp_path / "nothing.scp"))
-    with pytest.raises(ListError, match="has neither wav.scp nor feats.scp"):
+    with pytest.raises(ListError, match=r"has neither wav\.scp nor feats\.scp"):
         run(uio.from_kaldi(tmp_path))
     (tmp_path / "wav.scp").write_text("\n \n")
     with pytest.raises(ListError, match="is empty"):
@@ -229,7 +233,10 @@ def test_pipes_that_need_a_shell_are_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_failing_pipes_are_counted(whole: KaldiCorpus, tmp_path: Path) -> None:
-    write(tmp_path / "wav.scp", {"A": "cat /no/file |", "B": f"cat {whole.folder}/R001.wav |", "C": "echo no audio |", "D": "true |"})
+    write(
+        tmp_path / "wav.scp",
+        {"A": "cat /no/file |", "B": f"cat {whole.folder}/R001.wav |", "C": "echo no audio |", "D": "true |"},
+    )
     got, skipped = delivered(uio.from_kaldi(tmp_path, allow_pipes=True))
     assert got == ["B"]
     assert skipped == {"pipe_failed": 1, "bad_audio": 1, "empty_audio": 1}
@@ -257,7 +264,9 @@ def test_pipes_are_run_late_where_a_table_tells_the_length(
 # Lengths
 
 
-def test_lanes_are_balanced_by_the_lengths_that_tables_tell(whole: KaldiCorpus, cut: KaldiCorpus, tmp_path: Path) -> None:
+def test_lanes_are_balanced_by_the_lengths_that_tables_tell(
+    whole: KaldiCorpus, cut: KaldiCorpus, tmp_path: Path
+) -> None:
     def weights(folder: Path) -> list[int] | None:
         found = uio.from_kaldi(folder).stages[0].table().weights  # type: ignore[attr-defined]
         return None if found is None else list(found)
@@ -285,7 +294,7 @@ def test_rest_is_identical_after_every_cut(options: dict[str, Any], cut: KaldiCo
 
 
 def test_bad_input_resumes_exactly_too(whole: KaldiCorpus, tmp_path: Path) -> None:
-    write(tmp_path / "text", {k: "x" for k in [*whole.keys[::2], "Z1", "Z2"]})
+    write(tmp_path / "text", dict.fromkeys([*whole.keys[::2], "Z1", "Z2"], "x"))
     pipeline = uio.from_kaldi(whole.folder / "wav.scp", tmp_path / "text", shuffle=True).decode_audio().batch(1)
     recorded = record(Case(pipeline, {"lanes": 2}))
     assert recorded.stats.skipped == {"missing_text": 6, "missing_recording": 2}
@@ -293,7 +302,10 @@ def test_bad_input_resumes_exactly_too(whole: KaldiCorpus, tmp_path: Path) -> No
 
 
 def test_mixed_with_shards(cut: KaldiCorpus, plain_corpus: corpus.Corpus) -> None:
-    sources = {"kaldi": uio.from_kaldi(cut.folder, shuffle=True), "tar": uio.from_shard_list(plain_corpus.list, shuffle=True)}
+    sources = {
+        "kaldi": uio.from_kaldi(cut.folder, shuffle=True),
+        "tar": uio.from_shard_list(plain_corpus.list, shuffle=True),
+    }
     pipeline = uio.mix(sources, weights={"kaldi": 1, "tar": 2}).decode_audio().shuffle(6).batch(3).pad()
     recorded = record(Case(pipeline, {"lanes": 2}))
     assert sorted(recorded.keys) == sorted([*cut.keys, *plain_corpus.keys])

@@ -66,7 +66,9 @@ def test_doubles_become_floats(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", FORMS)
 def test_the_length_takes_a_header_and_no_more(method: int | None, tmp_path: Path) -> None:
-    matrix = ark(tmp_path / "a.ark", np.random.default_rng(0).random((500, 80)).astype(np.float32), compression_method=method)
+    matrix = ark(
+        tmp_path / "a.ark", np.random.default_rng(0).random((500, 80)).astype(np.float32), compression_method=method
+    )
     assert matrix.frames == 500
     assert matrix.file.bytes <= 32  # type: ignore[attr-defined]
 
@@ -82,12 +84,18 @@ def test_utt2num_frames_spares_the_header(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("method", FORMS)
 @pytest.mark.parametrize(("text", "rows", "columns"), [
-    ("[0:9]", slice(0, 10), slice(None)), ("[5:5]", slice(5, 6), slice(None)), ("[10:21]", slice(10, 20), slice(None)),
-    ("[2:7,1:3]", slice(2, 8), slice(1, 4)), ("[:,0:1]", slice(None), slice(0, 2)), ("[,2:2]", slice(None), slice(2, 3)),
+    ("[0:9]", slice(0, 10), slice(None)), ("[5:5]", slice(5, 6), slice(None)),
+    ("[10:21]", slice(10, 20), slice(None)),
+    ("[2:7,1:3]", slice(2, 8), slice(1, 4)), ("[:,0:1]", slice(None), slice(0, 2)),
+    ("[,2:2]", slice(None), slice(2, 3)),
 ])  # fmt: skip
-def test_ranges_include_their_last_row(method: int | None, text: str, rows: slice, columns: slice, tmp_path: Path) -> None:
+def test_ranges_include_their_last_row(
+    method: int | None, text: str, rows: slice, columns: slice, tmp_path: Path
+) -> None:
     """And may end up to 3 rows behind the matrix, as in Kaldi."""
-    whole = ark(tmp_path / "a.ark", np.random.default_rng(0).random((20, 4)).astype(np.float32), compression_method=method)
+    whole = ark(
+        tmp_path / "a.ark", np.random.default_rng(0).random((20, 4)).astype(np.float32), compression_method=method
+    )
     part = ArkMatrix(whole.file, parse_pointer(f"{tmp_path}/a.ark:2{text}"))
     wanted = whole.load()[rows, columns]
     np.testing.assert_array_equal(part.load(), wanted)

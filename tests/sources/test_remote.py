@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ import fsspec
 import pytest
 from contract import Case, check_cuts, digest, record, some_cuts
 from corpus import Corpus
+from corpus import shards as make_shards
 
 import uio_pipes as uio
 from uio_pipes.errors import DataError, ListError, PipelineError, StateError
@@ -122,13 +124,14 @@ def test_the_same_state_as_of_local_files_but_for_what_names_them(server: FaultS
     )
     assert near.digests == far.digests
     for a, b in zip(near.states, far.states, strict=True):
-        assert a["lane_000000"].replace(str(a), "") == b["lane_000000"].replace(str(b), "")
+        lanes = [json.loads(state["lane_000000"]) for state in (a, b)]
+        for lane in lanes:
+            lane["counts"].pop("waited_us", None)
+        assert lanes[0] == lanes[1]
 
 
 def test_a_resume_begins_at_its_byte(server: FaultServer, tmp_path: Path) -> None:
-    import corpus as make
-
-    big = make.shards(tmp_path, [60], seconds=(0.5, 1.0))
+    big = make_shards(tmp_path, [60], seconds=(0.5, 1.0))
     urls = served(server, big)
     size = len(server.files[Path(urls[0]).name].data)
     loader = uio.Loader(uio.from_shard_list(urls).batch(4))
@@ -152,7 +155,7 @@ def test_exhausted_retries_are_counted_with_url_offset_and_cause(server: FaultSe
     keys = [s["key"] for batch in loader for s in batch]
     assert len(keys) < len(plain_corpus.keys)
     assert loader.stats().skipped == {"unreadable_file": 1}
-    server.files[Path(urls[1]).name].faults.extend(["", *["reset 0"] * 99])
+    server.files[Path(urls[1]).name].faults = deque(["", *["reset 0"] * 99])
     again = uio.Loader(uio.from_shard_list(urls).batch(4), on_error="raise")
     with pytest.raises(DataError, match=r"given up after 4 attempts.*Connection reset") as caught:
         list(again)
@@ -160,8 +163,8 @@ def test_exhausted_retries_are_counted_with_url_offset_and_cause(server: FaultSe
     assert caught.value.offset
 
 
-def test_a_shard_that_changes_while_it_is_read(server: FaultServer, plain_corpus: Corpus) -> None:
-    urls = served(server, plain_corpus)
+def test_a_shard_that_changes_while_it_is_read(server: FaultServer, tmp_path: Path) -> None:
+    urls = served(server, make_shards(tmp_path, [40], seconds=(0.5, 1.0)))
     loader = uio.Loader(uio.from_shard_list(urls[:1]).batch(1))
     it = iter(loader)
     next(it)
@@ -169,7 +172,7 @@ def test_a_shard_that_changes_while_it_is_read(server: FaultServer, plain_corpus
     server.add(name, server.files[name].data, etag='"two"')
     rest = list(it)
     state = loader.stats()
-    assert len(rest) < 5
+    assert len(rest) < 35
     assert state.skipped == {"changed_file": 1}
 
 
@@ -197,7 +200,7 @@ def test_the_next_shard_is_begun_before_this_one_ends(server: FaultServer, plain
 
 
 def test_nothing_is_fetched_early_while_passing_over(server: FaultServer, raw_corpus: Corpus) -> None:
-    lines = [{**line, "duration": 0.5} for line in raw(server, raw_corpus)]
+    lines = [{**line, "duration": 30} for line in raw(server, raw_corpus)]
     lines = [{k: v for k, v in line.items() if k not in ("start", "end")} for line in lines]
     pipeline = uio.from_raw_list(lines).decode_audio().batch(1)
     loader = uio.Loader(pipeline, snapshot_every=20)
@@ -421,7 +424,7 @@ def test_s3(
     assert delivered(uio.from_raw_list(lines, storage_options=given)) == delivered(uio.from_raw_list(raw_corpus.list))
     recorded = record(Case(batches(pipeline)))
     check_cuts(recorded, some_cuts(len(recorded.digests), 3))
-    assert "etag:" in str(recorded.states)
+    assert "etag:" in str(record(Case(pipeline.batch(1))).states)
     assert SECRET not in everything_said(pipeline.batch(2), caplog)
 
 

@@ -11,15 +11,17 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from uio_pipes.errors import UioError
 from uio_pipes.io.redact import redact
 
-__all__ = ["Json", "print_json", "run"]
+__all__ = ["Json", "local_file", "parsed", "print_json", "run", "verdict"]
 
+T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer brings click along, or its own copy of it
@@ -28,6 +30,26 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer brings c
 def print_json(report: Any) -> None:
     """One JSON document on stdout."""
     typer.echo(json.dumps(report, ensure_ascii=False, default=str))
+
+
+def verdict(fine: bool) -> None:
+    """End with 1 if there were failures."""
+    if not fine:
+        raise typer.Exit(1)
+
+
+def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
+    """The value of an option; what ``parse`` says of a wrong one becomes a message."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def local_file(path: Path) -> None:
+    """Small files are written on this machine."""
+    if ":/" in str(path):
+        raise typer.BadParameter(f"{path} must be a path on this machine", param_hint="OUT")
 
 
 def run(app: Callable[..., Any]) -> int:

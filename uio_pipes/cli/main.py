@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from uio_pipes import __version__
-from uio_pipes.cli import common
+from uio_pipes.cli import bench, cmvn, common, dictionary, index, inspect, pack, simulate, state, verify
 
 __all__ = ["app", "main"]
 
@@ -38,6 +38,16 @@ def _start(
 
 
 # One line for each command (name, then the function with typer's annotations):
+app.command("pack")(pack.pack)
+app.command("cmvn")(cmvn.cmvn)
+app.command("dict")(dictionary.dictionary)
+app.command("spm")(dictionary.spm)
+app.command("index")(index.index)
+app.command("verify")(verify.verify)
+app.command("inspect")(inspect.inspect)
+app.command("simulate")(simulate.simulate)
+app.command("bench")(bench.bench)
+app.add_typer(state.app, name="state")
 
 
 def main() -> None:

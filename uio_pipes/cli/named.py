@@ -57,9 +57,13 @@ def _attribute(where: str, attribute: str) -> Pipeline:
 
     module = _file(where) if where.endswith(".py") else _module(where)
     if not hasattr(module, attribute):
-        names = [n for n, v in vars(module).items() if not n.startswith("_") and (isinstance(v, Pipeline) or _own(v, module))]
+        names = [
+            n for n, v in vars(module).items() if not n.startswith("_") and (isinstance(v, Pipeline) or _own(v, module))
+        ]
         near = get_close_matches(attribute, names, 1) or names[:5]
-        raise typer.BadParameter(f"{where} has no {attribute!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+        raise typer.BadParameter(
+            f"{where} has no {attribute!r}" + (f"; did you mean {', '.join(near)}?" if near else "")
+        )
     value = getattr(module, attribute)
     if callable(value):
         value = value()
@@ -115,11 +119,11 @@ def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> 
         return wenet_dataset(data_type, data, tokenizer, block).pipeline
     if data_type != "indexed":
         raise typer.BadParameter(f"--data-type must be raw, shard or indexed, not {data_type!r}")
-    from uio_pipes.wenet import _apply
+    from uio_pipes.wenet import apply_steps
 
     values = read_conf(block)
     source = _indexed(data, bool(values["list_shuffle"]))
-    return _apply(source, STEPS, values, tokenize={"tokenizer": tokenizer}).pad(pcm=True)
+    return apply_steps(source, STEPS, values, tokenize={"tokenizer": tokenizer}).pad(pcm=True)
 
 
 def _indexed(data: str, shuffle: bool) -> Pipeline:

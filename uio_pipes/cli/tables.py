@@ -19,13 +19,20 @@ def print_tables(tables: Iterable[Rows]) -> None:
     if not console.is_terminal:
         console = Console(width=200)
     for title, headings, rows in tables:
-        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
+        filled = [[str(value) for value in row] for row in rows]
         for number, heading in enumerate(headings):
-            table.add_column(heading, justify="left" if number == 0 else "right", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(str(value)) for value in row))
+            counts = heading not in ("value", "text") and all(_is_number(row[number]) for row in filled)
+            table.add_column(heading, justify="right" if number and counts else "left", overflow="fold")
+        for row in filled:
+            table.add_row(*map(Text, row))
+        console.print(Text(title, style="bold"))
         console.print(table)
         console.print()
+
+
+def _is_number(text: str) -> bool:
+    return not text.strip("0123456789.,%+- sx×")
 
 
 def say(text: str) -> None:

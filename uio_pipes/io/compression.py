@@ -55,7 +55,7 @@ class _ZstdFrame:
 
     def __init__(self) -> None:
         self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-        self._feed = 1 << 12
+        self._feed = 1 << 13
         self._passed = b""  # behind the frame's end, what it was not fed
 
     @property
@@ -72,7 +72,7 @@ class _ZstdFrame:
             fed, data = data[: self._feed], data[self._feed :]
             pieces.append(self._frame.decompress(fed))
             made += len(pieces[-1])
-            self._feed = 1 << 7 if len(pieces[-1]) > 64 * len(fed) else 1 << 12
+            self._feed = 1 << 7 if len(pieces[-1]) > 64 * len(fed) else 1 << 13
             if self._frame.eof:
                 self._passed, data = data, b""
         return b"".join(pieces), data, bool(data)

@@ -145,7 +145,9 @@ class _Response:
         got, begun = 0, time.monotonic()
         try:
             while got < wanted:
-                data = self._response.read1(min(PIECE, wanted - got))  # what has come: readinto would lose it at a fault
+                data = self._response.read1(
+                    min(PIECE, wanted - got)
+                )  # what has come: readinto would lose it at a fault
                 if not data:
                     break
                 view[got : got + len(data)] = data

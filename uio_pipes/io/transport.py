@@ -14,6 +14,7 @@ from uio_pipes.io.retry import Fault
 
 __all__ = ["FsObject", "Identity", "Stream", "Transport", "check_same", "failure", "filesystem", "transport"]
 
+PIECE = 1 << 18
 DEADLINE = 60.0  # seconds for one request, whatever the file system itself tries again
 _PACKAGES = {
     "s3": "'uio_pipes[s3]'",
@@ -79,7 +80,7 @@ def transport(url: str, access: Access) -> Transport:
         from uio_pipes.io.http import HttpObject
 
         return HttpObject(url, options.get("headers", {}))
-    return FsObject(url, access)
+    return S3Object(url, access) if protocol in ("s3", "s3a") else FsObject(url, access)
 
 
 def filesystem(url: str, access: Access) -> tuple[Any, str]:
@@ -118,10 +119,6 @@ class FsObject:
         try:
             data = read(offset, offset + len(view))
         except Exception as error:
-            if type(error).__name__ == "FileExpired" or "PreconditionFailed" in repr(error):
-                self._opened = None
-                cause = "the file changed while in use (its ETag differs)"
-                raise Fault(cause, reason="changed_file") from None
             raise self._fault(error) from None
         view[: len(data)] = data
         if len(data) < len(view) and identity.size is not None:
@@ -142,18 +139,57 @@ class FsObject:
         return self._opened[1:]
 
     def _reader(self, fs: Any, path: str) -> Any:
-        if fs.async_impl and hasattr(fs, "_call_s3"):  # S3's file objects ask for the ETag that they were opened with
-            return fs.open(path, "rb", cache_type="none")._fetch_range
         if fs.async_impl:
             sync = fsspec.asyn.sync
             return lambda start, end: sync(fs.loop, fs._cat_file, path, start=start, end=end, timeout=DEADLINE)
         return lambda start, end: fs.cat_file(path, start=start, end=end)
 
-    def _fault(self, error: Exception) -> Exception:
+    def _fault(self, error: Exception, got: int = 0) -> Exception:
+        if isinstance(error, Fault):
+            return error
         found = failure(error, self.url, self._access)
         if found.reason != "unreadable_file" or isinstance(error, PermissionError) or _is_final(error):
             return found
-        return Fault(self._access.redact(f"{type(error).__name__}: {error}"))
+        return Fault(self._access.redact(f"{type(error).__name__}: {error}"), got)
+
+
+class S3Object(FsObject):
+    """By s3fs, but with what each answer tells: its ETag, and how far it came."""
+
+    def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
+        if known is not None and known.size is not None:
+            view = view[: max(0, known.size - offset)]
+        if not len(view):
+            return 0, known or self.identity()
+        fs, path, _ = self._open()
+        reached = [0]
+        try:
+            identity = fsspec.asyn.sync(fs.loop, self._get, fs, path, view, offset, known, reached, timeout=DEADLINE)
+        except Exception as error:
+            if "range" in str(error).lower() and (size := self.identity().size) is not None and offset >= size:
+                return 0, self.identity()
+            raise self._fault(error, reached[0]) from None
+        return reached[0], identity
+
+    async def _get(
+        self, fs: Any, path: str, view: memoryview, offset: int, known: Identity | None, reached: list[int]
+    ) -> Identity:
+        bucket, key, version = fs.split_path(path)
+        wanted = {"VersionId": version} if version else {}
+        last = offset + len(view) - 1
+        answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={offset}-{last}", **wanted)
+        body = answer["Body"]
+        try:
+            identity = Identity(int(answer["ContentRange"].rpartition("/")[2]), answer["ETag"])
+            check_same(known, identity)
+            while data := await body.read(PIECE):
+                view[reached[0] : reached[0] + len(data)] = data
+                reached[0] += len(data)
+        finally:
+            body.close()
+        if reached[0] < answer["ContentLength"]:
+            raise Fault(f"the body ended after {reached[0]} of {answer['ContentLength']} bytes", reached[0])
+        return identity
 
 
 def _is_final(error: Exception) -> bool:

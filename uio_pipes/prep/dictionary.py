@@ -9,13 +9,15 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import sentencepiece
 
 from uio_pipes.errors import UioError
 from uio_pipes.prep.files import write_bytes, write_lines
+from uio_pipes.tokenizers.characters import CharTokenizer
 
-__all__ = ["SPECIAL", "DictionaryProblem", "write_characters", "write_pieces"]
+__all__ = ["SPECIAL", "DictionaryProblem", "characters", "write_characters", "write_pieces", "write_table"]
 
 SPECIAL = ("<blank>", "<unk>", "<sos/eos>")
 SENTENCES = 10_000_000  # that SentencePiece looks at, drawn at random if there are more
@@ -25,29 +27,36 @@ class DictionaryProblem(UioError):
     """No dictionary can be made of these texts; the message says why."""
 
 
-def write_characters(folder: Path, texts: Iterable[str]) -> int:
-    """Every character of ``texts`` but blanks, in Unicode's order; returns how many tokens there are."""
-    characters: set[str] = set()
+def characters(texts: Iterable[str], non_lang_syms: str | Iterable[str] | None = None) -> list[str]:
+    """The tokens of a character dictionary: the three symbols, then what ``CharTokenizer`` makes of ``texts``, in
+    Unicode's order. ``non_lang_syms``: path of, or list with, symbols kept whole, like ``{NOISE}``."""
+    tokenizer = CharTokenizer({"<unk>": 0}, non_lang_syms)
+    found: set[str] = set()
     for text in texts:
-        characters.update(text)
-    found = sorted(character for character in characters if not character.isspace())
-    if not found:
+        found.update(tokenizer.tokenize(text)[0])
+    tokens = sorted(token for token in found if not token.isspace() and token not in SPECIAL)
+    if not tokens:
         raise DictionaryProblem("the texts are empty: no dictionary can be made of them")
-    return _write(folder, [*SPECIAL, *found], None)
+    return [*SPECIAL, *tokens]
 
 
-def write_pieces(folder: Path, texts: Iterable[str], size: int) -> int:
-    """A byte-pair model of ``size`` pieces, the three symbols included; returns how many tokens there are.
+def write_characters(folder: Path, texts: Iterable[str]) -> int:
+    """Write the dictionary of ``characters``; returns how many tokens there are."""
+    return _write(folder, characters(texts), None)
+
+
+def write_pieces(folder: Path, texts: Iterable[str], size: int, model: Literal["bpe", "unigram"] = "bpe") -> int:
+    """A model of ``size`` pieces, the three symbols included; returns how many tokens there are.
 
     Raises: DictionaryProblem if the texts do not allow for so many or so few.
     """
-    model = io.BytesIO()
+    trained = io.BytesIO()
     blank, unk, sos_eos = SPECIAL
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(texts),
-            model_writer=model,
-            model_type="bpe",
+            model_writer=trained,
+            model_type=model,
             vocab_size=size,
             character_coverage=1.0,
             add_dummy_prefix=False,  # Mandarin has no blanks: pieces would come with and without one
@@ -59,8 +68,8 @@ def write_pieces(folder: Path, texts: Iterable[str], size: int) -> int:
     except (RuntimeError, ValueError, OSError) as error:
         reason = str(error).rpartition("]")[2].strip() or str(error)
         raise DictionaryProblem(f"no model of {size} pieces can be trained on these texts: {reason}") from error
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    return _write(folder, [pieces.id_to_piece(label) for label in range(len(pieces))], model.getvalue())
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
+    return _write(folder, [pieces.id_to_piece(label) for label in range(len(pieces))], trained.getvalue())
 
 
 def _write(folder: Path, tokens: Sequence[str], model: bytes | None) -> int:
@@ -70,5 +79,10 @@ def _write(folder: Path, tokens: Sequence[str], model: bytes | None) -> int:
     pieces.unlink(missing_ok=True)
     if model is not None:
         write_bytes(pieces, model)
-    write_lines(table, (f"{token} {label}" for label, token in enumerate(tokens)))
+    return write_table(table, tokens)
+
+
+def write_table(path: Path, tokens: Sequence[str]) -> int:
+    """``token id`` a line; returns how many tokens there are."""
+    write_lines(path, (f"{token} {label}" for label, token in enumerate(tokens)))
     return len(tokens)

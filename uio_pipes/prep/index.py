@@ -13,6 +13,7 @@ from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 from uio_pipes.io.transport import filesystem
+from uio_pipes.prep.duplicates import PackedKeys
 from uio_pipes.prep.files import atomic_path
 from uio_pipes.prep.manifest import ShardEntry
 from uio_pipes.prep.processes import end_with_parent, pool_context
@@ -30,19 +31,21 @@ T = TypeVar("T")
 class IndexedShard:
     """What became of one shard. ``problems``: what reading it meets, and audio whose header is damaged.
 
-    ``frames``: of 10 ms, where headers tell them; ``fresh``: it had an index that fits.
+    ``frames``: of 10 ms, where headers tell them; ``fresh``: it had an index that fits;
+    ``damaged``: reading meets failures.
     """
 
     url: str
+    keys: PackedKeys = field(repr=False)
     utterances: int = 0
     frames: int = 0
     bytes: int = 0
     index_bytes: int = 0
     crc32: str = ""
-    keys: tuple[str, ...] = field(default=(), repr=False)
     problems: tuple[DataError, ...] = ()
     fresh: bool = False
     indexed: bool = True
+    damaged: bool = False
 
     def entry(self, line: str) -> ShardEntry:
         """For the manifest of a list in which the shard is ``line``."""
@@ -92,7 +95,7 @@ def index_shard(
             return _summary(url, index, len(dumps(index)), fresh=True)
         found = scan_shard(url, access, grouping)
     except DataError as error:
-        return IndexedShard(url, problems=(error,), indexed=False)
+        return IndexedShard(url, PackedKeys.of(url, [], []), problems=(error,), indexed=False)
     data = dumps(found.index)
     write_sidecar(sidecar_path(url, into), data, access)
     return _summary(url, found.index, len(data), problems=found.bad)
@@ -116,9 +119,10 @@ def _summary(
         bytes=index.shard.size,
         index_bytes=size,
         crc32=f"{index.shard.crc32:08x}",
-        keys=tuple(map(index.key, range(len(index)))),
+        keys=PackedKeys.of(url, list(map(index.key, range(len(index)))), list(map(index.start, range(len(index))))),
         problems=(*index.errors, *problems),
         fresh=fresh,
+        damaged=bool(index.errors),
     )
 
 

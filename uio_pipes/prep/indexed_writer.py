@@ -39,7 +39,7 @@ class PairWriter:
 
     def add(self, items: npt.NDArray[Any] | bytes) -> None:
         """One item: an array of the dtype, or its bytes. Raises: DataError ``too_long``."""
-        data = items if isinstance(items, bytes) else np.ascontiguousarray(items, self.dtype)
+        data = items if isinstance(items, bytes) else np.ascontiguousarray(items, self.dtype).data
         size = memoryview(data).nbytes // self.dtype.itemsize
         if size > LONGEST:
             raise DataError("too_long", f"{size} items, above {LONGEST}: cut the recording")

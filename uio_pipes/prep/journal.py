@@ -25,6 +25,7 @@ from uio_pipes.prep.locks import taken
 __all__ = ["Finished", "Journal", "OtherPacking"]
 
 NAME = "pack.journal"
+RETRIED = frozenset(["missing_file", "unreadable_file", "unopenable", "changed_file"])
 
 
 class OtherPacking(UioError):
@@ -86,9 +87,13 @@ class Journal:
         self.finished[done.shard] = done
         self.folder.write(f"{NAME}/{done.shard}.json", json.dumps(asdict(done), ensure_ascii=False).encode())
 
-    def forget_failed(self) -> None:
-        """Shards that lack an utterance are to be packed again."""
-        self.finished = {name: done for name, done in self.finished.items() if not done.failed}
+    def settled(self, retry_failed: bool = False) -> set[str]:
+        """Shards that need no more work: files that were not there, or out of reach, may be there the next time."""
+        return {
+            name
+            for name, done in self.finished.items()
+            if not any(retry_failed or reason in RETRIED for _, reason, _ in done.failed)
+        }
 
     def failures(self, shards: set[str]) -> Iterator[list[str]]:
         """Key, reason and detail of each utterance of ``shards`` that failed, shard by shard."""

@@ -15,7 +15,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from uio_pipes.errors import UioError
 from uio_pipes.prep.cutting import Cut, cut_recording
@@ -28,8 +28,17 @@ from uio_pipes.prep.progress import follow
 from uio_pipes.prep.shard_writer import ShardWriter
 
 __all__ = [
-    "Group", "OtherPacking", "PackSettings", "Packed", "PackingFailed", "Split", "pack", "parse_group", "parse_split",
-]  # fmt: skip
+    "WHOLE",
+    "Group",
+    "OtherPacking",
+    "PackSettings",
+    "Packed",
+    "PackingFailed",
+    "Split",
+    "pack",
+    "parse_group",
+    "parse_split",
+]
 
 WHOLE = Split()
 TASK = 64  # utterances that a process cuts at a time, or more: a recording is not divided
@@ -90,9 +99,8 @@ def pack(
     try:
         placement = Placement(utterances, settings)
         journal.take_over(settings.identity(utterances.digest))
-        if retry_failed:
-            journal.forget_failed()
-        _pack_share(placement, placement.share(split) - journal.finished.keys(), folder, journal, split, jobs, executor)
+        todo = placement.share(split) - journal.settled(retry_failed)
+        _pack_share(placement, todo, folder, journal, split, jobs, executor)
         journal.refresh()
         return _summary(placement, folder, os.fspath(shard_list), journal)
     finally:
@@ -132,11 +140,19 @@ def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Jou
         packed.shards += [folder.join(done.shard)] if done.utterances else []
     if packed.waiting:
         return packed
+    if not packed.shards:
+        _nothing(failures, packed)
     folder.write("failed.jsonl", "".join(_failure(one) for one in failures).encode())
     # The list is written last: it names complete shards only.
     write_manifest(shard_list, (_entry(folder, done) for done in finished if done.utterances))
     write_to(shard_list, "".join(f"{shard}\n" for shard in packed.shards).encode())
     return packed
+
+
+def _nothing(failures: list[list[str]], packed: Packed) -> NoReturn:
+    lost = ", ".join(f"{count} {reason}" for reason, count in sorted((packed.left_out + packed.failed).items()))
+    first = f"; the first: {failures[0][2]}" if failures else ""
+    raise PackingFailed(f"nothing was packed: {lost or 'no utterances'}{first}")
 
 
 def _failure(failure: list[str]) -> str:

@@ -115,7 +115,9 @@ class Contents:
 
     def summary(self) -> dict[str, Any]:
         """As JSON has it."""
-        counts = {n: dict(getattr(self, n).most_common()) for n in ("rates", "channels", "codecs", "fields", "failures")}
+        counts = {
+            n: dict(getattr(self, n).most_common()) for n in ("rates", "channels", "codecs", "fields", "failures")
+        }
         bins = {f"{at * BIN:g}": n for at, n in sorted(self.durations.items())}
         return {
             "utterances": self.utterances, "hours": self.hours, "whole": self.whole, "unknown_lengths": self.unknown,

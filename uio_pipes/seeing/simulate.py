@@ -235,7 +235,7 @@ def _busiest(plans: list[LanePlan], world_size: int, num_workers: int) -> float:
 
 
 def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], float | None]:
-    """The buckets of ``bucket_batch``, and how full batches are on average: of a budget or of ``bucket_batch_sizes``."""
+    """The buckets of ``bucket_batch``, and how full batches are on average (of a budget, or of given sizes)."""
     stage = next((s for s in reversed(pipeline.stages) if isinstance(s, (BucketBatch, DynamicBatch))), None)
     if stage is None:
         return [], None

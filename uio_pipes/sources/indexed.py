@@ -80,10 +80,9 @@ def from_indexed(
     """
     from uio_pipes.pipeline import Pipeline
 
-    one = isinstance(dirs, (str, os.PathLike))
-    given = [dirs] if one else list(dirs) if isinstance(dirs, Iterable) else []  # type: ignore[list-item]
-    ok = bool(given) and all(isinstance(d, (str, os.PathLike)) and os.fspath(d).strip() for d in given)  # type: ignore[arg-type]
+    given: list[Any] = [dirs] if isinstance(dirs, (str, os.PathLike)) else list(dirs)
+    ok = bool(given) and all(isinstance(d, (str, os.PathLike)) and os.fspath(d).strip() for d in given)
     require(ok, "from_indexed", "dirs must be a folder or a data list, or several", dirs, "name a folder")
     access = Access.of("from_indexed", storage_options, cache, cache_size)
-    stage = ListIndexed(tuple(os.fspath(d) for d in given), shuffle, metainfo, access)  # type: ignore[arg-type]
+    stage = ListIndexed(tuple(os.fspath(d) for d in given), shuffle, metainfo, access)
     return Pipeline((stage,)).sharding_filter().load_records()

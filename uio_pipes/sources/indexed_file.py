@@ -25,8 +25,7 @@ MAGIC = b"MMIDIDX\0\0"
 VERSION = 1
 HEADER = Struct("<9sQBQQ")
 DTYPES: dict[int, np.dtype[Any]] = {
-    code: np.dtype(name)
-    for code, name in enumerate(("u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), 1)
+    code: np.dtype(name) for code, name in enumerate(("u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), 1)
 }
 _EVERY = 64  # of items that follow one another, the offset of each 64th is kept
 
@@ -72,7 +71,9 @@ class IndexedFile:
         head = index.read_upto(0, HEADER.size)
         again = "convert the data again (uio convert), or fetch the file again"
         if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
-            raise ListError(f"{index.path} is no index of a TouchDataset: it begins with {head[:9]!r}, not {MAGIC!r}; name others")
+            raise ListError(
+                f"{index.path} is no index of a TouchDataset: it begins with {head[:9]!r}, not {MAGIC!r}; name others"
+            )
         if len(head) < HEADER.size:
             raise ListError(f"{index.path} ends within its header, after {len(head)} bytes: {again}")
         _, version, code, count, documents = HEADER.unpack(head)
@@ -93,7 +94,9 @@ class IndexedFile:
         bad = np.flatnonzero((self.lengths < 0) | (offsets < 0))
         if len(bad):
             n = int(bad[0])
-            raise ListError(f"{name}: item {n} has length {self.lengths[n]} and offset {offsets[n]}; it is damaged: fetch it again")
+            raise ListError(
+                f"{name}: item {n} has length {self.lengths[n]} and offset {offsets[n]}; it is damaged: fetch it again"
+            )
         ends = np.cumsum(self.lengths, dtype=np.int64)
         ends *= self.dtype.itemsize
         first = int(offsets[0]) if len(offsets) else 0

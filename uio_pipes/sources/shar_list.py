@@ -81,7 +81,9 @@ def _in_folder(folder: str, access: Access) -> dict[str, list[str]]:
         if name is not None:
             found.setdefault(name["field"], []).append(path)
     if "cuts" not in found:
-        raise ListError(f"the folder {folder} has no cuts.*.jsonl(.gz): it is no Lhotse Shar, or not all of it is there")
+        raise ListError(
+            f"the folder {folder} has no cuts.*.jsonl(.gz): it is no Lhotse Shar, or not all of it is there"
+        )
     return {"cuts": found.pop("cuts"), **dict(sorted(found.items()))}
 
 
@@ -102,4 +104,4 @@ def _check(found: Mapping[str, Sequence[str]]) -> None:
 
 def _number(path: str) -> str:
     name = _NAME.fullmatch(path.rpartition("/")[2])
-    return (name["number"] or "") if name is not None else ""
+    return str(name["number"] or "") if name is not None else ""

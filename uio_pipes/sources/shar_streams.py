@@ -1,4 +1,4 @@
-"""The files of one shard of a Lhotse Shar, each read forward: lines of JSON, and pairs of data and manifest in a tar."""
+"""The files of one shard of a Lhotse Shar, each read forward: lines of JSON, or pairs of data and manifest."""
 
 from __future__ import annotations
 
@@ -48,18 +48,19 @@ class Lines:
             self.next()
 
     def next(self) -> bytes:
-        """The next line; StopIteration at the end. Raises: DataError if it cannot be read to its end."""
+        """The next line; StopIteration at the end. Raises: DataError if the file cannot be read to its end."""
         while b"\n" not in self._rest and not self._ended:
             piece = self._source.read_upto(self._at, CHUNK)
             self._at += len(piece)
             self._rest += piece
             self._ended = len(piece) < CHUNK
+        if b"\n" not in self._rest:
+            if self._source.failure is not None:  # a line of which the end is missing
+                error, self._source.failure, self._rest = self._source.failure, None, b""
+                raise error
+            if not self._rest:
+                raise StopIteration
         line, _, self._rest = self._rest.partition(b"\n")
-        if self._source.failure is not None and not self._rest:  # the last one is not whole
-            error, self._source.failure = self._source.failure, None
-            raise error
-        if not line and not self._rest and self._ended:
-            raise StopIteration
         self.number += 1
         return line
 

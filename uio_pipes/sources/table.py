@@ -59,6 +59,20 @@ class Table:
         name = redact(self._lists[at])
         return f"{name}, line {line}" if line else name
 
+    @property
+    def lists(self) -> list[str]:
+        """The list files that hold shards."""
+        return [name for name, first in zip(self._lists, self._firsts, strict=True) if self._holds_shards(first)]
+
+    def of(self, name: str) -> list[str]:
+        """The items of one list file."""
+        bounds = zip(self._lists, self._firsts, [*self._firsts[1:], len(self._items)], strict=True)
+        return [item for each, first, last in bounds if each == name for item in self._items[first:last]]
+
+    def _holds_shards(self, first: int) -> bool:
+        """Whether item ``first`` is a shard on a line of a list."""
+        return bool(self._lines[first]) and not self._items[first].startswith("{")
+
     def expected(self, number: int) -> int | None:
         """Utterances of a shard as the manifest beside its list says; None without one. Raises: ListError."""
         if self._expected is None:
@@ -71,8 +85,8 @@ class Table:
         counts = array("q")
         for at, name in enumerate(self._lists):
             first, last = self._firsts[at], self._firsts[at + 1] if at + 1 < len(self._firsts) else len(self._items)
-            if not self._lines[first] or self._items[first].startswith("{"):
-                continue  # a shard itself, or utterances
+            if not self._holds_shards(first):
+                continue
             if (manifest := read_manifest(name, self._access)) is not None:
                 counts = counts or array("q", [-1]) * len(self._items)
                 for number in range(first, last):
@@ -83,7 +97,7 @@ class Table:
     def _add(self, entry: str) -> None:
         for name in expand(entry, self._access):
             self._begin(name)
-            if name.endswith(self.direct) or name.startswith("{"):
+            if _path(name).endswith(self.direct) or name.startswith("{"):
                 self._append(name, 0)
             else:
                 self._read(name)
@@ -117,6 +131,11 @@ class Table:
                 self._append(item, number)
         if len(self._items) == before:
             raise ListError(f"the list {name} is empty: no line that is neither blank nor a comment (#)")
+
+
+def _path(name: str) -> str:
+    """Without what follows the path in a URL: a signature, perhaps."""
+    return name.partition("?")[0] if "://" in name else name
 
 
 def _text(name: str, data: bytes) -> str:

@@ -18,7 +18,7 @@ from uio_pipes.io.remote import is_local
 from uio_pipes.io.redact import redact
 from uio_pipes.sources.tar_sidecar import ShardIndex, loads
 
-__all__ = ["SUFFIX", "Indexed", "identity", "open_sidecar", "open_sidecars", "sidecar_path"]
+__all__ = ["SUFFIX", "Indexed", "identity", "has_sidecar", "open_sidecar", "open_sidecars", "read_sidecar", "sidecar_path"]
 
 SUFFIX = ".uioidx"
 AT_ONCE = 32  # remote indexes that are fetched at the same time
@@ -51,18 +51,38 @@ def identity(url: str, access: Access | None = None) -> tuple[int, str]:
     return file.size, tag if not tag or tag.startswith("time:") else f"etag:{tag}"
 
 
-def open_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
-    """The index of the shard at ``url``. Raises: ListError if there is none, or it is of another shard or damaged."""
+def has_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> bool:
+    """Whether the shard at ``url`` has an index, good or bad."""
+    name = sidecar_path(url, folder)
+    if (path := is_local(name)) is not None:
+        return os.path.exists(path)
+    try:
+        open_binary(name, access).close()
+    except DataError as error:
+        return error.reason != "missing_file"
+    return True
+
+
+def _remedy(url: str, folder: str | None) -> str:
+    return f"make it with uio index {redact(url)}" + (f" --into {folder}" if folder else "")
+
+
+def read_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
+    """The index of the shard at ``url``, as it was. Raises: ListError if there is none, or it is damaged."""
     name, shown = sidecar_path(url, folder), redact(url)
-    remedy = f"make it with uio index {shown}" + (f" --into {folder}" if folder else "")
     try:
         with open_binary(name, access) as file:
             data = file.read()
     except DataError as error:
         if error.reason == "missing_file":
-            raise ListError(f"the shard {shown} has no index ({redact(name)}): {remedy}") from error
+            raise ListError(f"the shard {shown} has no index ({redact(name)}): {_remedy(url, folder)}") from error
         raise ListError(f"cannot read the index {redact(name)}: {error.message}") from error
-    index = loads(data, redact(name), url)
+    return loads(data, redact(name), url)
+
+
+def open_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
+    """As :func:`read_sidecar`, of the shard as it is now. Raises: ListError, also if the index is of another."""
+    index, shown = read_sidecar(url, access, folder), redact(url)
     try:
         size, stamp = identity(url, access)
     except DataError as error:
@@ -70,8 +90,8 @@ def open_sidecar(url: str, access: Access | None = None, folder: str | None = No
     if index.shard.differs(size, stamp):
         was = f"{index.shard.size} bytes, {index.shard.stamp or 'no time'}"
         raise ListError(
-            f"the index of {shown} is stale: it is of {was}; the shard is now of {size} bytes, {stamp or 'no time'}. "
-            f"{remedy[0].upper()}{remedy[1:]}"
+            f"the index of {shown} is stale: it is of {was}; the shard is now of {size} bytes, {stamp or 'no time'}: "
+            f"{_remedy(url, folder)}"
         )
     return index
 

@@ -50,7 +50,9 @@ def wenet_dataset(
     return pipeline.pad(pcm=True).as_dataset(partition=partition)
 
 
-def apply_steps(pipeline: Pipeline, steps: Iterable[Step], values: Mapping[str, Any], **given: dict[str, Any]) -> Pipeline:
+def apply_steps(
+    pipeline: Pipeline, steps: Iterable[Step], values: Mapping[str, Any], **given: dict[str, Any]
+) -> Pipeline:
     """``pipeline`` with those of ``steps`` that the values ask for. ``given``: arguments that are in no key."""
     for step in steps:
         arguments = {key.argument: values[key.name] for key in step.keys} | given.get(step.stage, {})

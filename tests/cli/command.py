@@ -1,0 +1,73 @@
+"""Runs the real ``uio`` command, and makes it something to pack."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+__all__ = ["RATE", "UIO", "digests", "make_wav", "members", "start", "uio", "write_list"]
+
+UIO = str(Path(sys.executable).with_name("uio"))
+RATE = 16_000
+
+
+def uio(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return subprocess.run(
+        [UIO, *map(str, arguments)], cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=120
+    )
+
+
+def start(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
+    """Begin it, in a process group of its own."""
+    return subprocess.Popen(
+        [UIO, *map(str, arguments)],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def make_wav(seconds: float, seed: int, rate: int = RATE) -> bytes:
+    """Noise, as 16-bit wav."""
+    rng, buffer = np.random.default_rng(seed), io.BytesIO()
+    soundfile.write(buffer, (rng.standard_normal(int(rate * seconds)) * 3000).astype(np.int16), rate, format="WAV")
+    return buffer.getvalue()
+
+
+def write_list(folder: Path, count: int, name: str = "raw.list", rate: int = RATE) -> Path:
+    """A raw list of ``count`` utterances of 7 recordings (and the recordings)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(7):
+        (folder / f"r{number}.wav").write_bytes(make_wav(0.3 + 0.1 * number, number, rate))
+    lines = (
+        {"key": f"U{i:05d}", "wav": str(folder / f"r{i % 7}.wav"), "txt": f"文{i}", "speaker": f"S{i % 3}"}
+        for i in range(count)
+    )
+    path = folder / name
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    return path
+
+
+def digests(out: Path) -> dict[str, bytes]:
+    """The shards below a folder."""
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*.tar"))}
+
+
+def members(out: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and content of everything in its shards, in order."""
+    for shard in sorted(out.rglob("*.tar")):
+        with tarfile.open(shard) as tar:
+            for member in tar:
+                yield member.name, tar.extractfile(member).read()  # type: ignore[union-attr]

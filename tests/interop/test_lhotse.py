@@ -1,0 +1,254 @@
+"""Shar that the real Lhotse wrote, read by ``from_lhotse_shar``."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import Case, check_cuts, check_node, check_twice, in_fresh_process, keys_of, record, some_cuts
+from corpus import Corpus
+
+lhotse = pytest.importorskip("lhotse")
+from shar_data import cut_set, rewrite, write_shar  # noqa: E402
+
+import uio_pipes as uio  # noqa: E402
+from uio_pipes.errors import ListError, PipelineError, StateError  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def cuts(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return cut_set(tmp_path_factory.mktemp("audio"), 14)
+
+
+@pytest.fixture(scope="module")
+def shar(cuts: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_shar(tmp_path_factory.mktemp("shar"), cuts)
+
+
+@pytest.fixture
+def copy(shar: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shar, tmp_path / "shar"))
+
+
+def delivered(pipeline: uio.Pipeline) -> tuple[list[Any], dict[str, int]]:
+    loader = uio.Loader(pipeline.batch(1))
+    return [sample for batch in loader for sample in batch], loader.stats().skipped
+
+
+def lines(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines()
+
+
+def write_lines(path: Path, content: list[str]) -> None:
+    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in content).encode()))
+
+
+def keys(numbers: Any) -> list[str]:
+    return [f"c{i:03d}" for i in numbers]
+
+
+@pytest.mark.parametrize("form", ["flac", "wav"])
+def test_audio_and_text_are_lhotses_own(form: str, cuts: Any, tmp_path: Path) -> None:
+    folder = write_shar(tmp_path, cuts, recording=form)
+    samples, skipped = delivered(uio.from_lhotse_shar(folder).decode_audio())
+    assert skipped == {}
+    read = list(lhotse.CutSet.from_shar(in_dir=folder))
+    assert [s["key"] for s in samples] == [cut.id for cut in read]
+    for sample, cut in zip(samples, read, strict=True):
+        said = cut.supervisions[0]
+        assert (sample["txt"], sample["speaker"], sample["language"]) == (said.text, said.speaker, said.language)
+        assert sample["snr"] == cut.snr
+        assert sample["sample_rate"] == 8000
+        np.testing.assert_array_equal(sample["wav"].numpy(), cut.load_audio())
+
+
+def test_features_as_numpy(tmp_path: Path) -> None:
+    folder = write_shar(tmp_path / "shar", cut_set(tmp_path, 6, features=True), features="numpy")
+    samples, skipped = delivered(uio.from_lhotse_shar(folder).sort(6))
+    assert skipped == {}
+    for cut in lhotse.CutSet.from_shar(in_dir=folder):
+        (found,) = (s["feat"] for s in samples if s["key"] == cut.id)
+        np.testing.assert_array_equal(found, cut.load_features())
+
+
+def test_features_packed_by_lilcom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lilcom")
+    folder = write_shar(tmp_path / "shar", cut_set(tmp_path, 3, features=True), features="lilcom")
+    samples, skipped = delivered(uio.from_lhotse_shar(folder).sort(6))
+    assert skipped == {}
+    for cut in lhotse.CutSet.from_shar(in_dir=folder):
+        (found,) = (s["feat"] for s in samples if s["key"] == cut.id)
+        np.testing.assert_array_equal(found, cut.load_features())
+    monkeypatch.setitem(sys.modules, "lilcom", None)
+    assert delivered(uio.from_lhotse_shar(folder)) == ([], {"missing_codec": 3})
+
+
+def test_fields_may_be_chosen_by_paths_globs_and_braces(tmp_path: Path) -> None:
+    folder = write_shar(tmp_path / "shar", cut_set(tmp_path, 6, features=True), recording="wav", features="numpy")
+    assert {"wav", "feat"} <= set(delivered(uio.from_lhotse_shar(folder).decode_audio())[0][0])
+    named = {"cuts": f"{folder}/cuts.*.jsonl.gz", "recording": f"{folder}/recording.{{000000..000001}}.tar"}
+    samples, _ = delivered(uio.from_lhotse_shar(named).decode_audio())
+    assert len(samples) == 6
+    assert "feat" not in samples[0]
+
+
+def test_values_in_jsonl_and_placeholders(tmp_path: Path) -> None:
+    made = list(cut_set(tmp_path, 6))
+    del made[3].custom["snr"]
+    folder = write_shar(tmp_path / "shar", lhotse.CutSet.from_cuts(made), recording="wav", snr="jsonl")
+    samples, skipped = delivered(uio.from_lhotse_shar(folder).decode_audio())
+    assert skipped == {}
+    assert [s.get("snr") for s in samples] == [0.0, 0.5, 1.0, None, 2.0, 2.5]
+
+
+def test_cuts_without_audio_are_counted(tmp_path: Path) -> None:
+    made = list(cut_set(tmp_path, 5))
+    made[2].recording = None
+    folder = write_shar(tmp_path / "shar", lhotse.CutSet.from_cuts(made), recording="wav")
+    samples, skipped = delivered(uio.from_lhotse_shar(folder).decode_audio())
+    assert [s["key"] for s in samples] == keys([0, 1, 3, 4])
+    assert skipped == {"missing_audio": 1}
+
+
+def test_cuts_that_were_edited_later_are_cut_out(copy: Path) -> None:
+    first = copy / "cuts.000000.jsonl.gz"
+    edited = [json.loads(line) for line in lines(first)]
+    edited[1] |= {"start": 0.1, "duration": 0.2}
+    write_lines(first, [json.dumps(cut) for cut in edited])
+    wanted = list(lhotse.CutSet.from_shar(in_dir=copy))[1].load_audio()
+    edited[2] |= {"type": "MixedCut"}
+    write_lines(first, [json.dumps(cut) for cut in edited])
+    samples, skipped = delivered(uio.from_lhotse_shar(copy).decode_audio())
+    assert skipped == {"unsupported_cut": 1}
+    np.testing.assert_array_equal(samples[1]["wav"].numpy(), wanted)
+    assert wanted.shape == (1, 1600)
+
+
+def test_one_file_a_field_without_numbers(cuts: Any, tmp_path: Path) -> None:
+    folder = write_shar(tmp_path, cuts, size=None)
+    assert [s["key"] for s in delivered(uio.from_lhotse_shar(folder))[0]] == keys(range(14))
+
+
+# Damage
+
+
+def test_a_recording_that_is_missing_in_the_middle_is_one_error(copy: Path) -> None:
+    rewrite(copy / "recording.000001.tar", lambda name: not name.startswith("c005"))
+    samples, skipped = delivered(uio.from_lhotse_shar(copy))
+    assert [s["key"] for s in samples] == keys(i for i in range(14) if i != 5)
+    assert skipped == {"missing_recording": 1}
+
+
+def test_a_recording_of_no_cut_is_one_error(copy: Path) -> None:
+    first = copy / "cuts.000001.jsonl.gz"
+    write_lines(first, [line for line in lines(first) if "c005" not in line])
+    samples, skipped = delivered(uio.from_lhotse_shar(copy))
+    assert [s["key"] for s in samples] == keys(i for i in range(14) if i != 5)
+    assert skipped == {"missing_cut": 1}
+
+
+@pytest.mark.parametrize("what", ["recording", "cuts"])
+def test_files_of_different_lengths_are_said_to_be(what: str, copy: Path) -> None:
+    if what == "recording":
+        rewrite(copy / "recording.000001.tar", lambda name: name < "c006")
+    else:
+        write_lines(copy / "cuts.000001.jsonl.gz", lines(copy / "cuts.000001.jsonl.gz")[:2])
+    loader = uio.Loader(uio.from_lhotse_shar(copy).batch(1))
+    assert [k for batch in loader for k in keys_of(batch)] == keys(i for i in range(14) if i not in (6, 7))
+    assert loader.stats().skipped == {"short_shard": 1}
+
+
+def test_data_without_a_manifest_and_the_other_way_round(copy: Path) -> None:
+    rewrite(copy / "recording.000000.tar", lambda name: name != "c001.json")
+    rewrite(copy / "recording.000002.tar", lambda name: name != "c010.flac")
+    samples, skipped = delivered(uio.from_lhotse_shar(copy))
+    assert [s["key"] for s in samples] == keys(i for i in range(14) if i not in (1, 10))
+    assert skipped == {"bad_pair": 2, "missing_recording": 2}
+
+
+@pytest.mark.parametrize("where", [0, 512, 3000, 6000])
+def test_no_flipped_or_missing_byte_of_a_tar_goes_unnoticed(where: int, copy: Path) -> None:
+    path = copy / "recording.000001.tar"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:where] + bytes([whole[where] ^ 0x55]) + whole[where + 1 :])
+    samples, skipped = delivered(uio.from_lhotse_shar(copy).decode_audio())
+    assert len(samples) + sum(skipped.get(r, 0) for r in ("missing_recording", "bad_audio", "truncated_audio")) == 14
+    assert skipped
+    path.write_bytes(whole[: len(whole) // 2])
+    samples, skipped = delivered(uio.from_lhotse_shar(copy).decode_audio())
+    assert skipped["short_shard"] == 1
+    assert 10 <= len(samples) < 14
+
+
+def test_cuts_that_cannot_be_unpacked_to_their_end(copy: Path) -> None:
+    path = copy / "cuts.000001.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-30])
+    samples, skipped = delivered(uio.from_lhotse_shar(copy))
+    assert skipped == {}, samples
+
+
+def test_a_bad_line_of_cuts_is_one_cut(copy: Path) -> None:
+    path = copy / "cuts.000001.jsonl.gz"
+    write_lines(path, ["{oops" if i == 2 else line for i, line in enumerate(lines(path))])
+    samples, skipped = delivered(uio.from_lhotse_shar(copy))
+    assert [s["key"] for s in samples] == keys(i for i in range(14) if i != 6)
+    assert skipped == {"bad_line": 1, "missing_cut": 1}
+
+
+def test_missing_files_are_named_before_anything_is_read(copy: Path, tmp_path: Path) -> None:
+    (copy / "recording.000002.tar").unlink()
+    with pytest.raises(ListError, match="000002"):
+        delivered(uio.from_lhotse_shar(copy))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "a.txt").write_text("a")
+    with pytest.raises(ListError, match="is no Lhotse Shar"):
+        delivered(uio.from_lhotse_shar(tmp_path / "empty"))
+    with pytest.raises(PipelineError, match="source must be a folder"):
+        uio.from_lhotse_shar({"recording": ["a"]})
+
+
+# What holds for every source
+
+
+@pytest.mark.parametrize("options", [{}, {"lanes": 3, "snapshot_every": 2}], ids=str)
+@pytest.mark.parametrize("damaged", [False, True])
+def test_rest_is_identical_after_every_cut(damaged: bool, options: dict[str, Any], copy: Path, tmp_path: Path) -> None:
+    if damaged:
+        rewrite(copy / "recording.000001.tar", lambda name: not name.startswith("c005"))
+        rewrite(copy / "recording.000002.tar", lambda name: name < "c011")
+    pipeline = uio.from_lhotse_shar(copy, shuffle=True).decode_audio().shuffle(5).sort(4).batch(2).pad()
+    recorded = record(Case(pipeline, options))
+    total = len(recorded.digests)
+    check_cuts(recorded, some_cuts(total, 8))
+    check_twice(recorded, total // 2)
+    made = in_fresh_process([(recorded.case, recorded.states[2])], tmp_path)
+    assert made == [recorded.digests[2:]]
+
+
+@pytest.mark.parametrize("lane", [(0, 1), (1, 3)])
+def test_node_contract(lane: tuple[int, int], shar: Path) -> None:
+    check_node(uio.from_lhotse_shar(shar, shuffle=True).decode_audio(), *lane)
+
+
+def test_mixed_with_shards(shar: Path, plain_corpus: Corpus) -> None:
+    pipeline = uio.mix({"shar": uio.from_lhotse_shar(shar, shuffle=True), "tar": uio.from_shard_list(plain_corpus.list)})
+    recorded = record(Case(pipeline.decode_audio().shuffle(5).batch(3), {"lanes": 2}))
+    assert sorted(recorded.keys) == sorted([*keys(range(14)), *plain_corpus.keys])
+    check_cuts(recorded, some_cuts(len(recorded.digests), 6))
+
+
+def test_a_shard_that_changed_is_noticed_when_resuming(copy: Path) -> None:
+    loader = uio.Loader(uio.from_lhotse_shar(copy).batch(2))
+    next(iter(loader))
+    state = loader.state_dict()
+    rewrite(copy / "recording.000000.tar", lambda name: not name.startswith("c003"))
+    again = uio.Loader(uio.from_lhotse_shar(copy).batch(2))
+    again.load_state_dict(state)
+    with pytest.raises(StateError, match="recording of .* changed"):
+        list(again)

@@ -1,0 +1,409 @@
+"""TouchDatasets: the layout byte for byte, in true random order, and what is wrong with damaged ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import torch
+import touchdataset
+from contract import Case, check_cuts, check_node, check_twice, digest, in_fresh_process, keys_of, record, some_cuts
+from corpus import Corpus
+
+import uio_pipes as uio
+from uio_pipes.io.local import LocalFile
+from uio_pipes.sources.indexed_file import IndexedFile
+from uio_pipes.sources.pcm import Pcm
+
+COUNT = 37
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return touchdataset.write(tmp_path_factory.mktemp("touch") / "a", touchdataset.speech(COUNT))
+
+
+@pytest.fixture(scope="module")
+def two_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data list of two folders."""
+    root = tmp_path_factory.mktemp("two")
+    utterances = touchdataset.speech(30, seed=1)
+    touchdataset.write(root / "000000000", utterances[:11])
+    touchdataset.write(root / "000000001", utterances[11:])
+    path = root / "data.list"
+    path.write_text(f"# two\n{root}/000000000 audio+metainfo\n\n{root}/000000001 audio+metainfo\n")
+    return path
+
+
+def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Stats]:
+    loader = uio.Loader(pipeline, **options)
+    return list(loader), loader.stats()
+
+
+def test_samples_and_metadata_are_those_of_the_layout(folder: Path) -> None:
+    made, _ = run(uio.from_indexed(folder).decode_audio())
+    assert len(made) == COUNT
+    for (samples, fields), sample in zip(touchdataset.speech(COUNT), made, strict=True):
+        assert torch.equal(sample["wav"], torch.from_numpy(samples.astype(np.float32) / 32768)[None])
+        assert {k: v for k, v in sample.items() if k != "wav"} == {k: v for k, v in fields.items() if k != "wav"}
+
+
+@pytest.mark.parametrize("name", list(touchdataset.CODES))
+def test_every_dtype_is_read(name: str, tmp_path: Path) -> None:
+    (samples, fields), dtype = touchdataset.speech(1)[0], np.dtype(name)
+    scale = samples.astype(np.float64) / 32768
+    if dtype.kind in "iu":
+        half = 2.0 ** (8 * dtype.itemsize - 1)
+        stored = np.round(scale * half + (half if dtype.kind == "u" else 0)).astype(dtype)
+        expected = (stored.astype(np.float64) - (half if dtype.kind == "u" else 0)) / half
+    else:
+        stored = expected = scale.astype(dtype)
+    touchdataset.write(tmp_path, [(stored, fields)])
+    (sample,), _ = run(uio.from_indexed(tmp_path).decode_audio())
+    assert sample["wav"].dtype == torch.float32
+    np.testing.assert_allclose(sample["wav"][0].numpy(), expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", list(touchdataset.CODES))
+def test_a_function_that_wants_a_file_gets_a_wav_file(name: str, tmp_path: Path) -> None:
+    stored = np.arange(100, 200).astype(name)
+    touchdataset.write(tmp_path, [(stored, {"key": "a", "txt": "", "sample_rate": 8000})])
+    as_file = uio.from_indexed(tmp_path).map(lambda s: s | {"wav": s["wav"]}).decode_audio()
+    assert torch.equal(
+        run(as_file)[0][0]["wav"], run(uio.from_indexed(tmp_path).decode_audio())[0][0]["wav"]
+    )
+
+
+def test_items_in_any_place_and_documents_of_several(tmp_path: Path) -> None:
+    utterances = touchdataset.speech(5)
+    touchdataset.write(tmp_path, utterances)
+    items = [samples for samples, _ in utterances]
+    offsets = np.cumsum([7, *(i.nbytes + 3 for i in reversed(items))])[:-1][::-1].tolist()
+    touchdataset.write_pair(tmp_path / "audio", items, offsets, bounds=3)
+    made, _ = run(uio.from_indexed(tmp_path).decode_audio())
+    for (samples, _), sample in zip(utterances, made, strict=True):
+        assert torch.equal(sample["wav"][0], torch.from_numpy(samples.astype(np.float32) / 32768))
+
+
+def test_spans_are_those_of_the_index(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    items = [np.zeros(n, np.int16) for n in rng.integers(0, 9, 300)]
+    touchdataset.write_pair(tmp_path / "audio", items)
+    starts = np.cumsum([0, *(i.nbytes for i in items)])
+    file = IndexedFile(f"{tmp_path}/audio")
+    assert [file.span(n) for n in range(300)] == [(int(starts[n]), items[n].nbytes) for n in range(300)]
+
+
+@pytest.mark.parametrize("form", ["list", "url", "glob", "several", "braces", "no_second_word"])
+def test_folders_are_named_in_any_way(form: str, two_folders: Path, tmp_path: Path) -> None:
+    root = two_folders.parent
+    plain = tmp_path / "plain.list"
+    plain.write_text(f"{root}/000000000\n{root}/000000001/\n")
+    named: dict[str, Any] = {
+        "list": two_folders, "url": f"file://{two_folders}", "glob": f"{root}/0*",
+        "several": [root / "000000000", root / "000000001"],
+        "braces": f"{root}/00000000{{0,1}}", "no_second_word": plain,
+    }  # fmt: skip
+    made, _ = run(uio.from_indexed(named[form]))
+    assert [s["key"] for s in made] == [f"T{i:04d}" for i in range(30)]
+
+
+def test_far_folders_are_read_by_ranges(two_folders: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    for path in two_folders.parent.rglob("*.*"):
+        memory.pipe(f"/td/{path.relative_to(two_folders.parent)}", path.read_bytes())
+    memory.pipe("/td/far.list", b"memory://td/000000000 audio+metainfo\nmemory://td/000000001 audio+metainfo\n")
+    graph = lambda dirs: uio.from_indexed(dirs, shuffle=True).decode_audio().shuffle(4).batch(3).pad()  # noqa: E731
+    near, _ = run(graph(two_folders))
+    for dirs in ("memory://td/far.list", ["memory://td/000000000", "memory://td/000000001/"]):
+        far, stats = run(graph(dirs))
+        assert [digest(b) for b in far] == [digest(b) for b in near]
+        assert stats.failures == 0
+
+
+def test_another_metainfo_is_read_where_it_is_named(folder: Path, tmp_path: Path) -> None:
+    utterances = touchdataset.speech(4)
+    touchdataset.write(tmp_path / "d", utterances)
+    touchdataset.write(tmp_path / "d", [(s, f | {"txt": "new"}) for s, f in utterances], "metainfo_v2")
+    (tmp_path / "a.list").write_text(f"{tmp_path}/d audio+metainfo_v2\n")
+    (tmp_path / "b.list").write_text(f"{tmp_path}/d audio+metainfo\n")
+    texts = lambda p: [s["txt"] for s in run(p)[0]]  # noqa: E731
+    assert texts(uio.from_indexed(tmp_path / "a.list")) == ["new"] * 4
+    assert texts(uio.from_indexed(tmp_path / "b.list")) == [f"文{i}" for i in range(4)]
+    for where in (tmp_path / "d", tmp_path / "b.list"):
+        assert texts(uio.from_indexed(where, metainfo="metainfo_v2")) == ["new"] * 4
+
+
+def test_orders_are_random_exact_and_of_known_length(two_folders: Path) -> None:
+    loader = uio.Loader(uio.from_indexed(two_folders, shuffle=True).batch(4), lanes=3)
+    assert len(loader) == sum(-(-n // 4) for n in (10, 10, 10))
+    epochs = [[s["key"] for batch in loader for s in batch] for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == [f"T{i:04d}" for i in range(30)]
+
+
+def test_lanes_are_balanced_by_samples(tmp_path: Path) -> None:
+    utterances = [(np.zeros(800 if i % 2 else 8000, np.int16), f) for i, (_, f) in enumerate(touchdataset.speech(40))]
+    touchdataset.write(tmp_path, utterances)
+    sums = []
+    for rank in range(2):
+        made, _ = run(uio.from_indexed(tmp_path, shuffle=True).decode_audio(), rank=rank, world_size=2, uneven="join")
+        sums.append(sum(s["wav"].shape[1] for s in made))
+    assert abs(sums[0] - sums[1]) <= 8000
+
+
+def test_only_the_bytes_of_a_segment_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[tuple[str, int]] = []
+    read = LocalFile.read_upto
+    def spy(self: LocalFile, offset: int, size: int) -> bytes:
+        reads.append((os.path.basename(self.path), size))
+        return read(self, offset, size)
+    monkeypatch.setattr(LocalFile, "read_upto", spy)
+    cut = uio.from_indexed(folder).map(lambda s: s | {"start": 0.05, "end": 0.15}).decode_audio()
+    made, _ = run(cut)
+    assert {size for name, size in reads if name == "audio.bin"} == {1600}
+    for (samples, _), sample in zip(touchdataset.speech(COUNT), made, strict=True):
+        assert torch.equal(sample["wav"][0], torch.from_numpy(samples[400:1200].astype(np.float32) / 32768))
+
+
+def test_planning_reads_no_audio(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> bytes:
+        raise AssertionError("audio was read")
+    monkeypatch.setattr(Pcm, "read_at", never)
+    graph = uio.from_indexed(folder, shuffle=True).decode_audio().filter(max_frames=1).batch(2)
+    _, stats = run(graph)
+    assert stats.skipped == {"too_long": COUNT}
+
+
+def test_a_description_is_picklable_and_its_fingerprint_without_paths(folder: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "elsewhere"
+    copied.mkdir()
+    for path in folder.iterdir():
+        (copied / path.name).write_bytes(path.read_bytes())
+    one, other = uio.from_indexed(folder), uio.from_indexed(copied)
+    assert one.fingerprint() == other.fingerprint()
+    assert one.list_fingerprint() == other.list_fingerprint()
+    assert pickle.loads(pickle.dumps(one)).list_fingerprint() == one.list_fingerprint()
+    assert str(folder) in str(one)
+
+
+GRAPHS = {
+    "sort": lambda p: p.decode_audio().shuffle(9).sort(6).dynamic_batch(max_frames=300).pad(),
+    "buckets": lambda p: p.decode_audio().fbank(num_mel_bins=8).bucket_batch([60, 100], [4, 3, 2]).pad(),
+    "plain": lambda p: p.decode_audio(),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"lanes": 3}, {"lanes": 3, "snapshot_every": 3}], ids=str)
+@pytest.mark.parametrize("name", list(GRAPHS))
+def test_resume_is_exact_at_every_cut(name: str, options: dict[str, Any], two_folders: Path, tmp_path: Path) -> None:
+    recorded = record(Case(GRAPHS[name](uio.from_indexed(two_folders, shuffle=True)), options))
+    assert sorted(recorded.keys) == [f"T{i:04d}" for i in range(30)]
+    check_cuts(recorded, some_cuts(len(recorded.digests), 10))
+    check_twice(recorded, len(recorded.digests) // 2)
+    if name == "sort":
+        cut = len(recorded.digests) // 2
+        assert in_fresh_process([(recorded.case, recorded.states[cut])], tmp_path) == [recorded.digests[cut:]]
+
+
+def test_nodes_keep_their_contract(two_folders: Path) -> None:
+    check_node(GRAPHS["sort"](uio.from_indexed(two_folders, shuffle=True)), 0, 1)
+    check_node(GRAPHS["plain"](uio.from_indexed(two_folders, shuffle=True)), 1, 3)
+
+
+def test_lanes_move_to_another_topology(two_folders: Path) -> None:
+    graph, options = GRAPHS["sort"](uio.from_indexed(two_folders, shuffle=True)), {"lanes": 4, "uneven": "join"}
+    whole = sorted(digest(b) for b in run(graph, **options)[0])
+    begun, states = [], []
+    for rank in range(2):
+        loader = uio.Loader(graph, rank=rank, world_size=2, **options)
+        begun += [digest(b) for _, b in zip(range(1), loader, strict=False)]
+        states.append(loader.state_dict())
+    for world in (1, 4):
+        rest = []
+        for rank in range(world):
+            loader = uio.Loader(graph, rank=rank, world_size=world, **options)
+            loader.load_state_dict(uio.merge_states(states))
+            rest += [digest(b) for b in loader]
+        assert sorted(begun + rest) == whole
+
+
+def test_a_mix_with_shards_resumes_exactly(two_folders: Path, plain_corpus: Corpus) -> None:
+    sources = {
+        "indexed": uio.from_indexed(two_folders, shuffle=True),
+        "tars": uio.from_shard_list(plain_corpus.list, shuffle=True),
+    }
+    graph = uio.mix(sources, weights={"indexed": 2, "tars": 1}).decode_audio().shuffle(7).sort(5).batch(3).pad()
+    recorded = record(Case(graph, {"lanes": 2}))
+    assert {key[0] for key in recorded.keys} == {"T", "K"}
+    check_cuts(recorded, some_cuts(len(recorded.digests), 8))
+
+
+def test_workers_give_what_one_process_gives(two_folders: Path) -> None:
+    graph = GRAPHS["sort"](uio.from_indexed(two_folders, shuffle=True))
+    alone = [digest(b) for b in run(graph, lanes=2)[0]]
+    assert [digest(b) for b in run(graph, lanes=2, num_workers=2)[0]] == alone
+
+
+# Damage
+
+
+def damaged(tmp_path: Path) -> Path:
+    return touchdataset.write(tmp_path / "d", touchdataset.speech(5))
+
+
+def change(path: Path, at: int, data: bytes) -> None:
+    content = bytearray(path.read_bytes())
+    content[at : at + len(data)] = data
+    path.write_bytes(bytes(content))
+
+
+FOLDERS = {
+    "bin_cut": (lambda d: os.truncate(d / "audio.bin", 3000), r"audio\.bin ends after 3000 bytes.*fetch it again"),
+    "bin_longer": (
+        lambda d: (d / "audio.bin").open("ab").write(b"more"), r"audio\.bin has .* not of one making",
+    ),
+    "no_bin": (lambda d: (d / "metainfo.bin").unlink(), r"metainfo\.bin: no such file"),
+    "no_idx": (lambda d: (d / "audio.idx").unlink(), r"audio\.idx: no such file"),
+    "empty_idx": (lambda d: (d / "audio.idx").write_bytes(b""), "no index of a TouchDataset"),
+    "magic": (lambda d: change(d / "audio.idx", 0, b"PK"), "no index of a TouchDataset"),
+    "header_cut": (lambda d: os.truncate(d / "audio.idx", 20), "ends within its header"),
+    "version": (lambda d: change(d / "audio.idx", 9, b"\2"), "version 2"),
+    "dtype": (lambda d: change(d / "audio.idx", 17, b"\x63"), "dtype code 99"),
+    "count_absurd": (lambda d: change(d / "audio.idx", 18, b"\xff" * 8), "tells 18446744073709551615 items"),
+    "idx_cut": (lambda d: os.truncate(d / "audio.idx", 60), "tells 5 items"),
+    "negative_length": (lambda d: change(d / "audio.idx", 34, struct.pack("<i", -5)), "item 0 has length -5"),
+    "negative_offset": (lambda d: change(d / "audio.idx", 34 + 20 + 8, struct.pack("<q", -2)), "item 1 .* offset -2"),
+    "offset_overflows": (
+        lambda d: change(d / "audio.idx", 34 + 20 + 8, struct.pack("<q", 2**63 - 1)), "audio",
+    ),
+    "other_count": (
+        lambda d: touchdataset.write_pair(d / "metainfo", [np.zeros(9, np.uint8)] * 4), "5 utterances, metainfo.idx 4",
+    ),
+    "no_utterance": (lambda d: touchdataset.write(d, []), "no utterance"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(FOLDERS))
+def test_a_folder_that_cannot_be_used_is_an_error_that_names_it(name: str, tmp_path: Path) -> None:
+    folder = damaged(tmp_path)
+    hurt, message = FOLDERS[name]
+    hurt(folder)
+    with pytest.raises(uio.ListError, match=message) as raised:
+        run(uio.from_indexed(folder))
+    assert str(folder) in str(raised.value)
+
+
+LISTS = {
+    "tokens": ("{d} texttoken", "line 1 tells 'texttoken'"),
+    "other_audio": ("{d} video+metainfo", r"line 1 tells 'video\+metainfo'"),
+    "three": ("{d} audio+video+metainfo", "line 1 tells"),
+    "shards": ("a.tar", "line 1 is no folder"),
+    "raw": ('{{"key": "a"}}', "line 1 is no folder"),
+    "nowhere": ("{d}/nowhere audio+metainfo", "nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", list(LISTS))
+def test_a_line_that_names_no_folder_is_an_error(name: str, tmp_path: Path) -> None:
+    line, message = LISTS[name]
+    (tmp_path / "x.list").write_text(line.format(d=damaged(tmp_path)) + "\n")
+    with pytest.raises(uio.ListError, match=message):
+        run(uio.from_indexed(tmp_path / "x.list"))
+
+
+def test_nothing_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(uio.ListError, match="neither a folder nor a data list"):
+        run(uio.from_indexed(tmp_path / "nowhere"))
+
+
+METADATA: dict[str, tuple[Any, str]] = {
+    "bad_json": (b"{]", "bad_line"),
+    "no_object": (b"[1]", "bad_line"),
+    "deep": (b"[" * 100_000, "bad_line"),
+    "no_utf8": (b'{"key": "\xff"}', "bad_line"),
+    "no_key": ({"key": None}, "missing_key"),
+    "empty_key": ({"key": ""}, "missing_key"),
+    "no_txt": ({"txt": None}, "missing_text"),
+    "no_rate": ({"sample_rate": None}, "missing_sample_rate"),
+    "text_rate": ({"sample_rate": "16k"}, "missing_sample_rate"),
+    "rate_0": ({"sample_rate": 0}, "missing_sample_rate"),
+    "bad_segment": ({"start": 3, "end": 1}, "bad_segment"),
+}
+
+
+@pytest.mark.parametrize("name", list(METADATA))
+def test_a_bad_utterance_is_counted_and_the_others_stay(name: str, tmp_path: Path) -> None:
+    utterances = touchdataset.speech(4)
+    folder = touchdataset.write(tmp_path, utterances)
+    bad, reason = METADATA[name]
+    data = bad if isinstance(bad, bytes) else json.dumps(utterances[2][1] | bad).encode()
+    texts = [json.dumps(fields).encode() for _, fields in utterances]
+    texts[2] = data
+    touchdataset.write_pair(folder / "metainfo", [np.frombuffer(t, np.uint8) for t in texts])
+    made, stats = run(uio.from_indexed(folder))
+    assert [s["key"] for s in made] == ["T0000", "T0001", "T0003"]
+    assert stats.skipped == {reason: 1}
+    with pytest.raises(uio.DataError, match=r"metainfo.*byte") as raised:
+        run(uio.from_indexed(folder), on_error="raise")
+    assert raised.value.offset == len(texts[0]) + len(texts[1]) or name == "bad_segment"
+
+
+def test_an_utterance_without_samples_is_counted(tmp_path: Path) -> None:
+    utterances = touchdataset.speech(3)
+    utterances[1] = (utterances[1][0][:0], utterances[1][1])
+    made, stats = run(uio.from_indexed(touchdataset.write(tmp_path, utterances)))
+    assert stats.skipped == {"empty_audio": 1}
+    assert len(made) == 2
+
+
+def test_a_file_cut_while_it_is_in_use_is_counted_not_fatal(tmp_path: Path) -> None:
+    folder = damaged(tmp_path)
+    loader = uio.Loader(uio.from_indexed(folder).decode_audio())
+    batches = iter(loader)
+    next(batches)
+    os.truncate(folder / "audio.bin", 10)
+    assert list(batches) == []
+    assert loader.stats().skipped == {"truncated": 4}
+
+
+def test_a_wrong_duration_does_not_matter(tmp_path: Path) -> None:
+    utterances = [(s, f | {"duration": 0.01}) for s, f in touchdataset.speech(3)]
+    made, stats = run(uio.from_indexed(touchdataset.write(tmp_path, utterances)).decode_audio().batch(3))
+    assert stats.failures == 0
+    assert len(made[0]) == 3
+
+
+def test_states_of_other_data_are_refused(folder: Path, tmp_path: Path) -> None:
+    state = uio.Loader(uio.from_indexed(folder)).state_dict()
+    other = touchdataset.write(tmp_path, touchdataset.speech(COUNT, seed=9))
+    with pytest.raises(uio.StateError, match="list"):
+        uio.Loader(uio.from_indexed(other)).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(([],), "dirs must"), ((" ",), "dirs must"), (([3],), "dirs must")],
+)
+def test_wrong_arguments_fail_when_described(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(uio.PipelineError, match=message):
+        uio.from_indexed(*arguments)
+
+
+@pytest.mark.parametrize("metainfo", ["", "a/b", 3])
+def test_a_wrong_metainfo_fails_when_described(metainfo: Any) -> None:
+    with pytest.raises(uio.PipelineError, match="metainfo must be"):
+        uio.from_indexed("x", metainfo=metainfo)
+
+
+def test_a_channel_that_is_not_there_is_counted(folder: Path) -> None:
+    _, stats = run(uio.from_indexed(folder).decode_audio(channel=1))
+    assert stats.skipped == {"no_such_channel": COUNT}
+    assert keys_of(run(uio.from_indexed(folder).decode_audio(channel=None).batch(2).pad())[0][0])

@@ -1,0 +1,75 @@
+"""``uio bench``: throughput of a pipeline by stage."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from uio_pipes.cli.common import Json, print_json
+from uio_pipes.cli.named import Conf, Data, DataType, Named, Symbols, load
+from uio_pipes.cli.tables import check_suffix, print_tables, say
+
+if TYPE_CHECKING:
+    from uio_pipes.seeing.bench import Bench, Speed
+    from uio_pipes.seeing.page import Rows
+
+__all__ = ["bench"]
+
+
+def bench(
+    pipeline: Named = None,
+    data_type: DataType = "shard",
+    data: Data = None,
+    conf: Conf = None,
+    symbols: Symbols = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to run; as long again with --workers.")] = 10.0,
+    workers: Annotated[int, typer.Option(min=0, help="Also measure so many worker processes.")] = 0,
+    seed: Annotated[int, typer.Option(help="The loader's seed.")] = 0,
+    out: Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a pipeline and tell where its time goes, stage by stage, and what to do about it."""
+    check_suffix(out, ".png", ".html")
+    graph = load(pipeline, data_type, data, conf, symbols)
+    import logging
+
+    from uio_pipes.seeing import bench as measure
+
+    logging.getLogger("uio_pipes").setLevel(logging.ERROR)
+    result = measure.bench(graph, seconds=seconds, num_workers=workers, seed=seed)
+    if out is not None:
+        from uio_pipes.seeing.charts import of_bench
+        from uio_pipes.seeing.page import save
+
+        save(out, "Where the time goes", tables(result), of_bench(result))
+    if as_json:
+        print_json(asdict(result) | {"advice": result.advice})
+        return
+    print_tables(tables(result))
+    if result.failures:
+        say(f"{result.failures} utterances failed in the last epoch: uio inspect tells which")
+    say(f"next: {result.advice}")
+
+
+def tables(result: Bench) -> list[Rows]:
+    """What the terminal and the page show."""
+    rows = [(r.stage, f"{r.microseconds:,.1f}", f"{r.share:.1%}") for r in result.rows]
+    speeds = [_speed("this process", result.alone)]
+    if result.workers is not None:
+        speeds.append(_speed(f"{result.num_workers} workers", result.workers))
+    found: list[Rows] = [
+        ("Where the time of one process goes", ("stage", "µs per utterance", "share"), rows),
+        ("Speed", ("", "utterances/s", "hours/s", "batches/s", "first batch after"), speeds),
+    ]
+    if result.workers is not None:
+        handed = [("from worker to trainer", f"{result.handed:,.1f}")]
+        found.append(("Handing over", ("", "µs per utterance"), handed))
+    return found
+
+
+def _speed(name: str, speed: Speed) -> tuple[str, ...]:
+    per = speed.seconds or 1.0
+    rates = (f"{speed.per_second:,.0f}", f"{speed.hours / per:.3f}", f"{speed.batches / per:.1f}")
+    return (name, *rates, f"{speed.first_batch:.2f} s")

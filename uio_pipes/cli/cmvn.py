@@ -1,0 +1,62 @@
+"""``uio cmvn``: global mean and variance of the features."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from uio_pipes.cli.common import Json, local_file, print_json, verdict
+from uio_pipes.cli.pack import cores
+
+__all__ = ["DataType", "cmvn"]
+
+
+class DataType(str, Enum):
+    """WeNet's ``data_type``."""
+
+    raw = "raw"
+    shard = "shard"
+
+
+def cmvn(
+    data_list: Annotated[str, typer.Argument(metavar="LIST", help="A raw list, or a list of shards. Path or URL.")],
+    out: Annotated[Path, typer.Argument(help="The file to write: WeNet's global_cmvn.")],
+    data_type: Annotated[DataType | None, typer.Option(help="What LIST is; told by its first line.")] = None,
+    conf: Annotated[
+        Path | None, typer.Option(help="A WeNet YAML: its dataset_conf says which features. 80 bins at 16 kHz")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
+    json: Json = False,
+) -> None:
+    """Sum the features of a list for global CMVN: the same bits on any number of processes, resumed if killed."""
+    local_file(out)
+    features = None if conf is None else _dataset_conf(conf)
+    from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
+    from uio_pipes.prep.data_list import data_type_of
+
+    kind = data_type_of(data_list) if data_type is None else data_type.value
+    sums = compute_cmvn(data_list, out, CmvnSettings(conf=features), jobs or cores(), data_type=kind)
+    report = {"cmvn": str(out), "frames": sums.frame_num, "utterances": sums.utterances, "failures": sums.failures,
+              "bins": len(sums.mean_stat)}  # fmt: skip
+    if json:
+        print_json(report)
+    else:
+        failed = f"; {sums.failures} failures" if sums.failures else ""
+        typer.echo(f"{out}: {sums.frame_num} frames of {sums.utterances} utterances{failed}")
+    verdict(not sums.failures)
+
+
+def _dataset_conf(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{path} is no YAML: {error}", param_hint="--conf") from error
+    found = read.get("dataset_conf", read) if isinstance(read, dict) else None
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"{path} has no block dataset_conf", param_hint="--conf")
+    return found

@@ -1,0 +1,69 @@
+"""``uio dict`` and ``uio spm``: what a text is cut into, learnt from the texts of a list."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from uio_pipes.cli.cmvn import DataType
+from uio_pipes.cli.common import Json, local_file, print_json, verdict
+
+__all__ = ["dictionary", "spm"]
+
+Source = Annotated[
+    str, typer.Argument(metavar="LIST", help="A raw list, a list of shards, or a Kaldi folder. Path or URL.")
+]
+Type = Annotated[DataType | None, typer.Option("--data-type", help="What LIST is; told by its first line.")]
+
+
+class Model(str, Enum):
+    """SentencePiece's kinds."""
+
+    bpe = "bpe"
+    unigram = "unigram"
+
+
+def dictionary(
+    data_list: Source,
+    out: Annotated[Path, typer.Argument(help="The file to write, as lang_char.txt.")],
+    data_type: Type = None,
+    non_lang_syms: Annotated[Path | None, typer.Option(help="Symbols kept whole, one a line, like {NOISE}.")] = None,
+    json: Json = False,
+) -> None:
+    """Write the dictionary of characters: <blank> 0, <unk> 1, <sos/eos> 2, then all that the texts have."""
+    local_file(out)
+    from uio_pipes.prep.data_list import Texts
+    from uio_pipes.prep.dictionary import characters, write_table
+
+    texts = Texts(data_list, data_type.value if data_type else None)
+    count = write_table(out, characters(texts, str(non_lang_syms) if non_lang_syms else None))
+    _say(json, str(out), count, texts.failures)
+
+
+def spm(
+    data_list: Source,
+    out: Annotated[Path, typer.Argument(help="Folder for spm.model and lang_char.txt.")],
+    vocab_size: Annotated[int, typer.Option(min=4, help="Pieces, the three symbols included.")],
+    model: Annotated[Model, typer.Option(help="Kind of the model.")] = Model.bpe,
+    data_type: Type = None,
+    json: Json = False,
+) -> None:
+    """Train a SentencePiece model whose labels are those of the lang_char.txt beside it."""
+    local_file(out)
+    from uio_pipes.prep.data_list import Texts
+    from uio_pipes.prep.dictionary import write_pieces
+
+    texts = Texts(data_list, data_type.value if data_type else None)
+    count = write_pieces(out, texts, vocab_size, model.value)
+    _say(json, str(out), count, texts.failures)
+
+
+def _say(json: bool, out: str, tokens: int, failures: int) -> None:
+    if json:
+        print_json({"out": out, "tokens": tokens, "failures": failures})
+    else:
+        typer.echo(f"{out}: {tokens} tokens" + (f"; {failures} texts could not be read" if failures else ""))
+    verdict(not failures)

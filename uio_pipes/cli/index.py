@@ -1,0 +1,55 @@
+"""``uio index``: random access and exact lengths for tar shards that exist already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, TypeVar, cast
+
+import typer
+
+from uio_pipes.cli.common import Json, print_json
+
+__all__ = ["index", "show"]
+
+T = TypeVar("T")
+
+
+def index(
+    paths: Annotated[list[str], typer.Argument(help="Lists of shards, globs, or shards; local or URLs.")],
+    into: Annotated[str | None, typer.Option(help="Folder for the indexes, instead of beside the shards.")] = None,
+    grouping: Annotated[str, typer.Option(help="Names are cut as 'wenet' or as 'webdataset' does.")] = "wenet",
+    manifest: Annotated[bool, typer.Option("--manifest", help="Write the lists' manifests, even if there is one.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Index shards anew whose index fits.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
+    json: Json = False,
+) -> None:
+    """Index tar shards: a small file for each, nothing is repacked. Lists without a manifest get one."""
+    from uio_pipes.prep.index_lists import index_lists
+
+    if grouping not in ("wenet", "webdataset"):
+        raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
+    report = index_lists(
+        paths, into=into, jobs=jobs, grouping=cast(Any, grouping), force=force, manifest=manifest, follow=_follow
+    )
+    if json:
+        print_json(report.as_dict())
+    else:
+        typer.echo(str(report))
+        show(report.problems)
+    if report.problems:
+        raise typer.Exit(1)
+
+
+def show(problems: list[Any], most: int = 20) -> None:
+    """Failures, a line each, on stderr."""
+    for error in problems[:most]:
+        typer.echo(str(error), err=True)
+    if len(problems) > most:
+        typer.echo(f"… {len(problems)} in all: --json shows them", err=True)
+
+
+def _follow(items: Iterable[T], what: str, total: int) -> Iterator[T]:
+    from uio_pipes.prep.progress import follow
+
+    return follow(((item, 1) for item in items), what, total)

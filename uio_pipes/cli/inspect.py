@@ -1,0 +1,111 @@
+"""``uio inspect``: what is in data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from uio_pipes.cli.common import Json, print_json
+from uio_pipes.cli.tables import check_suffix, print_tables
+
+if TYPE_CHECKING:
+    from uio_pipes.seeing.inspect import Contents
+    from uio_pipes.seeing.page import Rows
+
+__all__ = ["inspect"]
+
+BAR = 30  # characters of the longest bar
+BINS = 12
+
+
+def inspect(
+    paths: Annotated[list[str], typer.Argument(help="Lists, shards, indexes, TouchDataset or Kaldi folders, URLs.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Look at so many utterances of each only.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    report: Annotated[str | None, typer.Option(help="Write a page with plots: a .html file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell what is in data: counts, hours, durations, characters, sample rates, failures, a few samples."""
+    check_suffix(report, ".html")
+    from uio_pipes.seeing import inspect as look
+    from uio_pipes.seeing.kinds import recognize
+
+    sources = [recognize(path) for path in paths]  # all are known before the first is read
+    total = look.Contents()
+    parts: list[dict[str, Any]] = []
+    for source in sources:
+        seen = look.inspect(source.pipeline, limit=limit, jobs=jobs)
+        counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
+        parts.append({"path": source.path, "kind": source.kind, **counts})
+        total.add(seen)
+    if report is not None:
+        from pathlib import Path
+
+        from uio_pipes.seeing.charts import of_contents
+        from uio_pipes.seeing.page import html
+
+        Path(report).write_text(html("What is in the data", tables(parts, total), of_contents(total)), encoding="utf-8")
+    if as_json:
+        print_json({"parts": parts, **total.summary()})
+    else:
+        print_tables(tables(parts, total))
+    if total.failures:
+        raise typer.Exit(1)
+
+
+def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
+    """What the terminal and the page show."""
+    each = [(p["path"], p["kind"], f"{p['utterances']:,}", f"{p['hours']:.3f}", p["failures"]) for p in parts]
+    found: list[Rows] = [("Data", ("path", "kind", "utterances", "hours", "failures"), each)]
+    rows: list[tuple[str, object]] = [
+        ("utterances", f"{seen.utterances:,}" + ("" if seen.whole else " (looked at; there are more)")),
+        ("hours", f"{seen.hours:.3f}"),
+    ]
+    known = sum(seen.durations.values())
+    if known and seen.shortest and seen.longest:
+        rows.append(("mean duration", f"{seen.seconds / known:.2f} s"))
+        rows += [(n, f"{s:.2f} s ({k})") for n, (s, k) in (("shortest", seen.shortest), ("longest", seen.longest))]
+    if seen.unknown:
+        rows.append(("length unknown until decoded", f"{seen.unknown:,}"))
+    named: dict[str, Counter[Any]] = {
+        "codecs": seen.codecs,
+        "sample rates (Hz)": seen.rates,
+        "channels": seen.channels,
+        "fields": seen.fields,
+    }
+    rows += [
+        (name, ", ".join(f"{k}: {n:,}" for k, n in counts.most_common(12))) for name, counts in named.items() if counts
+    ]
+    if seen.speakers:
+        rows.append(("speakers", f"{len(seen.speakers):,}"))
+    if seen.texts:
+        total = seen.characters.total()
+        rows.append(("characters", f"{len(seen.characters):,} different, {total:,} in {seen.texts:,} texts"))
+        rows.append(("most frequent", " ".join(f"{c}:{n}" for c, n in seen.characters.most_common(20))))
+    if seen.empty_texts:
+        rows.append(("empty texts", f"{seen.empty_texts:,}"))
+    if seen.odd:
+        rows.append(("odd characters", " ".join(f"U+{ord(c):04X}:{n}" for c, n in list(seen.odd.items())[:20])))
+    found.append(("Contents", ("", "value"), rows))
+    if known:
+        found.append(("Durations", ("seconds", "utterances", ""), _histogram(seen)))
+    if seen.failures:
+        found.append(("Failures", ("reason", "count"), [(r, f"{n:,}") for r, n in seen.failures.most_common()]))
+        found.append(("The first of them", ("",), [(r,) for r in seen.reports[:10]]))
+    samples = [(s["key"], s["seconds"], s["txt"]) for s in seen.samples]
+    return [*found, ("Samples", ("key", "seconds", "text"), samples)] if samples else found
+
+
+def _histogram(seen: Contents) -> list[tuple[str, str, str]]:
+    from uio_pipes.seeing.inspect import BIN
+
+    last = max(seen.durations)
+    width = max(1, -(-(last + 1) // BINS))
+    sums = [sum(seen.durations[i] for i in range(at, at + width)) for at in range(0, last + 1, width)]
+    longest = max(sums)
+    return [
+        (f"{i * width * BIN:g} to {(i + 1) * width * BIN:g}", f"{n:,}", "█" * round(n / longest * BAR))
+        for i, n in enumerate(sums)
+    ]

@@ -1,0 +1,108 @@
+"""``uio pack``: a raw list or a Kaldi folder into shards."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from uio_pipes.cli.common import Json, parsed, print_json, verdict
+
+if TYPE_CHECKING:
+    from uio_pipes.prep.pack import Packed
+
+__all__ = ["pack"]
+
+
+class Form(str, Enum):
+    """What audio becomes."""
+
+    as_is = "as-is"
+    wav = "wav"
+    flac = "flac"
+
+
+class Executor(str, Enum):
+    """Where the work is done."""
+
+    local = "local"
+    ray = "ray"
+
+
+def pack(
+    source: Annotated[str, typer.Argument(help="A raw list, or a folder with wav.scp and text. Path or URL.")],
+    out: Annotated[str, typer.Argument(help="Folder for the shards. Path or URL.")],
+    list_path: Annotated[str, typer.Option("--list", help="The list of shards to write. OUT/shards.list")] = "",
+    per_shard: Annotated[int, typer.Option(min=1, help="Utterances in a shard.")] = 1000,
+    resample: Annotated[int | None, typer.Option(min=1, help="Hz; audio of another rate is resampled.")] = None,
+    form: Annotated[Form, typer.Option("--format", help="as-is: files unchanged, segments as wav.")] = Form.as_is,
+    segments: Annotated[
+        str | None, typer.Option(help="Kaldi's segments (utt rec start end), if not in SOURCE.")
+    ] = None,
+    allow_pipes: Annotated[
+        bool, typer.Option("--allow-pipes", help="Run commands in wav.scp (`sox … |`), without a shell.")
+    ] = False,
+    length_groups: Annotated[
+        str, typer.Option(help="LOW:HIGH,… in frames of 10 ms, as 10:500,500:1000: a folder of shards for each.")
+    ] = "",
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
+    split: Annotated[str, typer.Option(help="i/n: only the i-th of n shares, for an array of n jobs.")] = "",
+    executor: Annotated[
+        Executor, typer.Option(help="ray: on the cluster of RAY_ADDRESS, or on --jobs cores here.")
+    ] = Executor.local,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Pack shards again that lack an utterance.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Pack utterances into tar shards: on all cores, going on where it was killed, shard by shard complete.
+
+    What cannot be packed is counted and listed in OUT/failed.jsonl, and the exit code is 1.
+    """
+    from uio_pipes.prep import pack as prep
+
+    groups = tuple(parsed("--length-groups", prep.parse_group, part) for part in length_groups.split(",") if part)
+    settings = prep.PackSettings(
+        per_shard, groups, form.value, resample, "data-{:05d}.tar" if groups else "shards_{:09d}.tar"
+    )
+    target = list_path or f"{out.rstrip('/')}/shards.list"
+    packed = prep.pack(
+        source,
+        out,
+        target,
+        settings,
+        jobs or cores(),
+        split=parsed("--split", prep.parse_split, split) if split else prep.WHOLE,
+        segments=segments,
+        allow_pipes=allow_pipes,
+        executor=executor.value,
+        retry_failed=retry_failed,
+    )
+    report = _report(packed, target)
+    if json:
+        print_json(report)
+    else:
+        typer.echo(str(packed) if packed.waiting else f"{target}: {packed}")
+        if packed.failed and not packed.waiting:
+            typer.echo(f"what failed: {out.rstrip('/')}/failed.jsonl")
+    verdict(not packed.failed)
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _report(packed: Packed, target: str) -> dict[str, Any]:
+    return {
+        "list": None if packed.waiting else target,
+        "shards": len(packed.shards),
+        "waiting": packed.waiting,
+        "utterances": packed.utterances,
+        "frames": packed.frames,
+        "bytes": packed.bytes,
+        "failed": dict(packed.failed),
+        "left_out": dict(packed.left_out),
+    }

@@ -1,0 +1,112 @@
+"""``uio simulate``: a dry run of a pipeline's ordering."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from uio_pipes.cli.common import Json, print_json
+from uio_pipes.cli.named import Conf, Data, DataType, Named, Symbols, load
+from uio_pipes.cli.tables import check_suffix, print_tables, say
+
+if TYPE_CHECKING:
+    from uio_pipes.seeing.page import Rows
+    from uio_pipes.seeing.simulate import Simulation
+
+__all__ = ["simulate"]
+
+MOST = 16  # ranks that a table shows one by one
+
+
+def simulate(
+    pipeline: Named = None,
+    data_type: DataType = "shard",
+    data: Data = None,
+    conf: Conf = None,
+    symbols: Symbols = None,
+    world_size: Annotated[int, typer.Option(min=1, help="Ranks (GPUs) in all.")] = 1,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes of each rank.")] = 0,
+    lanes: Annotated[int | None, typer.Option(min=1, help="Lanes; ranks × workers if not given.")] = None,
+    seed: Annotated[int, typer.Option(help="The loader's seed.")] = 0,
+    epoch: Annotated[int, typer.Option(min=0, help="The epoch.")] = 0,
+    uneven: Annotated[str | None, typer.Option(help="stop, join or repeat; stop if not given.")] = None,
+    out: Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan an epoch without making it: steps per rank, padding, frames per batch, skew, buckets, what is left out."""
+    check_suffix(out, ".png", ".html")
+    graph = load(pipeline, data_type, data, conf, symbols)
+    from rich.progress import Progress
+
+    from uio_pipes.seeing import simulate as plan
+
+    slow = plan.reads_headers(graph)
+    if slow:
+        typer.echo(
+            "note: reads the headers in every shard, which is slower than an index: uio index, from_tar_index", err=True
+        )
+    from rich.console import Console
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("lanes")
+        run = plan.simulate(
+            graph, world_size=world_size, num_workers=workers, lanes=lanes, seed=seed, epoch=epoch, uneven=uneven,
+            told=lambda done, total: bar.update(task, completed=done, total=total),
+        )  # fmt: skip
+    if out is not None:
+        from uio_pipes.seeing.charts import of_simulation
+        from uio_pipes.seeing.page import save
+
+        save(out, f"Epoch {epoch} on {world_size} ranks", tables(run), of_simulation(run))
+    if as_json:
+        print_json(run.summary())
+        return
+    print_tables(tables(run))
+    for report in run.reports[:5]:
+        say(f"failed: {report}")
+
+
+def tables(run: Simulation) -> list[Rows]:
+    """What the terminal and the page show."""
+    seen = run.summary()
+    workers = f"{run.num_workers} worker{'s' * (run.num_workers > 1)} each" if run.num_workers else "no workers"
+    rows: list[tuple[str, object]] = [
+        ("topology", f"{run.world_size} rank{'s' * (run.world_size > 1)}, {workers}, lanes={run.lanes}, uneven={run.uneven}"),
+        ("steps", _range(run.steps)),
+        ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({seen['hours']:.2f} h)"),
+        ("padding", f"{run.padding_ratio:.1%} of the frames"),
+        ("skew", f"ranks wait {run.skew:.1%} of the time for the slowest"),
+        ("busiest worker", f"{run.workers:.2f} × the mean"),
+    ]
+    if run.fill is not None:
+        rows.append(("fill", f"batches are {run.fill:.0%} full"))
+    found: list[Rows] = [(f"Epoch {run.epoch}", ("", "value"), rows)]
+    names = ("padded_frames_per_batch", "utterances_per_batch", "frames_per_utterance")
+    spreads = [(name.replace("_", " "), *(f"{v:,.0f}" for v in seen[name].values())) for name in names]
+    found.append(("Distributions", ("", "mean", "least", "5 %", "median", "95 %", "most"), spreads))
+    if run.world_size > 1:
+        ranks = [
+            (f"rank {r}", own, n, own - n if n < own else 0)
+            for r, (own, n) in enumerate(zip(run.own, run.steps, strict=True))
+        ]
+        if len(ranks) > MOST:
+            by_own = sorted(ranks, key=lambda row: row[1])
+            ranks = [*by_own[: MOST // 2], *by_own[-MOST // 2 :]]
+        title = "Ranks" if len(ranks) == run.world_size else f"Ranks with the fewest and the most of {run.world_size}"
+        found.append((title, ("", "batches of its lanes", "steps", "cut off"), ranks))
+    if run.buckets:
+        buckets = [
+            (f"{b.low} to {b.high or '…'}", b.batches, b.utterances, "" if b.fill is None else f"{b.fill:.0%}")
+            for b in run.buckets
+        ]
+        found.append(("Buckets", ("frames", "batches", "utterances", "fill"), buckets))
+    left = [(reason, f"{n:,}") for reason, n in run.left_out.items()]
+    if run.cut_off[0]:
+        left.append(("behind the common end (stop)", f"{run.cut_off[0]:,} in {run.cut_off[1]:,} batches"))
+    return [*found, ("Utterances left out", ("reason", "count"), left or [("none", "0")])]
+
+
+def _range(steps: list[int]) -> str:
+    low, high = min(steps), max(steps)
+    return f"{low:,}{' on every rank' * (len(steps) > 1)}" if low == high else f"{low:,} to {high:,}"

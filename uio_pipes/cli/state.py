@@ -1,0 +1,163 @@
+"""``uio state``: what a saved loader state holds; two of them compared; moved to another topology."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from uio_pipes.cli.common import Json, print_json
+from uio_pipes.cli.tables import print_tables, say
+
+if TYPE_CHECKING:
+    from uio_pipes.seeing.page import Rows
+    from uio_pipes.seeing.saved import LaneView, StateView
+
+__all__ = ["app"]
+
+MOST = 40  # lanes or items that a table shows
+app = typer.Typer(help="Look at a saved loader state: show, diff, reshard.", no_args_is_help=True)
+File = Annotated[str, typer.Argument(help="A file of torch.save or JSON with the loader's state under any key.")]
+
+
+@app.command()
+def show(
+    file: File,
+    data: Annotated[
+        str | None, typer.Option("--data", help="The data list: tells shards done, under way, to come.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Epoch, lanes, how far each is, what has been counted, which shards are open."""
+    from uio_pipes.seeing import saved
+
+    key, state = saved.find_state(file)
+    seen = saved.view(state)
+    items = None if data is None else saved.progress(seen, data)
+    if as_json:
+        lanes = [_lane(lane) for lane in seen.lanes]
+        print_json({"key": key, "meta": seen.meta, "lanes": lanes, "missing": seen.missing, "items": items})
+        return
+    print_tables(_shown(seen, key, items))
+
+
+def _lane(lane: LaneView) -> dict[str, Any]:
+    return {
+        "lane": lane.lane, "k": lane.k, "pass": lane.pass_, "done": lane.done, "url": lane.url, "offset": lane.offset,
+        "utterances": lane.stats.utterances, "hours": lane.stats.hours, "failures": lane.stats.failures,
+        "skipped": lane.stats.skipped,
+    }  # fmt: skip
+
+
+def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> list[Rows]:
+    meta, stats = seen.meta, seen.stats
+    there = f"{len(seen.lanes)} of {meta['lanes']}" + (" (this is one rank's part)" if seen.missing else "")
+    rows = [
+        ("found under", key or "(top)"), ("epoch", meta["epoch"]), ("over", "yes" if meta["ended"] else "no"),
+        ("seed", meta["seed"]), ("lanes", there), ("lanes done", seen.done),
+        ("batches", f"{stats.batches:,}"), ("utterances", f"{stats.utterances:,} ({stats.hours:.2f} h)"),
+        ("failures", f"{stats.failures:,}"),
+        ("left out", ", ".join(f"{r}: {n:,}" for r, n in sorted(stats.skipped.items())) or "none"),
+        ("list", f"{meta['list'][0]:,} items" if meta["list"] else ""),
+    ]  # fmt: skip
+    rows += [(name, meta[name]) for name in ("stream", "step", "skip") if name in meta]
+    rows += [("graph" if i == 0 else "", line) for i, line in enumerate(meta["graph"])]
+    lanes = [
+        (lane.lane, lane.k, "done" if lane.done else "to begin" if not lane.k else "under way",
+         f"{lane.stats.utterances:,}", lane.stats.failures, lane.url, "" if lane.offset is None else f"{lane.offset:,}")
+        for lane in seen.lanes[:MOST]
+    ]  # fmt: skip
+    title = "Lanes" if len(seen.lanes) <= MOST else f"The first {MOST} of {len(seen.lanes)} lanes"
+    headings = ("lane", "k", "is", "utterances", "failures", "shard under way", "offset")
+    found: list[Rows] = [("State", ("", "value"), rows), (title, headings, lanes)]
+    if items is None:
+        return found
+    found.append(("Items of the list", ("", "count"), [(name, f"{len(names):,}") for name, names in items.items()]))
+    for name, names in items.items():
+        if names:
+            more = f" (the first {MOST} of {len(names):,})" if len(names) > MOST else ""
+            found.append((f"{name}{more}", ("",), [(item,) for item in names[:MOST]]))
+    return found
+
+
+@app.command()
+def diff(old: File, new: File, as_json: Json = False) -> None:
+    """What is another in NEW: fields, graph, list, and the lanes that moved. Exit code 1 if anything is."""
+    from uio_pipes.seeing import saved
+
+    before, after = (saved.view(saved.find_state(path)[1]) for path in (old, new))
+    found = saved.differences(before, after)
+    same = not any(found.values())
+    if as_json:
+        print_json(found | {"same": same})
+    elif same:
+        say("the same position in the same run")
+    else:
+        print_tables(_different(found))
+    if not same:
+        raise typer.Exit(1)
+
+
+def _different(found: dict[str, Any]) -> list[Rows]:
+    out: list[Rows] = []
+    if found["meta"]:
+        out.append(("Changed", ("field", "old", "new"), [(n, a, b) for n, (a, b) in found["meta"].items()]))
+    if found["lanes"]:
+        rows = [
+            (m["lane"], *m["k"], f"{m['utterances']:+,}", "done" if m["done"][1] else "") for m in found["lanes"][:MOST]
+        ]
+        title = f"{len(found['lanes'])} lanes moved"
+        out.append((title, ("lane", "k then", "k now", "utterances", ""), rows))
+    for name, where in (("only_old", "old"), ("only_new", "new")):
+        if found[name]:
+            lanes = ", ".join(map(str, found[name][:MOST]))
+            out.append((f"Lanes only in the {where} one", ("",), [(lanes,)]))
+    return out
+
+
+@app.command()
+def reshard(
+    files: Annotated[list[str], typer.Argument(help="The state, or those that the ranks saved one by one.")],
+    world_size: Annotated[int, typer.Option(min=1, help="Ranks that will go on.")] = 1,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes of each.")] = 0,
+    out: Annotated[
+        str | None, typer.Option(help="Write it as JSON: a .json file (whole), or a folder (a file for each rank).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Join the states of ranks, and tell which rank and worker goes on with which lanes."""
+    from uio_pipes.seeing import saved
+    from uio_pipes.state import merge_states
+
+    merged = merge_states([saved.find_state(path)[1] for path in files])
+    seen = saved.view(merged)
+    rows = saved.moves(seen, world_size, workers)
+    if out is not None:
+        _write(out, merged, saved.per_rank(merged, world_size))
+    if as_json:
+        print_json({"epoch": seen.meta["epoch"], "lanes": seen.meta["lanes"], "assignment": rows, "out": out})
+        return
+    shown = [
+        (f"rank {r['rank']}", r["worker"] if workers else "", _few(r["lanes"]), r["batches"], r["done"]) for r in rows
+    ]
+    title = f"Epoch {seen.meta['epoch']}: {seen.meta['lanes']} lanes on {world_size} ranks"
+    print_tables([(title, ("", "worker", "lanes", "batches behind", "lanes done"), shown[:MOST])])
+    if seen.meta["lanes"] % world_size:
+        say(f"note: {world_size} ranks do not divide {seen.meta['lanes']} lanes: global steps hold other batches then")
+    say("load_state_dict takes the whole state on every rank, and finds these lanes by itself")
+
+
+def _few(lanes: list[int]) -> str:
+    return ", ".join(map(str, lanes[:8])) + (f", … ({len(lanes)})" if len(lanes) > 8 else "")
+
+
+def _write(out: str, merged: dict[str, str], parts: list[dict[str, str]]) -> None:
+    if out.endswith(".json"):
+        Path(out).write_text(json.dumps(merged, ensure_ascii=False), encoding="utf-8")
+        return
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, part in enumerate(parts):
+        (folder / f"rank_{rank:03d}.json").write_text(json.dumps(part, ensure_ascii=False), encoding="utf-8")

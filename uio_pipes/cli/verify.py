@@ -1,0 +1,87 @@
+"""``uio verify``: everything read once, to know what is wrong before training does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Annotated, Any, cast
+
+import typer
+
+from uio_pipes.cli.common import Json, print_json
+from uio_pipes.cli.index import show
+
+__all__ = ["verify"]
+
+
+def verify(
+    paths: Annotated[list[str], typer.Argument(help="Lists of shards or raw lists, globs, shards; local or URLs.")],
+    decode: Annotated[bool, typer.Option("--decode", help="Decode all audio, read all features.")] = False,
+    crc: Annotated[bool, typer.Option("--crc", help="Every shard must have an index, to compare CRC32s with.")] = False,
+    rate: Annotated[int | None, typer.Option(min=1, help="Hz that all audio must have.")] = None,
+    quarantine: Annotated[str | None, typer.Option(help="File to which each finding is appended, once.")] = None,
+    confirm: Annotated[str | None, typer.Option(help="Look only at what this quarantine file names: still bad?")] = None,
+    grouping: Annotated[str, typer.Option(help="Names are cut as 'wenet' or as 'webdataset' does.")] = "wenet",
+    indexes: Annotated[str | None, typer.Option(help="Folder of `uio index --into`.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
+    json: Json = False,
+) -> None:
+    """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
+    from uio_pipes.prep.verify_shard import Wanted
+
+    if grouping not in ("wenet", "webdataset"):
+        raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
+    if confirm is not None and quarantine is not None:
+        raise typer.BadParameter("cannot be given with --confirm", param_hint="--quarantine")
+    wanted = Wanted(decode or confirm is not None, crc, rate, cast(Any, grouping), indexes)
+    bad = _confirm(paths, confirm, wanted, jobs, json) if confirm else _verify(paths, wanted, quarantine, jobs, json)
+    if bad:
+        raise typer.Exit(1)
+
+
+def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, json: bool) -> bool:
+    from uio_pipes.prep.verify import verify as run
+    from uio_pipes.quarantine import Quarantine, entry_of
+
+    report = _last(run(paths, wanted, jobs=jobs))
+    entries = [entry_of(found, "verify") for found in report.findings]
+    if quarantine is not None:
+        file = Quarantine(quarantine)
+        for entry in entries:
+            file.add(entry)
+        file.close()
+    if json:
+        counts = {"items": report.items, "utterances": report.utterances, "bytes": report.bytes}
+        print_json({**counts, "reasons": report.reasons, "findings": entries})
+    else:
+        found = ", ".join(f"{count} {reason}" for reason, count in report.reasons.items()) or "nothing is wrong"
+        typer.echo(f"{report.utterances} utterances of {report.items} items, {report.bytes / 1e6:.1f} MB: {found}")
+        show(report.findings)
+    return bool(report.findings)
+
+
+def _confirm(paths: list[str], path: str, wanted: Any, jobs: int, json: bool) -> bool:
+    from uio_pipes.prep.verify import confirm
+    from uio_pipes.quarantine import read_quarantine
+
+    result = confirm(paths, read_quarantine(path), wanted, jobs=jobs)
+    if json:
+        print_json(vars(result))
+    else:
+        elsewhere = f", {len(result.elsewhere)} of shards on none of the lists" if result.elsewhere else ""
+        typer.echo(f"{len(result.bad)} are still bad, {len(result.well)} are well now{elsewhere}")
+        for entry in result.bad[:20]:
+            typer.echo(f"{entry['url']}: {entry.get('key') or entry.get('member')} [{entry['reason']}]", err=True)
+    return bool(result.bad)
+
+
+def _last(reports: Iterator[Any]) -> Any:
+    """The last report, with a bar that counts."""
+    from uio_pipes.prep.progress import progress_bar
+
+    report = None
+    with progress_bar() as bar:
+        task = bar.add_task("verifying", total=None)
+        for report in reports:
+            bar.update(task, advance=1)
+    return report

@@ -1,0 +1,197 @@
+"""``from_lhotse_shar``: Lhotse's Shar, cuts with their recordings or features in shards, read without Lhotse."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.errors import DataError, ListError, StateError
+from uio_pipes.io.access import Access
+from uio_pipes.io.opening import stamp
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.sample import Chain, Sample, run_key
+from uio_pipes.sources.features import LOAD_FEATURES
+from uio_pipes.sources.list_files import Item
+from uio_pipes.sources.shar_fields import as_fields
+from uio_pipes.sources.shar_list import ListShar, Sources
+from uio_pipes.sources.shar_reader import Cut, SharReader
+from uio_pipes.stage import Stage, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["LoadFromShar", "from_lhotse_shar"]
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class LoadFromShar(Stage):
+    """Cuts of a Lhotse Shar's shards, as utterances, with all files of a shard read in step."""
+
+    name: ClassVar[str] = "load_from_shar"
+    takes: ClassVar[tuple[str, ...]] = ("item",)
+    gives: ClassVar[str] = "sample"
+
+    access: Access = field(default_factory=Access)
+
+    def describe(self, *, stable: bool = False) -> str:
+        """How files are reached is none of a fingerprint's business."""
+        return "load_from_shar()"
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _SharNode(source, lane, self.access)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus
+
+
+class _SharNode(Node):
+    """State: the source's from before the shard under way, and where in each of its files the next cut begins."""
+
+    def __init__(self, source: Node, lane: Lane, access: Access) -> None:
+        super().__init__(source)
+        self.lane, self.access = lane, access
+        self.chain, self.run_key = Chain(), run_key(lane)
+        self.reader: SharReader | None = None
+
+    def start(self) -> None:
+        self._close()
+        self.item: Item | None = None
+        self.before: dict[str, Any] = {}
+        self.stamps: dict[str, str] = {}
+
+    def next(self) -> Sample:
+        while True:
+            try:
+                if self.reader is None:
+                    self._open_next()
+                assert self.reader is not None
+                sample = self._sample(self.reader.next())
+            except StopIteration:
+                if self.reader is None:
+                    raise
+                self._close()
+            except DataError as error:
+                self._fail(error)
+            else:
+                self.lane.ledger.fine(LoadFromShar.name)
+                return sample
+
+    def _fail(self, error: DataError) -> None:
+        self.lane.ledger.fail(error, LoadFromShar.name)
+
+    def _open_next(self) -> None:
+        self.before = self.source.get_state()
+        self.item = self.source.next()
+        self._open(None)
+
+    def _open(self, at: dict[str, list[int]] | None) -> None:
+        assert self.item is not None
+        self.stamps = {}
+        self.reader = SharReader(_files(self.item), self.access, self._fail, at)
+
+    def _close(self) -> None:
+        if self.reader is not None:
+            self.reader.close()
+        self.reader = None
+
+    def _sample(self, cut: Cut) -> Sample:
+        assert self.item is not None
+        place = f"{self.item.place}, line {cut.line}"
+        try:
+            fields = as_fields(cut.content, cut.values)
+        except DataError as error:
+            key = str(cut.content.get("id", ""))
+            raise DataError(error.reason, error.message, url=place, member=key) from error
+        chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
+        return Sample(fields, self.item.origin._replace(offset=cut.line), self.run_key, chain, place)
+
+    def _stamps(self) -> dict[str, str]:
+        assert self.item is not None
+        return {name: stamp(url, self.access) for name, url in _files(self.item).items()}
+
+    def get_state(self) -> dict[str, Any]:
+        if self.reader is None or self.item is None:
+            return {"source": self.source.get_state()}
+        self.stamps = self.stamps or self._stamps()
+        return {"source": self.before, "at": self.reader.tell(), "stamps": dict(self.stamps)}
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(None if initial_state is None else initial_state["source"])
+        if initial_state is None or "at" not in initial_state:
+            return
+        self.before = self.source.get_state()
+        self.item = self.source.next()
+        old = initial_state["stamps"]
+        try:
+            new = self._stamps()
+            if new != old:
+                name = next(name for name in sorted({*new, *old}) if new.get(name) != old.get(name))
+                raise StateError(
+                    f"{name} of {self.item.place} changed since the state was saved: {old.get(name)} then, "
+                    f'{new.get(name)} now. Restore it, or begin the epoch again with Loader(on_change="restart")'
+                )
+            self._open({name: list(position) for name, position in initial_state["at"].items()})
+        except DataError as error:
+            raise StateError(
+                f"the shard under way when the state was saved cannot be read now: {error}. Restore it, "
+                'or begin the epoch again with Loader(on_change="restart")'
+            ) from error
+        self.stamps = dict(old)
+
+
+def _files(item: Item) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads(item.text)
+    except ValueError as error:
+        raise ListError(f"{item.place} is no shard of a Lhotse Shar: use from_lhotse_shar") from error
+    return found
+
+
+def from_lhotse_shar(
+    source: Path | Mapping[str, Path | Iterable[Path]],
+    *,
+    shuffle: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Pipeline:
+    """Cuts of a Lhotse Shar as utterances.
+
+    Args:
+        source: the folder, or ``{"cuts": paths, "recording": paths, …}``: those fields and no others; paths may have
+            globs and braces, and be URLs.
+        shuffle: deal the shards in another order each epoch.
+        storage_options: for URLs, see docs/remote.md.
+
+    Fields: ``key`` (the cut's id), ``txt``, ``speaker`` and ``language`` of its supervisions, ``wav`` or ``feat``,
+    custom fields under their names, and ``supervisions`` as they are.
+
+    Raises:
+        PipelineError: something that is neither a path nor such a dict.
+        ListError: when the pipeline runs, if files are missing, or the fields' shards do not pair.
+    """
+    from uio_pipes.pipeline import Pipeline
+
+    access = Access.of("from_lhotse_shar", storage_options)
+    listed = ListShar(_sources(source), shuffle, access)
+    return Pipeline((listed,)).sharding_filter().then(LoadFromShar(access))
+
+
+def _sources(source: object) -> str | Sources:
+    if isinstance(source, (str, os.PathLike)) and os.fspath(source):
+        return str(os.fspath(source))
+    rule = 'source must be a folder, or paths by field, {"cuts": …, "recording": …}'
+    ok = isinstance(source, Mapping) and "cuts" in source and len(source) > 1
+    require(ok, "from_lhotse_shar", rule, source, "name the folder that SharWriter wrote")
+    assert isinstance(source, Mapping)
+    return tuple((str(name), _paths(paths)) for name, paths in source.items())
+
+
+def _paths(paths: Any) -> tuple[str, ...]:
+    one = isinstance(paths, (str, os.PathLike))
+    return tuple(str(os.fspath(path)) for path in ([paths] if one else paths))

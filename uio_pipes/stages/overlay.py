@@ -1,0 +1,149 @@
+"""``overlay``: other metadata for utterances that are packed already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from uio_pipes.errors import DataError, ListError, PipelineError
+from uio_pipes.io.access import Access
+from uio_pipes.io.remote import is_local
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.sample import Sample, run_key
+from uio_pipes.sources.features import LOAD_FEATURES
+from uio_pipes.sources.overlay_table import OverlayTable, content_of
+from uio_pipes.sources.raw_line import check_segment
+from uio_pipes.stage import PerUtterance, Stage, require
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Overlay"]
+
+_OF_AUDIO = ("start", "end", "duration")  # tell of the audio that they came with
+
+
+@dataclass(frozen=True)
+class Overlay(Stage):
+    """Replace fields of utterances by those that ``path`` has for their keys: new transcripts, speakers, segments.
+
+    Args:
+        path: JSONL, ``{"key": …, "txt": …, …}`` a line, plain or ``.gz``; or metadata of a TouchDataset by its prefix
+            (``FOLDER/metainfo_v2``). Local or a URL.
+        missing: what becomes of an utterance whose key is not there: "keep" it as it is, "drop" it (counted as
+            ``not_in_overlay``), or "error": the run stops.
+        storage_options: as for ``list_files``.
+
+    Works on every source, and reads an entry when its utterance passes: 16 bytes a key are kept in memory. What is
+    compressed or far away is copied to a temporary file (``TMPDIR``) first, once a process. With another ``wav``, the
+    old one's ``start``, ``end`` and ``duration`` go. An entry that cannot be read is counted (``bad_overlay``) with
+    its utterance. Put it right behind loading. A state remembers what the file held.
+    """
+
+    name: ClassVar[str] = "overlay"
+    gives: ClassVar[str] = "sample"
+    note: ClassVar[str] = "by key"
+
+    path: str | os.PathLike[str]
+    missing: Literal["keep", "drop", "error"] = "keep"
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = isinstance(self.path, (str, os.PathLike)) and bool(os.fspath(self.path))
+        require(ok, self.name, "path must be a JSONL file or the prefix of a metainfo", self.path, "name one")
+        known = ("keep", "drop", "error")
+        require(self.missing in known, self.name, f"missing must be one of {known}", self.missing, "choose one")
+        Access.of(self.name, self.storage_options)
+
+    def describe(self, *, stable: bool = False) -> str:
+        """For fingerprints without the path: what the file holds has a fingerprint of its own."""
+        shown = "" if stable else f"{os.fspath(self.path)!r}, "
+        return f"overlay({shown}missing={self.missing!r})"
+
+    def check(self, before: Sequence[Stage]) -> None:
+        for stage in before:
+            if isinstance(stage, PerUtterance):
+                rule = f"overlay replaces fields that {stage.name} may have worked on"
+                raise PipelineError(f"{rule}: put overlay before {stage.name}, right behind loading")
+
+    def content(self) -> list[tuple[int, str]]:
+        return [(0, content_of(os.fspath(self.path), self.access))]
+
+    @property
+    def access(self) -> Access:
+        return Access.of(self.name, self.storage_options)
+
+    def table(self) -> OverlayTable:
+        """Read the keys. Raises: ListError."""
+        return OverlayTable(os.fspath(self.path), self.access)
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _OverlayNode(source, lane, self)
+
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        return None if self.missing == "drop" else counts
+
+    def warnings(self, lanes: int) -> list[str]:
+        path = is_local(os.fspath(self.path)) or ""
+        empty = os.path.isfile(path) and not os.path.getsize(path)
+        return [f"the overlay {path} is empty: nothing is replaced"] if empty else []
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.overlay(os.devnull)
+
+
+class _OverlayNode(Node):
+    def __init__(self, source: Node, lane: Lane, stage: Overlay) -> None:
+        super().__init__(source)
+        self.lane, self.stage, self.run_key = lane, stage, run_key(lane)
+
+    def start(self) -> None:
+        self.table = self.lane.shared(("overlay", os.fspath(self.stage.path)), self.stage.table)
+
+    def next(self) -> Sample:
+        while True:
+            sample: Sample = self.source.next()
+            try:
+                entry = self.table.get(sample.key)
+                if entry is not None:
+                    sample = _replaced(sample, entry, self.run_key)
+            except DataError as error:
+                self.lane.ledger.handle(sample.failure(error, self.stage.name), self.stage.name)
+                continue
+            self.lane.ledger.fine(self.stage.name)
+            if entry is not None or self.stage.missing == "keep":
+                return sample
+            if self.stage.missing == "error":
+                raise ListError(
+                    f"the utterance {sample.key!r} of {sample.url} is not in the overlay {os.fspath(self.stage.path)}; "
+                    'add it, or choose missing="keep" or "drop"'
+                )
+            self.lane.ledger.count("not_in_overlay")
+
+
+def _replaced(sample: Sample, entry: dict[str, Any], run_key: bytes) -> Sample:
+    """With the entry's fields, checked as those of a raw list's line."""
+    if isinstance(entry.get("txt"), (int, float)):
+        entry["txt"] = str(entry["txt"])
+    for name in ("txt", "wav", "feat"):
+        if name in entry and not isinstance(entry[name], str):
+            raise DataError("bad_overlay", f"the overlay's {name} must be a string, not {entry[name]!r:.80}")
+    gone = _OF_AUDIO if "wav" in entry else ()
+    fields = {**{name: value for name, value in sample.fields.items() if name not in gone}, **entry}
+    check_segment(fields, sample.url, sample.key)
+    chain = sample.chain
+    if "feat" in entry and not _loads_features(sample):
+        chain = chain.then(LOAD_FEATURES)
+    new = Sample(fields, sample.origin, run_key, chain, sample.url)
+    new.done = sample.done
+    return new
+
+
+def _loads_features(sample: Sample) -> bool:
+    """Whether that is still to be done."""
+    return any(link is LOAD_FEATURES and not sample.done >> i & 1 for i, link in enumerate(sample.chain.links))

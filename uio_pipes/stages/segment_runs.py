@@ -1,0 +1,115 @@
+"""What to cut out of a recording: its segments, runs of adjacent ones, random pieces. Times are in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from uio_pipes.errors import DataError
+from uio_pipes.joining import join_text
+from uio_pipes.lane import Draws
+from uio_pipes.stage import is_number
+
+__all__ = ["Run", "merged", "parse_segments", "pieces", "random_piece"]
+
+TOLERANCE = 0.01  # by which a segment may end after the audio, as in decode_audio
+_OWN = frozenset(["start", "end", "duration", "wav", "feat", "sample_rate"])  # what a segment cannot change
+
+
+class Run(NamedTuple):
+    """A stretch of the recording: ``text``, and what else its segments agree on."""
+
+    start: float
+    end: float
+    text: str
+    fields: Mapping[str, Any]
+
+
+def parse_segments(listed: Any, seconds: float | None, fail: Callable[[DataError], None]) -> list[Run]:
+    """Segments ``{"start", "end", "txt"}`` in the order of time; ``fail`` is told of each that cannot be used.
+
+    ``seconds``: length of the recording, if known. Raises: DataError ``missing_segments``.
+    """
+    if not isinstance(listed, list):
+        what = "no segments" if listed is None else f"{type(listed).__name__} for a list of segments"
+        message = f'the utterance has {what}; name their field (field="info.segments"), or use of="recording"'
+        raise DataError("missing_segments", message)
+    runs = []
+    for number, one in enumerate(listed):
+        try:
+            runs.append(_segment(one, seconds))
+        except DataError as error:
+            fail(DataError(error.reason, f"segment {number}: {error.message}"))
+    return sorted(runs, key=lambda run: (run.start, run.end))
+
+
+def _segment(one: Any, seconds: float | None) -> Run:
+    start: Any = one.get("start") if isinstance(one, dict) else None
+    end: Any = one.get("end") if isinstance(one, dict) else None
+    if not (is_number(start) and is_number(end)) or not 0 <= start < end:
+        raise DataError("bad_segment", f"start and end must be seconds with 0 <= start < end, not {one!r:.80}")
+    if seconds is not None and end > seconds + TOLERANCE:
+        raise DataError("bad_segment", f"{start} to {end} s does not lie inside the {seconds:.3f} s of audio")
+    if not isinstance(one.get("txt"), str):
+        raise DataError("missing_text", f"{start} to {end} s has no txt")
+    others = {name: value for name, value in one.items() if name not in _OWN and name != "txt"}
+    return Run(float(start), float(end), one["txt"], others)
+
+
+def merged(runs: list[Run], most: float, first: int, separator: str | None) -> list[Run]:
+    """Adjacent ones joined as long as all together are at most ``most`` seconds, from ``first`` on and up to it."""
+    out: list[Run] = []
+    group: list[Run] = []
+    end = 0.0
+    for number, run in enumerate(runs):
+        if group and (number == first or max(end, run.end) - group[0].start > most):
+            out.append(_join(group, separator))
+            group, end = [], 0.0
+        group.append(run)
+        end = max(end, run.end)
+    return [*out, _join(group, separator)] if group else out
+
+
+def _join(group: list[Run], separator: str | None) -> Run:
+    if len(group) == 1:
+        return group[0]
+    texts = [run.text for run in group]
+    text = join_text(texts) if separator is None else separator.join(texts)
+    first = group[0].fields
+    agreed = {n: v for n, v in first.items() if n != "key" and all(run.fields.get(n) == v for run in group)}
+    return Run(group[0].start, max(run.end for run in group), text, agreed)
+
+
+def pieces(run: Run, low: int, high: int, draws: Draws) -> Iterator[Run]:
+    """All of ``run`` in turn, in pieces of random ``low`` to ``high`` milliseconds.
+
+    What is left at the end is part of the last piece, or one of its own, wherever the bounds allow it.
+    """
+    at, total = 0, _milliseconds(run)
+    while total - at >= low:
+        left = total - at
+        length = left if left <= high else low + draws.below(max(low, min(high, left - low)) - low + 1)
+        yield _piece(run, at, length, total)
+        at += length
+
+
+def random_piece(run: Run, low: int, high: int, draws: Draws) -> Run | None:
+    """One piece of random ``low`` to ``high`` milliseconds, anywhere in ``run``; None if that is shorter."""
+    total = _milliseconds(run)
+    if total < low:
+        return None
+    length = low + draws.below(min(high, total) - low + 1)
+    return _piece(run, draws.below(total - length + 1), length, total)
+
+
+def _milliseconds(run: Run) -> int:
+    return int((run.end - run.start) * 1000 + 1e-6)
+
+
+def _piece(run: Run, at: int, length: int, total: int) -> Run:
+    """All of a run keeps its text; of a part of it nobody knows what is said there."""
+    if length == total:
+        return run
+    start = run.start + at / 1000
+    end = run.end if at + length == total else start + length / 1000
+    return Run(start, end, "", {n: v for n, v in run.fields.items() if n != "key"})

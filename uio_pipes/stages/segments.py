@@ -1,0 +1,195 @@
+"""``segments``: utterances cut out of long recordings on the fly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.errors import DataError, PipelineError
+from uio_pipes.io.local import Ref
+from uio_pipes.lane import Draws, Lane, Site
+from uio_pipes.length import audio_info, check_no_features, segment_samples
+from uio_pipes.node import Node
+from uio_pipes.sample import Sample
+from uio_pipes.stage import PerUtterance, Stage, is_number, require
+from uio_pipes.stages.flat_map import Expanding
+from uio_pipes.stages.segment_runs import Run, merged, parse_segments, pieces, random_piece
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["Segments"]
+
+_TOUCHED = frozenset(["wav", "start", "end", "txt", "*"])
+
+
+@dataclass(frozen=True)
+class Segments(Stage):
+    """Cut utterances out of long recordings; of TouchDatasets and PCM wav only their own bytes are read.
+
+    Args:
+        pick: "all" segments of a recording in turn, or one at "random".
+        field: where the list of ``{"start", "end", "txt", …}`` is; seconds from the utterance's beginning.
+        of: "segments", or the whole "recording" (to be cut by ``cut_seconds``).
+        merge_seconds: join adjacent segments as long as they are together, pauses included, at most so long.
+        random_first: begin to join at a random segment, and so elsewhere in each epoch; otherwise at the first.
+        separator: between joined texts. None: a blank, but for scripts without blanks (Chinese, Japanese, Thai, …).
+        cut_seconds: (minimum, maximum): cut each run of joined segments (or the recording) into pieces of random
+            lengths between them; with ``pick="random"``, one such piece from anywhere in it. What is shorter is left
+            out and counted as ``too_short``. A piece that is not all of its run has "" as ``txt``: what is said in it
+            is not known (``tokenize`` and ``filter`` would leave it out as ``too_few_tokens``).
+
+    What comes out has the recording's fields, ``start``, ``end``, ``txt``, other fields of its segments (of joined
+    ones, where they agree), and as ``key`` that of the segment, or ``KEY-START-END`` in milliseconds. The list of
+    segments does not go along. A segment that cannot be used is counted (``bad_segment``, ``missing_text``), and the
+    others stay. Put it before ``decode_audio`` and whatever works on text.
+    """
+
+    name: ClassVar[str] = "segments"
+    gives: ClassVar[str] = "sample"
+    note: ClassVar[str] = "by times: nothing is decoded"
+
+    pick: str = "all"
+    field: str = "info.segments"
+    of: str = "segments"
+    merge_seconds: float | None = None
+    random_first: bool = False
+    separator: str | None = None
+    cut_seconds: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.pick in ("all", "random"), self.name, 'pick must be "all" or "random"', self.pick, "choose one")
+        known = ("segments", "recording")
+        require(self.of in known, self.name, f"of must be one of {known}", self.of, "choose one")
+        good = self.separator is None or isinstance(self.separator, str)
+        require(good, self.name, "separator must be a string or None", self.separator, 'try " "')
+        require(bool(self.field), self.name, "field must name a field", self.field, 'try "info.segments"')
+        most = self.merge_seconds
+        require(most is None or most > 0, self.name, "merge_seconds must be above 0", most, "try 20")
+        self._check_cuts()
+
+    def _check_cuts(self) -> None:
+        cut = self.cut_seconds
+        if self.of == "recording":
+            require(cut is not None, self.name, "of the recording, cut_seconds must be given", cut, "try (5, 20)")
+            rule = 'merge_seconds and random_first are for segments, not for of="recording"'
+            require(self.merge_seconds is None and not self.random_first, self.name, rule, self.merge_seconds, "leave")
+        rule = "random_first is about joining: merge_seconds must be given"
+        require(not self.random_first or self.merge_seconds is not None, self.name, rule, None, "try 20")
+        pair = cut is None or (isinstance(cut, (tuple, list)) and len(cut) == 2 and all(map(is_number, cut)))
+        ok = cut is None or (pair and 0.001 <= cut[0] <= cut[1])
+        require(ok, self.name, "cut_seconds must be (minimum, maximum) in seconds, above 0", cut, "try (5, 20)")
+
+    def check(self, before: Sequence[Stage]) -> None:
+        for stage in before:
+            if isinstance(stage, PerUtterance) and not _TOUCHED.isdisjoint(stage.reads | stage.writes):
+                rule = f"segments cuts recordings before anything works on their audio or text, but {stage.name} does"
+                raise PipelineError(f"{rule}: put segments before {stage.name}")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _SegmentsNode(source, lane, self, site)
+
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        return counts if self.pick == "random" and self.cut_seconds is None else None
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus.segments(of="recording", cut_seconds=(0.2, 0.6)).decode_audio()
+
+
+class _SegmentsNode(Expanding):
+    item: Sample
+
+    def __init__(self, source: Node, lane: Lane, stage: Segments, site: Site) -> None:
+        super().__init__(source, lane, site)
+        self.stage = stage
+        self.path = stage.field.split(".")
+        self.bounds = tuple(round(1000 * s) for s in stage.cut_seconds or ())
+
+    def expand(self) -> Iterator[Sample]:
+        seconds = _length(self.item)
+        draws = self.item.draws(self.site.salt)
+        for run in self._cuts(self._runs(seconds, draws), draws):
+            yield self._utterance(run)
+
+    def _runs(self, seconds: float | None, draws: Draws) -> list[Run]:
+        """What to deliver, or to cut into pieces."""
+        stage = self.stage
+        if stage.of == "recording":
+            if seconds is None:
+                message = "only decoding tells how long the recording is; convert it to wav, flac or a TouchDataset"
+                raise DataError("unknown_length", message)
+            return [Run(0.0, seconds, str(self.item.fields.get("txt", "")), {})]
+        runs = parse_segments(_at(self.item.fields, self.path), seconds, self._fail)
+        if not runs:
+            raise DataError("missing_segments", "the recording has no segment that can be used")
+        if stage.merge_seconds is not None:
+            first = draws.below(len(runs)) if stage.random_first else 0
+            start = runs[first].start
+            runs = merged(runs, stage.merge_seconds, first, stage.separator)
+            if stage.pick == "random" and stage.random_first:
+                return [run for run in runs if run.start >= start][:1]
+        return runs if stage.pick == "all" else [runs[draws.below(len(runs))]]
+
+    def _cuts(self, runs: list[Run], draws: Draws) -> Iterator[Run]:
+        if not self.bounds:
+            yield from runs
+            return
+        low, high = self.bounds
+        for run in runs:
+            one = random_piece(run, low, high, draws) if self.stage.pick == "random" else None
+            cuts = pieces(run, low, high, draws) if self.stage.pick == "all" else iter([one] if one else [])
+            found = False
+            for piece in cuts:
+                found = True
+                yield piece
+            if not found:
+                self.lane.ledger.count("too_short")
+
+    def _utterance(self, run: Run) -> Sample:
+        parent = self.item
+        base = parent.fields.get("start") or 0.0
+        fields = {n: v for n, v in _without(parent.fields, self.path).items() if n != "duration"}
+        name = f"{parent.key}-{round(run.start * 1000):07d}-{round(run.end * 1000):07d}"
+        fields.update(run.fields, txt=run.text, start=base + run.start, end=base + run.end)
+        fields["key"] = str(run.fields.get("key", name))
+        sample = Sample(fields, parent.origin, self.run_key, parent.chain, parent.url)
+        sample.done = parent.done
+        return sample
+
+    def _fail(self, error: DataError) -> None:
+        self.lane.ledger.handle(self.item.failure(error, self.site.name), self.site.name)
+
+
+def _length(sample: Sample) -> float | None:
+    """Seconds of the recording; its header is read once, for all segments. None: only decoding tells."""
+    fields = sample.fields
+    check_no_features(fields, "segments")
+    wav = fields.get("wav")
+    if wav is None or hasattr(wav, "shape"):
+        what = "no audio" if wav is None else "samples in memory, which are not cut"
+        raise DataError("missing_audio", f"the recording has {what}; segments cuts audio files and TouchDatasets")
+    info = audio_info(wav, fields)
+    if info is None:
+        return None
+    if isinstance(wav, Ref) and wav.info is None:
+        wav.info = info
+    return segment_samples(info, fields.get("start"), fields.get("end")) / info.sample_rate
+
+
+def _at(fields: Any, path: list[str]) -> Any:
+    for name in path:
+        fields = fields.get(name) if isinstance(fields, dict) else None
+    return fields
+
+
+def _without(fields: dict[str, Any], path: list[str]) -> dict[str, Any]:
+    """A copy of ``fields`` without what ``path`` names."""
+    out = dict(fields)
+    if len(path) == 1:
+        out.pop(path[0], None)
+    elif isinstance(inner := out.get(path[0]), dict):
+        out[path[0]] = _without(inner, path[1:])
+    return out
