@@ -1,7 +1,7 @@
 """Make the corpus of the benchmarks, once: ``python -m benchmarks.corpus [--data FOLDER]``.
 
-3,000 utterances, about 4.2 h, 16 kHz, 16 bits, in 6 shards of 500, WeNet's names, txt before wav: as tar, tar.gz, and
-as Lhotse Shar where Lhotse is installed. The speech is that of ``recipes.aishell.mini``, sentences joined to a mean of
+3,000 utterances, about 4.2 h, 16 kHz, 16 bits, in 6 shards of 500, WeNet's names, txt before wav: as tar, tar.gz, tar
+of FLAC, and as Lhotse Shar of either where Lhotse is installed. The speech is that of ``recipes.aishell.mini``, sentences joined to a mean of
 5 s (up to 9 s); without espeak-ng it is noise in bursts of such lengths.
 """
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,17 +47,16 @@ class Corpus:
     speech: str
 
     def shards(self, kind: str) -> list[str]:
-        """Paths of the shards; ``kind`` is "tar" or "tar.gz"."""
-        return sorted(str(path) for path in (self.folder / kind).glob(f"*.{kind}"))
+        """Paths of the shards; ``kind`` is "tar", "tar.gz" or "flac" (plain tars of it)."""
+        return sorted(str(path) for path in (self.folder / kind).glob("*.tar*"))
 
     def list(self, kind: str) -> str:
         """The shard list."""
         return str(self.folder / f"{kind}.list")
 
-    @property
-    def shar(self) -> Path:
-        """Lhotse's form of it."""
-        return self.folder / "shar"
+    def shar(self, kind: str) -> Path:
+        """Lhotse's form of it: wav or FLAC in plain tars."""
+        return self.folder / ("shar.flac" if kind == "flac" else "shar")
 
 
 def default_folder() -> Path:
@@ -76,6 +75,8 @@ def prepare(folder: Path) -> Corpus:
         (partial / "corpus.json").write_text(json.dumps(made))
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
+    if not (folder / "flac.list").exists():
+        _make_flac(folder)
     return Corpus(folder, **json.loads(facts.read_text()))
 
 
@@ -97,7 +98,7 @@ def _make(folder: Path, final: Path) -> dict[str, Any]:
         lines = [f"{final}/{kind}/shards_{number:09d}.{kind}\n" for number in range(len(jobs))]
         (folder / f"{kind}.list").write_text("".join(lines))
     shutil.rmtree(folder / "spoken", ignore_errors=True)
-    _make_shar(folder)
+    _make_shar(folder, "tar", "shar", "wav")
     speech = "Mandarin by espeak-ng" if spoken else "noise in bursts"
     return {"utterances": UTTERANCES, "seconds": seconds, "speech": speech}
 
@@ -147,40 +148,74 @@ def _wav(samples: Samples) -> bytes:
 
 
 def _pack(folder: Path, number: int, block: list[tuple[str, str, bytes]]) -> None:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for key, txt, wav in block:
-            for name, data in ((f"{key}.txt", txt.encode()), (f"{key}.wav", wav)):
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-    for kind, data in (("tar", packed.getvalue()), ("tar.gz", gzip.compress(packed.getvalue(), 6, mtime=0))):
+    packed = _tar((name, data) for key, txt, wav in block for name, data in _members(key, txt, wav, "wav"))
+    for kind, data in (("tar", packed), ("tar.gz", gzip.compress(packed, 6, mtime=0))):
         path = folder / kind / f"shards_{number:09d}.{kind}"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
 
 
-def _make_shar(folder: Path) -> None:
+def _members(key: str, txt: str, audio: bytes, suffix: str) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
+    return (f"{key}.txt", txt.encode()), (f"{key}.{suffix}", audio)
+
+
+def _tar(members: Iterable[tuple[str, bytes]]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, data in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def _utterances(shard: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Key, text and audio of a shard's utterances."""
+    with tarfile.open(shard) as tar:
+        txt = ""
+        for member in tar:
+            data = tar.extractfile(member)
+            assert data is not None
+            key, _, suffix = member.name.rpartition(".")
+            if suffix == "txt":
+                txt = data.read().decode()
+            else:
+                yield key, txt, data.read()
+
+
+def _make_flac(folder: Path) -> None:
+    """The same samples as FLAC, at libsndfile's default level."""
+    (folder / "flac").mkdir(exist_ok=True)
+    for shard in sorted((folder / "tar").glob("*.tar")):
+        utterances = ((key, txt, _flac(wav)) for key, txt, wav in _utterances(shard))
+        members = (member for key, txt, flac in utterances for member in _members(key, txt, flac, "flac"))
+        (folder / "flac" / shard.name).write_bytes(_tar(members))
+    _make_shar(folder, "flac", "shar.flac", "flac")
+    lines = [f"{folder.resolve()}/flac/{shard.name}\n" for shard in sorted((folder / "flac").glob("*.tar"))]
+    (folder / "flac.list").write_text("".join(lines))
+
+
+def _flac(wav: bytes) -> bytes:
+    samples, rate = soundfile.read(io.BytesIO(wav), dtype="int16")
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="FLAC", subtype="PCM_16")
+    return file.getvalue()
+
+
+def _make_shar(folder: Path, kind: str, name: str, form: str) -> None:
     try:
         from lhotse import MonoCut, Recording, SupervisionSegment
         from lhotse.shar import SharWriter
     except ImportError:
         return
-    (folder / "shar").mkdir()
-    with SharWriter(str(folder / "shar"), fields={"recording": "wav"}, shard_size=SHARD) as writer:
-        for path in sorted((folder / "tar").glob("*.tar")):
-            with tarfile.open(path) as tar:
-                for member in tar:
-                    data = tar.extractfile(member)
-                    assert data is not None
-                    key, _, suffix = member.name.rpartition(".")
-                    if suffix == "txt":
-                        txt = data.read().decode()
-                        continue
-                    recording = Recording.from_bytes(data.read(), key)
-                    cut = MonoCut(key, 0.0, recording.duration, 0, recording=recording)
-                    cut.supervisions = [SupervisionSegment(key, key, 0.0, recording.duration, 0, text=txt)]
-                    writer.write(cut)
+    (folder / name).mkdir(exist_ok=True)
+    with SharWriter(str(folder / name), fields={"recording": form}, shard_size=SHARD) as writer:
+        for shard in sorted((folder / kind).glob("*.tar")):
+            for key, txt, audio in _utterances(shard):
+                recording = Recording.from_bytes(audio, key)
+                cut = MonoCut(key, 0.0, recording.duration, 0, recording=recording)
+                cut.supervisions = [SupervisionSegment(key, key, 0.0, recording.duration, 0, text=txt)]
+                writer.write(cut)
 
 
 def main() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import corpus
 import kaldi_data
 import pytest
+import shar_corpus as shar_files
 from corpus import Corpus
 from kaldi_data import KaldiCorpus
 
@@ -69,3 +71,8 @@ def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @pytest.fixture(scope="session")
 def kaldi_corpus(tmp_path_factory: pytest.TempPathFactory) -> KaldiCorpus:
     return kaldi_data.recordings(tmp_path_factory.mktemp("kaldi"), 14, segments=True)
+
+
+@pytest.fixture(scope="session")
+def shar_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shar_files.shar(tmp_path_factory.mktemp("shar"), [5, 3, 6, 2, 4])

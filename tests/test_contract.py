@@ -128,8 +128,16 @@ def tar(plain_corpus: Corpus) -> uio.Pipeline:
 
 
 @pytest.fixture(scope="module")
-def pipelines(tar: uio.Pipeline, raw_corpus: Corpus, kaldi_corpus: KaldiCorpus) -> list[uio.Pipeline]:
-    return [tar, uio.from_raw_list(raw_corpus.list, shuffle=True), uio.from_kaldi(kaldi_corpus.folder, shuffle=True)]
+def pipelines(
+    tar: uio.Pipeline, raw_corpus: Corpus, kaldi_corpus: KaldiCorpus, shar_corpus: Path
+) -> list[uio.Pipeline]:
+    """What a stage's example may be built on: one for each source that delivers utterances."""
+    return [
+        tar,
+        uio.from_raw_list(raw_corpus.list, shuffle=True),
+        uio.from_kaldi(kaldi_corpus.folder, shuffle=True),
+        uio.from_lhotse_shar(shar_corpus, shuffle=True),
+    ]
 
 
 USERS = {

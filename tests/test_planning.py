@@ -13,6 +13,7 @@ from corpus import Corpus
 
 import uio_pipes as uio
 from uio_pipes.planning import plan_lanes
+from uio_pipes.seeing.simulate import simulate
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +152,21 @@ def _lane_of(loader: uio.Loader, run: dict[int, list[int]]) -> int:
     state = loader.state_dict()
     ks: dict[int, Any] = {int(k[5:]): json.loads(v)["k"] for k, v in state.items() if k != "meta"}
     return next(lane for lane, k in ks.items() if k > len(run.get(lane, [])))
+
+
+def test_an_index_tells_len_and_equal_steps_of_all_ranks(many_shards: Corpus, tmp_path: Path) -> None:
+    from uio_pipes.prep.index import index_shards
+
+    for _ in index_shards([str(many_shards.list)], into=str(tmp_path)):
+        pass
+    pipeline = by_frames(uio.from_tar_index(many_shards.list, shuffle=True, indexes=str(tmp_path)))
+    for epoch in range(2):
+        for rank in range(3):
+            loader = uio.Loader(pipeline, rank=rank, world_size=3, lanes=30)
+            loader.set_epoch(epoch)
+            assert len(loader) == sum(1 for _ in loader)
+    run = simulate(pipeline, world_size=3, lanes=30, epoch=1)
+    stopped = uio.Loader(pipeline, rank=1, world_size=3, lanes=30)
+    stopped.uneven = "stop"
+    stopped.set_epoch(1)
+    assert run.steps == [len(stopped)] * 3

@@ -56,7 +56,7 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
             self.source.reset(below)
         if initial_state is not None:
             for name in self.state_fields:
-                setattr(self, name, copy.deepcopy(initial_state[name]))
+                setattr(self, name, _of_kind(getattr(self, name), copy.deepcopy(initial_state[name])))
 
     def get_state(self) -> dict[str, Any]:
         """The node's state and its source's; a node without fields of its own has just its source's."""
@@ -225,6 +225,14 @@ _CHANGED = (
     "the data behind {stage} changed since the state was saved ({what}): restore the shards as they were, "
     'or begin the epoch again with Loader(on_change="restart")'
 )
+
+
+def _of_kind(start: Any, saved: Any) -> Any:
+    """``saved``, if a state field that starts as ``start`` can be that. Raises: ValueError."""
+    whole = type(start) is not int or (type(saved) is int and abs(saved) < 1 << 63)
+    if not whole or (isinstance(start, (str, list, dict)) and not isinstance(saved, type(start))):
+        raise ValueError(f"{str(saved)[:40]!r} where {start!r} was to begin with")
+    return saved
 
 
 def _identity(item: Any) -> int:

@@ -83,7 +83,7 @@ class LaneRunner:
         with one_thread():
             try:
                 self.node.reset(state["nodes"])
-            except (KeyError, TypeError, ValueError, IndexError) as error:
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
                 raise StateError(
                     f"the state of lane {self.lane} does not fit its nodes ({type(error).__name__}: {error}); "
                     "it is damaged, or a node given to .through(…) changed: use an older checkpoint"

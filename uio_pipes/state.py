@@ -125,7 +125,7 @@ def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
         )
     try:
         value = json.loads(state[key])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StateError(f"{key} is damaged ({error}); use an older checkpoint") from error
     if not isinstance(value, dict):
         raise StateError(f"{key} is damaged (not an object); use an older checkpoint")

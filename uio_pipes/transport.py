@@ -2,7 +2,8 @@
 
 Each worker is a torch ``DataLoader`` with one worker of its own, so that the main process can choose which one it
 takes the next batch from (torch's own round robin would tie the order to the number of workers). Small tensors travel
-as arrays inside the message: a tensor's way through shared memory costs more than they do.
+as arrays inside the message, large ones in a :class:`~uio_pipes.ring.Ring`; what finds no room there goes torch's way,
+as a shared memory file of its own.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from uio_pipes import batch_memory
+from uio_pipes.ring import PLAIN, Place, Ring, Writer
 from uio_pipes.runner import LaneStream, Message, RunSpec
 
 __all__ = ["InProcess", "Source", "Worker", "walk"]
 
-SMALL = 1 << 16  # bytes
+SMALL = 1 << 13  # bytes: below, an array in the message costs less than a place in the ring
+SMALLER = 1 << 16  # bytes: below, it costs less than a file
 GRACE = 30  # torchrun's own: seconds that a worker lives on after SIGTERM, unless its trainer ends before
-PLAIN = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)
 
 
 class InProcess:
@@ -53,14 +56,15 @@ class Worker:
     def __init__(
         self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]], pin: bool, prefetch: int
     ) -> None:
+        self._ring = Ring.made(prefetch + 2)  # under way, one being copied, one that a user's node may hold
+        self._pin = pin
         loader: Any = DataLoader(
-            _Stream(spec, lanes, states),
+            _Stream(self._ring, spec, lanes, states),
             batch_size=None,
             num_workers=1,
             prefetch_factor=prefetch,
             collate_fn=_as_is,
             worker_init_fn=_outlive_sigterm,
-            pin_memory=pin,
             generator=torch.Generator(),  # its seed for workers must not come from the trainer's generator
         )
         self._batches: Any = iter(loader)
@@ -76,13 +80,13 @@ class Worker:
 
     def _receive(self) -> Message:
         with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
-            data: Message | _Packed = next(self._batches)
-            return data.unpacked() if isinstance(data, _Packed) else data
+            packed: _Packed = next(self._batches)
+            return packed.unpacked(self._ring, self._pin)
         raise RuntimeError(f"worker process {self._pids} was killed (out of memory?); load the last state to go on")
 
     def close(self) -> None:
         """End the process; what it had prepared is dropped."""
-        batches, self._batches = self._batches, None
+        batches, self._batches, self._ring = self._batches, None, None
         if batches is not None and self._pid == os.getpid():  # not in a process that was forked meanwhile
             batches._shutdown_workers()
 
@@ -96,13 +100,19 @@ def _outlive_sigterm(_: int) -> None:
 
 
 class _Stream(IterableDataset[Any]):
-    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]]) -> None:
-        self.arguments = (spec, lanes, states)
+    def __init__(self, ring: Ring | None, *arguments: Any) -> None:
+        self.ring, self.arguments = ring, arguments
 
     def __iter__(self) -> Iterator[Any]:
         try:
+            writer = None if self.ring is None else Writer(self.ring)
+            if writer is not None:
+                batch_memory.use(writer.empty)
+                writer.begin()
             for message in LaneStream(*self.arguments):
-                yield _Packed(message)
+                yield _Packed(message, writer)
+                if writer is not None:
+                    writer.begin()
         except Exception as error:
             yield _Packed(Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]))
 
@@ -114,28 +124,36 @@ class _Small:
         self.array = tensor.numpy()
 
 
-def _is_small(tensor: torch.Tensor) -> bool:
-    usual = tensor.layout is torch.strided and tensor.dtype in PLAIN and not tensor.requires_grad
-    return usual and tensor.is_cpu and tensor.nbytes <= SMALL
-
-
 class _Packed:
     """A message on its way. Pickled at once: what cannot be would otherwise fail in a thread of the queue, unheard."""
 
-    def __init__(self, message: Message) -> None:
-        message.batch = walk(message.batch, torch.Tensor, lambda t: _Small(t) if _is_small(t) else t)
+    def __init__(self, message: Message, writer: Writer | None = None) -> None:
+        message.batch = walk(message.batch, torch.Tensor, lambda tensor: _packed(tensor, writer))
         self.data = bytes(ForkingPickler.dumps(message))
+        self.slot = None if writer is None else writer.sent()
 
-    def unpacked(self) -> Message:
+    def unpacked(self, ring: Ring | None, pin: bool) -> Message:
+        """The message, with tensors that are nobody else's."""
         message: Message = pickle.loads(self.data)  # from our own worker
-        message.batch = walk(message.batch, _Small, lambda s: torch.from_numpy(s.array))
+        message.batch = walk(message.batch, _Small, lambda small: torch.from_numpy(small.array))
+        if pin:
+            message.batch = _pinned(message.batch)
+        if self.slot is not None and ring is not None:
+            slot = self.slot
+            message.batch = walk(message.batch, Place, lambda place: ring.copied(slot, place, pin))
+            ring.taken[slot] = 0
         return message
 
-    def pin_memory(self) -> Message:
-        """Called by the DataLoader's thread."""
-        message = self.unpacked()
-        message.batch = _pinned(message.batch)
-        return message
+
+def _packed(tensor: torch.Tensor, writer: Writer | None) -> Any:
+    """The tensor as it travels: in the message, in the ring, or in torch's way."""
+    usual = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in PLAIN
+    if not usual or tensor.requires_grad or not tensor.is_cpu:
+        return tensor
+    place = writer.place(tensor) if writer is not None and tensor.nbytes > SMALL else None
+    if place is not None:
+        return place
+    return _Small(tensor) if tensor.nbytes <= SMALLER else tensor
 
 
 class WorkerTraceback(Exception):

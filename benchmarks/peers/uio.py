@@ -9,16 +9,19 @@ import uio_pipes as uio
 from benchmarks.corpus import Corpus
 from benchmarks.peers import BUDGET, DITHER, MELS, SHUFFLE, SORT, Batch
 
-__all__ = ["batches", "pipeline"]
+__all__ = ["batches", "features", "pipeline"]
 
 
 def pipeline(shards: Any, check: bool = False) -> uio.Pipeline:
     """The graph that all benchmarks run; ``shards`` is a list file, or a list of paths."""
-    features = uio.from_shard_list(shards, shuffle=True).decode_audio()
-    features = (
-        features.fbank(num_mel_bins=MELS) if check else features.fbank(num_mel_bins=MELS, dither=DITHER).spec_aug()
-    )
-    return features.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET).pad()
+    return features(uio.from_shard_list(shards, shuffle=True), check)
+
+
+def features(source: uio.Pipeline, check: bool = False) -> uio.Pipeline:
+    """The same, behind any source."""
+    source = source.decode_audio()
+    made = source.fbank(num_mel_bins=MELS) if check else source.fbank(num_mel_bins=MELS, dither=DITHER).spec_aug()
+    return made.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET).pad()
 
 
 def batches(corpus: Corpus, seed: int, check: bool) -> Iterator[Batch]:

@@ -18,8 +18,8 @@ from command import RATE, digests, make_wav, members, start, uio, write_list
 
 import uio_pipes
 
-EACH = 60  # utterances in a shard
-COUNT = 500
+EACH = 100  # utterances in a shard
+COUNT = 900
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +29,9 @@ def raw_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packed(raw_list: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Packed at once, by one process, resampled."""
+    """Packed at once, by one process, as flac."""
     out = tmp_path_factory.mktemp("packed")
-    done = uio("pack", raw_list, out, "--per-shard", EACH, "--resample", 8000, "--jobs", 1)
+    done = uio("pack", raw_list, out, "--per-shard", EACH, "--format", "flac", "--jobs", 1)
     assert (done.returncode, done.stdout.split(":")[0]) == (0, f"{out}/shards.list"), done.stderr
     return out
 
@@ -62,14 +62,14 @@ def test_the_manifest_tells_what_is_there(packed: Path) -> None:
 def test_the_loader_reads_what_was_packed(packed: Path) -> None:
     loader = uio_pipes.Loader(uio_pipes.from_shard_list(packed / "shards.list").decode_audio().batch(50).pad())
     keys = [key for batch in loader for key in batch["keys"]]
-    assert keys == [f"U{i:05d}" for i in range(COUNT)]
+    assert sorted(keys) == [f"U{i:05d}" for i in range(COUNT)]
 
 
 @pytest.mark.parametrize("options", [["--jobs", 2], ["--jobs", 3]])
 def test_any_number_of_processes_writes_the_same_bytes(
     raw_list: Path, packed: Path, tmp_path: Path, options: list[object]
 ) -> None:
-    assert uio("pack", raw_list, tmp_path, "--per-shard", EACH, "--resample", 8000, *options).returncode == 0
+    assert uio("pack", raw_list, tmp_path, "--per-shard", EACH, "--format", "flac", *options).returncode == 0
     assert digests(tmp_path) == digests(packed)
 
 
@@ -78,7 +78,7 @@ def test_an_array_of_jobs_writes_the_same_bytes_and_the_last_one_the_list(
 ) -> None:
     for share, waiting in ((2, 6), (3, 3), (1, 0)):
         assert not (tmp_path / "shards.list").exists()
-        job = uio("pack", raw_list, tmp_path, "--per-shard", EACH, "--resample", 8000, "--split", f"{share}/3",
+        job = uio("pack", raw_list, tmp_path, "--per-shard", EACH, "--format", "flac", "--split", f"{share}/3",
                   "--jobs", 1, "--json")  # fmt: skip
         assert (job.returncode, json.loads(job.stdout)["waiting"]) == (0, waiting)
     assert digests(tmp_path) == digests(packed)
@@ -89,7 +89,7 @@ def test_an_array_of_jobs_writes_the_same_bytes_and_the_last_one_the_list(
 def test_killed_in_the_middle_it_goes_on_and_ends_with_the_same_bytes(
     raw_list: Path, packed: Path, tmp_path: Path
 ) -> None:
-    command = ("pack", raw_list, tmp_path, "--per-shard", EACH, "--resample", 8000, "--jobs", 2)
+    command = ("pack", raw_list, tmp_path, "--per-shard", EACH, "--format", "flac", "--jobs", 2)
     job = start(*command)
     try:
         wait_for_shards(job, tmp_path, 2)
@@ -108,7 +108,7 @@ def test_killed_in_the_middle_it_goes_on_and_ends_with_the_same_bytes(
 
 
 def test_ctrl_c_says_so_in_one_line_and_ends_with_130(raw_list: Path, packed: Path, tmp_path: Path) -> None:
-    job = start("pack", raw_list, tmp_path, "--per-shard", EACH, "--resample", 8000, "--jobs", 2)
+    job = start("pack", raw_list, tmp_path, "--per-shard", EACH, "--format", "flac", "--jobs", 2)
     try:
         wait_for_shards(job, tmp_path, 1)
         os.killpg(job.pid, signal.SIGINT)  # as a terminal does it
@@ -118,14 +118,14 @@ def test_ctrl_c_says_so_in_one_line_and_ends_with_130(raw_list: Path, packed: Pa
     assert job.returncode == 130
     assert "stopped; the same command goes on" in said
     assert "Traceback" not in said
-    assert uio("pack", raw_list, tmp_path, "--per-shard", EACH, "--resample", 8000).returncode == 0
+    assert uio("pack", raw_list, tmp_path, "--per-shard", EACH, "--format", "flac").returncode == 0
     assert digests(tmp_path) == digests(packed)
 
 
 def test_a_helper_that_is_killed_is_one_line_and_the_command_can_go_on(
     raw_list: Path, packed: Path, tmp_path: Path
 ) -> None:
-    job = start("pack", raw_list, tmp_path, "--per-shard", EACH, "--resample", 8000, "--jobs", 2)
+    job = start("pack", raw_list, tmp_path, "--per-shard", EACH, "--format", "flac", "--jobs", 2)
     try:
         wait_for_shards(job, tmp_path, 1)
         for helper in helpers(job.pid):
@@ -137,7 +137,7 @@ def test_a_helper_that_is_killed_is_one_line_and_the_command_can_go_on(
     assert job.returncode == 2
     assert "error: a process was killed while it cut recordings" in said
     assert "Traceback" not in said
-    assert uio("pack", raw_list, tmp_path, "--per-shard", EACH, "--resample", 8000).returncode == 0
+    assert uio("pack", raw_list, tmp_path, "--per-shard", EACH, "--format", "flac").returncode == 0
     assert digests(tmp_path) == digests(packed)
 
 
@@ -278,10 +278,24 @@ def test_segments_of_a_kaldi_folder(tmp_path: Path) -> None:
     assert lengths == {"c.wav": 0.5, "a.wav": 1.5, "b.wav": 1.25, "d.wav": 1.0}
 
 
+def test_to_indexed_and_again(raw_list: Path, tmp_path: Path) -> None:
+    command = ("pack", raw_list, tmp_path / "out", "--to", "indexed", "--per-shard", 400, "--resample", 8000)
+    assert uio(*command).returncode == 0
+    folders = [f"{tmp_path}/out/data-{i:05d}" for i in range(3)]
+    assert (tmp_path / "out/shards.list").read_text() == "".join(f"{f} audio+metainfo\n" for f in folders)
+    loader = uio_pipes.Loader(uio_pipes.from_indexed(tmp_path / "out/shards.list").decode_audio().batch(50).pad())
+    keys = [key for batch in loader for key in batch["keys"]]
+    assert sorted(keys) == [f"U{i:05d}" for i in range(COUNT)]
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.bin")}
+    (tmp_path / "out/data-00001/audio.bin").write_bytes(b"cut off")
+    assert uio(*command, "--split", "1/1", "--jobs", 1).returncode == 0
+    assert before == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.bin")}
+
+
 @pytest.mark.timeout(90)
 def test_ray_writes_the_same_bytes(raw_list: Path, packed: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    command = ("pack", raw_list, tmp_path, "--per-shard", EACH, "--resample", 8000, "--executor", "ray", "--jobs", 2)
+    command = ("pack", raw_list, tmp_path, "--per-shard", EACH, "--format", "flac", "--executor", "ray", "--jobs", 2)
     done = uio(*command)
     assert done.returncode == 0, done.stderr
     assert digests(tmp_path) == digests(packed)
@@ -306,7 +320,7 @@ def test_from_s3_to_s3(raw_list: Path, packed: Path, tmp_path: Path) -> None:
         s3.put(f"{raw_list.parent}/", "corpus/", recursive=True)
         text = raw_list.read_text().replace(str(raw_list.parent), "s3://corpus")
         s3.pipe("corpus/far.list", text.encode())
-        command = ("pack", "s3://corpus/far.list", "s3://corpus/out", "--per-shard", EACH, "--resample", 8000)
+        command = ("pack", "s3://corpus/far.list", "s3://corpus/out", "--per-shard", EACH, "--format", "flac")
         done = uio(*command, **env)
         assert done.returncode == 0, done.stderr
         s3.invalidate_cache()
@@ -338,7 +352,7 @@ def test_from_s3_to_s3(raw_list: Path, packed: Path, tmp_path: Path) -> None:
         (["raw.list", "out", "--length-groups", "10:500"], '"duration" (seconds)'),
         (["raw.list", "out", "--format", "mp3"], "'as-is', 'wav', 'flac'"),
         (["raw.list", "out", "--segments", "cuts"], "Kaldi folder"),
-        (["raw.list"], "Missing argument 'OUT'"),
+        (["raw.list"], "Missing argument 'out'"),
         (["shards.list", "out"], "list of shards"),
         (["raw.list", "https://127.0.0.1:9/out"], "cannot be used"),
         (["raw.list", "/proc/out"], "/proc/out"),

@@ -24,10 +24,22 @@ def cut_set(root: Path, count: int, *, features: bool = False) -> Any:
         (root / f"a{i}.wav").write_bytes(corpus.wav_bytes(i, seconds=(0.8, 1.5)))
         recording = lhotse.Recording.from_file(root / f"a{i}.wav", recording_id=f"rec{i}")
         said = lhotse.SupervisionSegment(
-            id=f"s{i}", recording_id=f"rec{i}", start=0, duration=0.4, text=f"文 {i}", speaker=f"S{i % 3}", language="zh"
+            id=f"s{i}",
+            recording_id=f"rec{i}",
+            start=0,
+            duration=0.4,
+            text=f"文 {i}",
+            speaker=f"S{i % 3}",
+            language="zh",
         )
         cut = lhotse.MonoCut(
-            id=f"c{i:03d}", start=0.25, duration=0.5, channel=0, recording=recording, supervisions=[said], custom={"snr": i / 2}
+            id=f"c{i:03d}",
+            start=0.25,
+            duration=0.5,
+            channel=0,
+            recording=recording,
+            supervisions=[said],
+            custom={"snr": i / 2},
         )
         cuts.append(cut)
     found = lhotse.CutSet.from_cuts(cuts)

@@ -60,14 +60,14 @@ def test_steps_padding_and_counts_are_those_of_real_loaders(
 
 def test_stop_and_repeat_give_every_rank_equal_steps(many_shards: Corpus) -> None:
     pipeline = by_frames(uio.from_shard_list(many_shards.list, shuffle=True))
-    free = simulate(pipeline, world_size=3, seed=1, uneven="join")
+    free = simulate(pipeline, world_size=5, seed=1, uneven="join")
     assert len(set(free.own)) > 1
-    stopped = simulate(pipeline, world_size=3, seed=1, uneven="stop")
-    assert stopped.steps == [min(free.own)] * 3
+    stopped = simulate(pipeline, world_size=5, seed=1, uneven="stop")
+    assert stopped.steps == [min(free.own)] * 5
     assert stopped.cut_off[0] == free.utterances - stopped.utterances > 0
-    assert stopped.cut_off[1] == sum(free.own) - 3 * min(free.own)
-    repeated = simulate(pipeline, world_size=3, seed=1, uneven="repeat")
-    assert repeated.steps == [max(free.own)] * 3 == [len(p) for p in repeated.padded]
+    assert stopped.cut_off[1] == sum(free.own) - 5 * min(free.own)
+    repeated = simulate(pipeline, world_size=5, seed=1, uneven="repeat")
+    assert repeated.steps == [max(free.own)] * 5 == [len(p) for p in repeated.padded]
     longest = free.own.index(max(free.own))
     assert repeated.padded[longest].tolist() == free.padded[longest].tolist()
 
@@ -130,9 +130,7 @@ def test_damage_is_counted_as_in_a_run(bad_corpus: Corpus) -> None:
         ({"world_size": 200}, "a rank has no batch at all"),
     ],
 )
-def test_what_a_loader_would_refuse_is_refused(
-    options: dict[str, object], message: str, many_shards: Corpus
-) -> None:
+def test_what_a_loader_would_refuse_is_refused(options: dict[str, object], message: str, many_shards: Corpus) -> None:
     with pytest.raises(uio.UioError, match=message):
         simulate(by_frames(uio.from_shard_list(many_shards.list)), **options)  # type: ignore[arg-type]
 

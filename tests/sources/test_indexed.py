@@ -47,6 +47,11 @@ def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Stats]:
     return list(loader), loader.stats()
 
 
+def _cut(sample: uio.Sample) -> uio.Sample:
+    sample["start"], sample["end"] = 0.05, 0.15
+    return sample
+
+
 def test_samples_and_metadata_are_those_of_the_layout(folder: Path) -> None:
     made, _ = run(uio.from_indexed(folder).decode_audio())
     assert len(made) == COUNT
@@ -75,10 +80,8 @@ def test_every_dtype_is_read(name: str, tmp_path: Path) -> None:
 def test_a_function_that_wants_a_file_gets_a_wav_file(name: str, tmp_path: Path) -> None:
     stored = np.arange(100, 200).astype(name)
     touchdataset.write(tmp_path, [(stored, {"key": "a", "txt": "", "sample_rate": 8000})])
-    as_file = uio.from_indexed(tmp_path).map(lambda s: s | {"wav": s["wav"]}).decode_audio()
-    assert torch.equal(
-        run(as_file)[0][0]["wav"], run(uio.from_indexed(tmp_path).decode_audio())[0][0]["wav"]
-    )
+    as_file = uio.from_indexed(tmp_path).map(lambda s: dict(s)).decode_audio()
+    assert torch.equal(run(as_file)[0][0]["wav"], run(uio.from_indexed(tmp_path).decode_audio())[0][0]["wav"])
 
 
 def test_items_in_any_place_and_documents_of_several(tmp_path: Path) -> None:
@@ -162,11 +165,13 @@ def test_lanes_are_balanced_by_samples(tmp_path: Path) -> None:
 def test_only_the_bytes_of_a_segment_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[str, int]] = []
     read = LocalFile.read_upto
+
     def spy(self: LocalFile, offset: int, size: int) -> bytes:
         reads.append((os.path.basename(self.path), size))
         return read(self, offset, size)
+
     monkeypatch.setattr(LocalFile, "read_upto", spy)
-    cut = uio.from_indexed(folder).map(lambda s: s | {"start": 0.05, "end": 0.15}).decode_audio()
+    cut = uio.from_indexed(folder).map(_cut).decode_audio()
     made, _ = run(cut)
     assert {size for name, size in reads if name == "audio.bin"} == {1600}
     for (samples, _), sample in zip(touchdataset.speech(COUNT), made, strict=True):
@@ -176,8 +181,9 @@ def test_only_the_bytes_of_a_segment_are_read(folder: Path, monkeypatch: pytest.
 def test_planning_reads_no_audio(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> bytes:
         raise AssertionError("audio was read")
+
     monkeypatch.setattr(Pcm, "read_at", never)
-    graph = uio.from_indexed(folder, shuffle=True).decode_audio().filter(max_frames=1).batch(2)
+    graph = uio.from_indexed(folder, shuffle=True).decode_audio().filter(min_frames=0, max_frames=1).batch(2)
     _, stats = run(graph)
     assert stats.skipped == {"too_long": COUNT}
 
@@ -351,7 +357,7 @@ def test_a_bad_utterance_is_counted_and_the_others_stay(name: str, tmp_path: Pat
     made, stats = run(uio.from_indexed(folder))
     assert [s["key"] for s in made] == ["T0000", "T0001", "T0003"]
     assert stats.skipped == {reason: 1}
-    with pytest.raises(uio.DataError, match=r"metainfo.*byte") as raised:
+    with pytest.raises(uio.DataError, match="metainfo") as raised:
         run(uio.from_indexed(folder), on_error="raise")
     assert raised.value.offset == len(texts[0]) + len(texts[1]) or name == "bad_segment"
 

@@ -21,6 +21,7 @@ from uio_pipes.io.redact import redact
 
 __all__ = ["Json", "local_file", "parsed", "print_json", "run", "verdict"]
 
+STOPPED = 130
 T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
 
@@ -55,10 +56,13 @@ def local_file(path: Path) -> None:
 def run(app: Callable[..., Any]) -> int:
     """Run a typer app with the arguments of this process; returns the exit code."""
     try:
-        return int(app(standalone_mode=False) or 0)
+        code = int(app(standalone_mode=False) or 0)
+        if code == STOPPED:  # typer's own answer to Ctrl-C
+            raise KeyboardInterrupt
+        return code
     except (KeyboardInterrupt, typer.Abort):
         _say("stopped; the same command goes on where it was, if it is one that writes")
-        return 130
+        return STOPPED
     except _UsageError as error:
         return _wrong_use(error)
     except Exception as error:

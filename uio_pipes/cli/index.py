@@ -19,7 +19,10 @@ def index(
     paths: Annotated[list[str], typer.Argument(help="Lists of shards, globs, or shards; local or URLs.")],
     into: Annotated[str | None, typer.Option(help="Folder for the indexes, instead of beside the shards.")] = None,
     grouping: Annotated[str, typer.Option(help="Names are cut as 'wenet' or as 'webdataset' does.")] = "wenet",
-    manifest: Annotated[bool, typer.Option("--manifest", help="Write the lists' manifests, even if there is one.")] = False,
+    text: Annotated[str, typer.Option(help="The text's suffix, or json:NAME, a field of a JSON member.")] = "txt",
+    manifest: Annotated[
+        bool, typer.Option("--manifest", help="Write the lists' manifests, even if there is one.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Index shards anew whose index fits.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
     json: Json = False,
@@ -30,7 +33,14 @@ def index(
     if grouping not in ("wenet", "webdataset"):
         raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
     report = index_lists(
-        paths, into=into, jobs=jobs, grouping=cast(Any, grouping), force=force, manifest=manifest, follow=_follow
+        paths,
+        into=into,
+        jobs=jobs,
+        grouping=cast(Any, grouping),
+        text=text,
+        force=force,
+        manifest=manifest,
+        follow=_follow,
     )
     if json:
         print_json(report.as_dict())

@@ -24,6 +24,13 @@ class Form(str, Enum):
     flac = "flac"
 
 
+class To(str, Enum):
+    """What is written."""
+
+    shards = "shards"
+    indexed = "indexed"
+
+
 class Executor(str, Enum):
     """Where the work is done."""
 
@@ -38,6 +45,7 @@ def pack(
     per_shard: Annotated[int, typer.Option(min=1, help="Utterances in a shard.")] = 1000,
     resample: Annotated[int | None, typer.Option(min=1, help="Hz; audio of another rate is resampled.")] = None,
     form: Annotated[Form, typer.Option("--format", help="as-is: files unchanged, segments as wav.")] = Form.as_is,
+    to: Annotated[To, typer.Option(help="shards: tars. indexed: folders of a TouchDataset (16-bit PCM).")] = To.shards,
     segments: Annotated[
         str | None, typer.Option(help="Kaldi's segments (utt rec start end), if not in SOURCE.")
     ] = None,
@@ -64,9 +72,13 @@ def pack(
     from uio_pipes.prep import pack as prep
 
     groups = tuple(parsed("--length-groups", prep.parse_group, part) for part in length_groups.split(",") if part)
-    settings = prep.PackSettings(
-        per_shard, groups, form.value, resample, "data-{:05d}.tar" if groups else "shards_{:09d}.tar"
-    )
+    name = "data-{:05d}" if groups or to is To.indexed else "shards_{:09d}"
+    if to is To.indexed:
+        if form is not Form.as_is:
+            raise typer.BadParameter("a TouchDataset holds PCM, neither wav nor flac", param_hint="--format")
+        settings = prep.PackSettings(per_shard, groups, "wav", resample, name)
+    else:
+        settings = prep.PackSettings(per_shard, groups, form.value, resample, f"{name}.tar")
     target = list_path or f"{out.rstrip('/')}/shards.list"
     packed = prep.pack(
         source,

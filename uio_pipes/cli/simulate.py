@@ -37,6 +37,7 @@ def simulate(
     """Plan an epoch without making it: steps per rank, padding, frames per batch, skew, buckets, what is left out."""
     check_suffix(out, ".png", ".html")
     graph = load(pipeline, data_type, data, conf, symbols)
+    from rich.console import Console
     from rich.progress import Progress
 
     from uio_pipes.seeing import simulate as plan
@@ -46,9 +47,8 @@ def simulate(
         typer.echo(
             "note: reads the headers in every shard, which is slower than an index: uio index, from_tar_index", err=True
         )
-    from rich.console import Console
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("lanes")
         run = plan.simulate(
             graph, world_size=world_size, num_workers=workers, lanes=lanes, seed=seed, epoch=epoch, uneven=uneven,
@@ -72,7 +72,10 @@ def tables(run: Simulation) -> list[Rows]:
     seen = run.summary()
     workers = f"{run.num_workers} worker{'s' * (run.num_workers > 1)} each" if run.num_workers else "no workers"
     rows: list[tuple[str, object]] = [
-        ("topology", f"{run.world_size} rank{'s' * (run.world_size > 1)}, {workers}, lanes={run.lanes}, uneven={run.uneven}"),
+        (
+            "topology",
+            f"{run.world_size} rank{'s' * (run.world_size > 1)}, {workers}, lanes={run.lanes}, uneven={run.uneven}",
+        ),
         ("steps", _range(run.steps)),
         ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({seen['hours']:.2f} h)"),
         ("padding", f"{run.padding_ratio:.1%} of the frames"),

@@ -20,8 +20,11 @@ def verify(
     crc: Annotated[bool, typer.Option("--crc", help="Every shard must have an index, to compare CRC32s with.")] = False,
     rate: Annotated[int | None, typer.Option(min=1, help="Hz that all audio must have.")] = None,
     quarantine: Annotated[str | None, typer.Option(help="File to which each finding is appended, once.")] = None,
-    confirm: Annotated[str | None, typer.Option(help="Look only at what this quarantine file names: still bad?")] = None,
+    confirm: Annotated[
+        str | None, typer.Option(help="Look only at what this quarantine file names: still bad?")
+    ] = None,
     grouping: Annotated[str, typer.Option(help="Names are cut as 'wenet' or as 'webdataset' does.")] = "wenet",
+    text: Annotated[str, typer.Option(help="The text's suffix, or json:NAME, a field of a JSON member.")] = "txt",
     indexes: Annotated[str | None, typer.Option(help="Folder of `uio index --into`.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
     json: Json = False,
@@ -33,7 +36,7 @@ def verify(
         raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
     if confirm is not None and quarantine is not None:
         raise typer.BadParameter("cannot be given with --confirm", param_hint="--quarantine")
-    wanted = Wanted(decode or confirm is not None, crc, rate, cast(Any, grouping), indexes)
+    wanted = Wanted(decode or confirm is not None, crc, rate, cast(Any, grouping), text, indexes)
     bad = _confirm(paths, confirm, wanted, jobs, json) if confirm else _verify(paths, wanted, quarantine, jobs, json)
     if bad:
         raise typer.Exit(1)

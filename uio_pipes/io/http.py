@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
+from typing import cast
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from uio_pipes.errors import DataError
@@ -56,7 +57,7 @@ class HttpObject:
         """From the beginning: for servers without ranges. Raises: Fault, DataError."""
         return _Response(self, 0, None)
 
-    def ask(self, offset: int, size: int | None) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    def ask(self, offset: int, size: int | None) -> tuple[http.client.HTTPConnection, _Answer]:
         """Send a request, and follow where it leads."""
         url = self._moved or self.url
         for _ in range(REDIRECTS):
@@ -73,9 +74,7 @@ class HttpObject:
             url = to
         raise DataError("unreadable_file", f"more than {REDIRECTS} redirects: correct the URL", url=self.url)
 
-    def _once(
-        self, url: str, offset: int, size: int | None
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    def _once(self, url: str, offset: int, size: int | None) -> tuple[http.client.HTTPConnection, _Answer]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
             raise DataError("unopenable", f"a redirect leads to {parts.scheme}://: correct the URL", url=self.url)
@@ -87,7 +86,7 @@ class HttpObject:
             connection, kept = _connection(parts)
             try:
                 connection.request("GET", target, headers=headers)
-                return connection, connection.getresponse()
+                return connection, cast(_Answer, connection.getresponse())
             except _NETWORK as error:
                 connection.close()
                 if kept and not isinstance(error, TimeoutError):
@@ -107,6 +106,18 @@ class HttpObject:
             secret = f"{unquote(home.username)}:{unquote(home.password or '')}"
             headers.setdefault("Authorization", "Basic " + base64.b64encode(secret.encode()).decode())
         return headers
+
+
+class _Answer(http.client.HTTPResponse):
+    def readinto1(self, view: memoryview) -> int:
+        """What has come, without a copy: ``readinto`` would wait for more, and lose it at a fault."""
+        if self.length is None:
+            data = self.read1(min(PIECE, len(view)))
+            view[: len(data)] = data
+            return len(data)
+        count = int(self.fp.readinto1(view[: self.length])) if self.length else 0
+        self.length -= count
+        return count
 
 
 class _Response:
@@ -145,13 +156,10 @@ class _Response:
         got, begun = 0, time.monotonic()
         try:
             while got < wanted:
-                data = self._response.read1(
-                    min(PIECE, wanted - got)
-                )  # what has come: readinto would lose it at a fault
-                if not data:
+                count = self._response.readinto1(view[got:wanted])
+                if not count:
                     break
-                view[got : got + len(data)] = data
-                got += len(data)
+                got += count
                 if time.monotonic() - begun > STALL + got / SLOWEST:
                     raise Fault(f"stalled: {got} bytes in {time.monotonic() - begun:.0f} s", got)
         except _NETWORK as error:
@@ -219,9 +227,13 @@ def _connection(parts: SplitResult) -> tuple[http.client.HTTPConnection, bool]:
         if parts.scheme == "https" and _context is None:
             _context = ssl.create_default_context()
     host = parts.hostname or ""
-    if parts.scheme == "https":
-        return http.client.HTTPSConnection(host, parts.port, timeout=STALL, context=_context), False
-    return http.client.HTTPConnection(host, parts.port, timeout=STALL), False
+    connection = (
+        http.client.HTTPSConnection(host, parts.port, timeout=STALL, context=_context)
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(host, parts.port, timeout=STALL)
+    )
+    connection.response_class = _Answer
+    return connection, False
 
 
 def _keep(connection: http.client.HTTPConnection) -> None:

@@ -218,7 +218,7 @@ def _open_streams() -> OrderedDict[int, ref[StreamBytes]]:
 
 def open_source(url: str, access: Access | None = None, far: ReadAhead | CachedFile | None = None) -> ByteSource:
     """The source for a path or URL: ``LocalBytes`` for a plain local or cached file, ``RemoteBytes`` for a plain one
-    elsewhere, otherwise ``StreamBytes``. ``far``: what reads a remote file already (``open_ahead``), from some offset on.
+    elsewhere, otherwise ``StreamBytes``. ``far``: what reads it already, if it is remote (``open_ahead``).
 
     Raises ``DataError`` as ``open_binary``, ``LocalFile`` and ``StreamBytes``.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,10 +36,10 @@ class Folder:
         """Path or URL of a file in it."""
         return f"{self.url}/{name}" if self.path is None else str(self.path / name)
 
-    def sizes(self, suffix: str) -> dict[str, int]:
+    def sizes(self, suffixes: tuple[str, ...]) -> dict[str, int]:
         """Bytes of the files below it whose names end so, by names relative to it."""
         if self.path is not None:
-            files = self.path.rglob(f"*{suffix}")
+            files = (path for path in self.path.rglob("*") if path.name.endswith(suffixes))
             return {str(p.relative_to(self.path)): p.stat().st_size for p in files if not p.name.startswith(".")}
         with self._reached():
             self._fs.invalidate_cache()
@@ -47,7 +48,7 @@ class Folder:
             except FileNotFoundError:
                 return {}
         return {name[len(self._root) :].lstrip("/"): int(info["size"] or 0)
-                for name, info in found.items() if name.endswith(suffix)}  # fmt: skip
+                for name, info in found.items() if name.endswith(suffixes)}  # fmt: skip
 
     def read(self, names: list[str]) -> list[bytes]:
         """Their contents; files that are not there are an error of the system."""
@@ -99,11 +100,44 @@ class Folder:
         finally:
             temporary.unlink(missing_ok=True)
 
+    @contextlib.contextmanager
+    def staged_folder(self, name: str, mark: str) -> Iterator[Path]:
+        """A folder on this machine to write files to; they come to the folder ``name`` when the block ends well, those
+        that end in .idx last."""
+        if self.path is None:
+            with tempfile.TemporaryDirectory(prefix="uio-") as scratch:
+                yield Path(scratch)
+                for path in _indexes_last(Path(scratch)):
+                    with self._reached():
+                        self._fs.put_file(str(path), f"{self._root}/{name}/{path.name}")
+            return
+        place = self.path / name
+        temporary = place.with_name(f".{place.name}.{mark}.part")
+        temporary.mkdir(parents=True)
+        try:
+            yield temporary
+            place.mkdir(exist_ok=True)
+            for path in _indexes_last(temporary):
+                os.replace(path, place / path.name)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder, if it is there."""
+        if self.path is not None:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+            return
+        with self._reached(), contextlib.suppress(FileNotFoundError):
+            self._fs.rm(f"{self._root}/{name}", recursive=True)
+
     def clean(self, mark: str) -> None:
         """Remove what a killed process with this ``mark`` left."""
         if self.path is not None:
             for leftover in self.path.rglob(f".*.{mark}.part"):
-                leftover.unlink(missing_ok=True)
+                if leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
+                else:
+                    leftover.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[None]:
@@ -117,8 +151,12 @@ class Folder:
             ) from error
         except Exception as error:  # each fsspec backend raises classes of its own
             raise ListError(
-                f"{self.url} cannot be used: {error!r}; check the URL, the connection and the credentials"
+                f"{self.url} cannot be used: {type(error).__name__}: {error}; check the URL, the connection and the credentials"
             ) from error
+
+
+def _indexes_last(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir(), key=lambda path: (path.suffix == ".idx", path.name))
 
 
 def write_to(url: str | os.PathLike[str], data: bytes) -> None:

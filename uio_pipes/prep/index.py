@@ -58,6 +58,7 @@ def index_shards(
     into: str | None = None,
     jobs: int = 1,
     grouping: Grouping = "wenet",
+    text: str = "txt",
     access: Access | None = None,
     force: bool = False,
 ) -> Iterator[IndexedShard]:
@@ -66,7 +67,7 @@ def index_shards(
 
     Raises: ListError if an index cannot be written.
     """
-    arguments = [(url, into, grouping, access, force) for url in urls]
+    arguments = [(url, into, grouping, text, access, force) for url in urls]
     yield from each_shard(index_shard, arguments, jobs)
 
 
@@ -87,13 +88,18 @@ def each_shard(work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], job
 
 
 def index_shard(
-    url: str, into: str | None = None, grouping: Grouping = "wenet", access: Access | None = None, force: bool = False
+    url: str,
+    into: str | None = None,
+    grouping: Grouping = "wenet",
+    text: str = "txt",
+    access: Access | None = None,
+    force: bool = False,
 ) -> IndexedShard:
     """Index one shard."""
     try:
-        if not force and (index := _fitting(url, into, grouping, access)) is not None:
+        if not force and (index := _fitting(url, into, (grouping, text), access)) is not None:
             return _summary(url, index, len(dumps(index)), fresh=True)
-        found = scan_shard(url, access, grouping)
+        found = scan_shard(url, access, grouping, text)
     except DataError as error:
         return IndexedShard(url, PackedKeys.of(url, [], []), problems=(error,), indexed=False)
     data = dumps(found.index)
@@ -101,12 +107,12 @@ def index_shard(
     return _summary(url, found.index, len(data), problems=found.bad)
 
 
-def _fitting(url: str, into: str | None, grouping: Grouping, access: Access | None) -> ShardIndex | None:
+def _fitting(url: str, into: str | None, how: tuple[str, str], access: Access | None) -> ShardIndex | None:
     try:
         index = open_sidecar(url, access, into)
     except ListError:
         return None
-    return index if index.grouping == grouping else None
+    return index if (index.grouping, index.text) == how else None
 
 
 def _summary(

@@ -56,6 +56,7 @@ def index_lists(
     into: str | None = None,
     jobs: int = 1,
     grouping: Grouping = "wenet",
+    text: str = "txt",
     access: Access | None = None,
     force: bool = False,
     manifest: bool = False,
@@ -69,10 +70,12 @@ def index_lists(
     table = Table(tuple(paths), access)
     items = [table[number] for number in range(len(table))]
     if (line := next((n for n, item in enumerate(items) if item.startswith("{")), None)) is not None:
-        raise ListError(f"{table.place(line)} is an utterance of a raw list: only tar shards are indexed; pack it first")
+        raise ListError(
+            f"{table.place(line)} is an utterance of a raw list: only tar shards are indexed; pack it first"
+        )
     urls = list(dict.fromkeys(items))
     done = {}
-    shards = index_shards(urls, into=into, jobs=jobs, grouping=grouping, access=access, force=force)
+    shards = index_shards(urls, into=into, jobs=jobs, grouping=grouping, text=text, access=access, force=force)
     for shard in follow(shards, "indexing", len(urls)):
         done[shard.url] = shard
     report = IndexedLists(shards=len(urls))

@@ -25,6 +25,7 @@ from uio_pipes.prep.locks import taken
 __all__ = ["Finished", "Journal", "OtherPacking"]
 
 NAME = "pack.journal"
+SETTINGS = f"{NAME}/settings.json"
 RETRIED = frozenset(["missing_file", "unreadable_file", "unopenable", "changed_file"])
 
 
@@ -60,7 +61,7 @@ class Journal:
 
     def take_over(self, settings: dict[str, Any]) -> None:
         """Read what is there. Raises: OtherPacking if it is of another packing."""
-        name, settings = f"{NAME}/settings.json", json.loads(json.dumps(settings))
+        name, settings = SETTINGS, json.loads(json.dumps(settings))
         if not self.folder.exists(name):
             self.folder.write(name, json.dumps(settings, indent=1).encode())
         elif (before := json.loads(self.folder.read([name])[0])) != settings:
@@ -74,12 +75,12 @@ class Journal:
 
     def refresh(self) -> None:
         """Read what other jobs have finished meanwhile. A shard counts if it is there, and as long as it should be."""
-        sizes = self.folder.sizes(".tar")
-        notes = self.folder.sizes(".tar.json")
-        names = [note for note in sorted(notes) if note.startswith(f"{NAME}/")]
+        sizes = self.folder.sizes((".tar", ".bin", ".json"))
+        names = [note for note in sorted(sizes) if note.startswith(f"{NAME}/") and note != SETTINGS]
         for data in self.folder.read(names):
             done = Finished(**json.loads(data))
-            if not done.utterances or sizes.get(done.shard) == done.bytes:
+            file = done.shard if done.shard.endswith(".tar") else f"{done.shard}/audio.bin"
+            if not done.utterances or sizes.get(file) == done.bytes:
                 self.finished[done.shard] = done
 
     def add(self, done: Finished) -> None:

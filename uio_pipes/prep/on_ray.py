@@ -16,7 +16,7 @@ from uio_pipes.prep.folder import Folder
 from uio_pipes.prep.grouping import PackSettings, Placement
 from uio_pipes.prep.journal import Finished
 from uio_pipes.prep.lists import Utterance
-from uio_pipes.prep.shard_writer import ShardFile
+from uio_pipes.prep.shard_writer import open_unit
 
 __all__ = ["pack_on_ray"]
 
@@ -113,7 +113,7 @@ def _cut_pieces(task: list[Placed], shards: list[str], settings: PackSettings) -
 
 
 def _write(out: str, shard: str, mark: str, *pieces: Piece) -> Finished:
-    file = ShardFile(Folder(out), shard, mark)
+    file = open_unit(Folder(out), shard, mark)
     for piece in pieces:
         for utterance, audio in piece:
             file.add(utterance, audio)

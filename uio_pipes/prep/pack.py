@@ -4,7 +4,7 @@ A shard is a tar of ``KEY.txt`` and ``KEY.wav`` (or what the audio is), ``size``
 With ``groups`` it goes by length, as CAT's ``pack_data`` does it: ``10:500`` keeps 10 <= frames < 500, in a folder
 ``10_500``; what lies in no group is left out and counted. Killed at any moment, the same call goes on, and ends with
 the same bytes. An utterance that cannot be cut leaves its shard one shorter, is counted under a reason and listed in
-``failed.jsonl``. Jobs that pack a ``split`` each end with the bytes of one job.
+``failed.jsonl``. A ``name`` that does not end in .tar makes folders of a TouchDataset instead of tars. Jobs that pack a ``split`` each end with the bytes of one job.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 WHOLE = Split()
+INDEXED = "audio+metainfo"  # what a data list says of a folder of a TouchDataset
 TASK = 64  # utterances that a process cuts at a time, or more: a recording is not divided
 
 Path = str | os.PathLike[str]
@@ -144,8 +145,10 @@ def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Jou
         _nothing(failures, packed)
     folder.write("failed.jsonl", "".join(_failure(one) for one in failures).encode())
     # The list is written last: it names complete shards only.
-    write_manifest(shard_list, (_entry(folder, done) for done in finished if done.utterances))
-    write_to(shard_list, "".join(f"{shard}\n" for shard in packed.shards).encode())
+    tars = placement.settings.name.endswith(".tar")
+    if tars:
+        write_manifest(shard_list, (_entry(folder, done) for done in finished if done.utterances))
+    write_to(shard_list, "".join(f"{shard}\n" if tars else f"{shard} {INDEXED}\n" for shard in packed.shards).encode())
     return packed
 
 

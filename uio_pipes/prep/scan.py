@@ -57,11 +57,11 @@ class Looked:
 class Pass:
     """A shard read from its beginning to its end, as bytes that are counted. ``scan`` is complete at the end."""
 
-    def __init__(self, url: str, access: Access | None = None, grouping: Grouping = "wenet") -> None:
-        self.url, self._access, self._grouping = url, access, grouping
+    def __init__(self, url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt") -> None:
+        self.url, self._access, self._grouping, self._text = url, access, grouping, text
         self._before = identity(url, access)
         self._file = _Counted(open_binary(url, access))
-        self._reader = TarReader(url, _Placing(self._file, url), grouping)  # type: ignore[arg-type]
+        self._reader = TarReader(url, _Placing(self._file, url), grouping, text=text.partition(":")[0])  # type: ignore[arg-type]
         self._columns = _Columns()
         self.errors: list[DataError] = []
         self.bad: list[DataError] = []
@@ -72,7 +72,7 @@ class Pass:
             while True:
                 try:
                     utterance = self._reader.next()
-                    looked = self._look(utterance, text_of(utterance, self.url))
+                    looked = self._look(utterance, text_of(utterance, self.url, self._text))
                 except StopIteration:
                     break
                 except DataError as error:
@@ -93,7 +93,7 @@ class Pass:
         form = detect(self._file.head, self.url)
         size, stamp = self._before
         shard = ShardStamp(self._file.size or size, stamp, self._file.crc, form.name if form else "")
-        return Scan(self._columns.index(shard, self._grouping, self.errors), self.bad)
+        return Scan(self._columns.index(shard, self._grouping, self._text, self.errors), self.bad)
 
     def _look(self, utterance: Utterance, txt: str) -> Looked:
         info, error = None, None
@@ -106,9 +106,9 @@ class Pass:
         return Looked(utterance, txt, info, error)
 
 
-def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wenet") -> Scan:
+def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt") -> Scan:
     """Read the shard once. Raises: DataError if it cannot be read at all."""
-    reading = Pass(url, access, grouping)
+    reading = Pass(url, access, grouping, text)
     for _ in reading:
         pass
     return reading.scan()
@@ -153,9 +153,11 @@ class _Columns:
         for name, value in values.items():
             self.numbers[name].append(value)
 
-    def index(self, shard: ShardStamp, grouping: str, errors: list[DataError]) -> ShardIndex:
+    def index(self, shard: ShardStamp, grouping: str, text: str, errors: list[DataError]) -> ShardIndex:
         columns: dict[str, Any] = {name: np.array(values, np.uint64) for name, values in self.numbers.items()}
-        return ShardIndex(shard, grouping, list(self.suffixes), columns, bytes(self.keys), bytes(self.txts), errors)
+        return ShardIndex(
+            shard, grouping, text, list(self.suffixes), columns, bytes(self.keys), bytes(self.txts), errors
+        )
 
 
 class _Placed(bytes):

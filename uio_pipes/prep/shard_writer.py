@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -10,12 +11,12 @@ from types import TracebackType
 from typing import BinaryIO
 from zlib import crc32
 
-from uio_pipes.prep.cutting import Cut, Failure
+from uio_pipes.prep.cutting import Audio, Cut, Failure
 from uio_pipes.prep.folder import Folder
 from uio_pipes.prep.journal import Finished
 from uio_pipes.prep.lists import Utterance
 
-__all__ = ["ShardFile", "ShardWriter"]
+__all__ = ["ShardWriter", "Unit", "open_unit"]
 
 BLOCK, RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
 UPLOADS = 4  # shards on their way to a remote folder at a time
@@ -28,7 +29,7 @@ class ShardWriter:
         self, out: Folder, mark: str, count: Callable[[str], int], finished: Callable[[Finished], None]
     ) -> None:
         self.out, self.mark, self._count, self._finished = out, mark, count, finished
-        self._open: dict[str, ShardFile] = {}
+        self._open: dict[str, Unit] = {}
         self._pool = None if out.path is not None else ThreadPoolExecutor(UPLOADS)
         self._uploads: list[Future[Finished]] = []
 
@@ -36,12 +37,12 @@ class ShardWriter:
         """The shard is finished with the last of its utterances."""
         current = self._open.get(shard)
         if current is None:
-            current = self._open[shard] = ShardFile(self.out, shard, self.mark)
+            current = self._open[shard] = open_unit(self.out, shard, self.mark)
         current.add(utterance, audio)
         if current.seen == self._count(shard):
             self._finish(self._open.pop(shard))
 
-    def _finish(self, shard: ShardFile) -> None:
+    def _finish(self, shard: Unit) -> None:
         if self._pool is None:
             self._finished(shard.finish())
             return
@@ -65,16 +66,14 @@ class ShardWriter:
                 self._pool.shutdown()
 
 
-class ShardFile:
-    """One tar of ``KEY.txt``, ``KEY.wav`` (or another suffix) and, where it is known, ``KEY.speaker``."""
+class Unit(ABC):
+    """One shard under way: counts what comes, and what cannot be taken."""
 
-    def __init__(self, out: Folder, name: str, mark: str) -> None:
+    def __init__(self, out: Folder, name: str) -> None:
         self.out, self.name = out, name
-        self.seen, self.utterances, self.frames, self.size, self.crc = 0, 0, 0, 0, 0
+        self.seen, self.utterances, self.frames = 0, 0, 0
         self.failed, self._keys = list[list[str]](), set[str]()
         self._stack = ExitStack()
-        temporary = self._stack.enter_context(out.staged(name, mark))
-        self._file: BinaryIO = self._stack.enter_context(temporary.open("wb", 1 << 20))
 
     def add(self, utterance: Utterance, audio: Cut) -> None:
         """One utterance, or what became of it."""
@@ -84,10 +83,7 @@ class ShardFile:
             self.failed.append([utterance.key, audio.reason, audio.detail])
             return
         self._keys.add(utterance.key)
-        self._member(f"{utterance.key}.txt", utterance.txt.encode())
-        if utterance.speaker:
-            self._member(f"{utterance.key}.speaker", utterance.speaker.encode())
-        self._member(f"{utterance.key}.{audio.suffix}", audio.data)
+        self._store(utterance, audio)
         self.utterances += 1
         self.frames += max(audio.frames, 0)
 
@@ -95,13 +91,40 @@ class ShardFile:
         parts = key.split("/")
         if key.startswith("/") or ".." in parts or not key.isprintable():
             return Failure(
-                "bad_key", f"{key!r} cannot be the name of a tar's member: no / in front, no .., no blank lines"
+                "bad_key", f"{key!r} cannot be a name in a tar: it must not begin with / nor hold .. or breaks"
             )
         if key in self._keys:
-            return Failure(
-                "duplicate_key", f"the shard {self.name} has an utterance {key!r} already: readers join them"
-            )
+            return Failure("duplicate_key", f"{self.name} has an utterance {key!r} already: readers would join them")
         return audio
+
+    @abstractmethod
+    def _store(self, utterance: Utterance, audio: Audio) -> None: ...
+
+    @abstractmethod
+    def finish(self) -> Finished:
+        """Bring it to its place. An empty one does not stay there."""
+
+    def abandon(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave nothing."""
+        self._stack.__exit__(kind or GeneratorExit, error or GeneratorExit(), trace)
+
+
+class ShardFile(Unit):
+    """One tar of ``KEY.txt``, ``KEY.wav`` (or another suffix) and, where it is known, ``KEY.speaker``."""
+
+    def __init__(self, out: Folder, name: str, mark: str) -> None:
+        super().__init__(out, name)
+        self.size, self.crc = 0, 0
+        temporary = self._stack.enter_context(out.staged(name, mark))
+        self._file: BinaryIO = self._stack.enter_context(temporary.open("wb", 1 << 20))
+
+    def _store(self, utterance: Utterance, audio: Audio) -> None:
+        self._member(f"{utterance.key}.txt", utterance.txt.encode())
+        if utterance.speaker:
+            self._member(f"{utterance.key}.speaker", utterance.speaker.encode())
+        self._member(f"{utterance.key}.{audio.suffix}", audio.data)
 
     def _member(self, name: str, data: bytes) -> None:
         member = tarfile.TarInfo(name)  # no time, no owner: equal content gives equal shards
@@ -120,7 +143,6 @@ class ShardFile:
         self.crc = crc32(data, self.crc)
 
     def finish(self) -> Finished:
-        """Bring it to its place. An empty one does not stay there."""
         self._write(bytes(2 * BLOCK))
         self._write(bytes(-self.size % RECORD))
         self._stack.close()
@@ -129,8 +151,11 @@ class ShardFile:
             return Finished(self.name, 0, 0, 0, "", self.failed)
         return Finished(self.name, self.size, self.utterances, self.frames, f"{self.crc:08x}", self.failed)
 
-    def abandon(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave nothing."""
-        self._stack.__exit__(kind or GeneratorExit, error or GeneratorExit(), trace)
+
+def open_unit(out: Folder, name: str, mark: str) -> Unit:
+    """A shard to be written: a tar, or by its name a folder of a TouchDataset."""
+    if name.endswith(".tar"):
+        return ShardFile(out, name, mark)
+    from uio_pipes.prep.indexed_shard import IndexedShard
+
+    return IndexedShard(out, name, mark)

@@ -137,4 +137,3 @@ def confirm(
             same = (where, entry.get("key")) in keys or (where, entry["reason"], entry.get("offset")) in spots
             (result.bad if same else result.well).append(entry)
     return result
-

@@ -36,6 +36,7 @@ class Wanted:
     crc: bool = False
     rate: int | None = None
     grouping: Grouping = "wenet"
+    text: str = "txt"
     indexes: str | None = None
 
 
@@ -53,7 +54,7 @@ def verify_shard(url: str, entry: ShardEntry | None, wanted: Wanted, access: Acc
     """Check one shard. ``entry``: of the list's manifest."""
     checked = Checked(PackedKeys.of(url, [], []))
     try:
-        reading = Pass(url, access, wanted.grouping)
+        reading = Pass(url, access, wanted.grouping, wanted.text)
         for looked in reading:
             checked.findings += _named(url, looked, _utterance(looked, wanted))
         found = reading.scan()
@@ -61,7 +62,9 @@ def verify_shard(url: str, entry: ShardEntry | None, wanted: Wanted, access: Acc
         checked.findings.append(error)
         return checked
     index = found.index
-    checked.keys = PackedKeys.of(url, [index.key(i) for i in range(len(index))], [index.start(i) for i in range(len(index))])
+    checked.keys = PackedKeys.of(
+        url, [index.key(i) for i in range(len(index))], [index.start(i) for i in range(len(index))]
+    )
     checked.utterances, checked.bytes = len(index), index.shard.size
     checked.findings = [*index.errors, *found.bad, *checked.findings]
     if entry is not None:

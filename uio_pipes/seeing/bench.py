@@ -137,8 +137,8 @@ def _advice(result: Bench) -> str:
     workers = result.workers
     if workers is not None and workers.epochs > FEW:
         return (
-            f"the data lasted for {workers.seconds / workers.epochs:.2f} s an epoch, so that starting workers is most of "
-            "what was measured: bench on a longer list"
+            f"the data lasted for {workers.seconds / workers.epochs:.2f} s an epoch, so that starting workers is most "
+            "of what was measured: bench on a longer list"
         )
     if workers is not None and result.alone.per_second:
         gain = workers.per_second / result.alone.per_second

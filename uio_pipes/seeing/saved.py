@@ -37,6 +37,7 @@ class LaneView:
     stats: Stats
     url: str = ""
     offset: int | None = None
+    buffered: bool = False  # buffers hold utterances of the next item, too
     position: int | None = None  # items of the epoch's order that have been passed; None: not told by one number
 
 
@@ -150,8 +151,11 @@ def _lane_view(number: int, saved: dict[str, Any]) -> LaneView:
     opened = next((n for n in _nested(nodes) if isinstance(n.get("url"), str)), {})
     at = opened.get("at")
     offset = at[0] if isinstance(at, list) and at and isinstance(at[0], int) else None
+    held = not opened and any(n.get("window", 0) > 0 for n in _nested(nodes))
     position = 0 if nodes is None else _position(nodes)
-    return LaneView(number, saved["k"], saved["pass"], saved["done"], stats, opened.get("url", ""), offset, position)
+    return LaneView(
+        number, saved["k"], saved["pass"], saved["done"], stats, opened.get("url", ""), offset, held, position
+    )
 
 
 def _nested(nodes: Any, depth: int = 64) -> Iterator[dict[str, Any]]:
@@ -202,10 +206,15 @@ def progress(seen: StateView, data: str) -> dict[str, list[str]]:
     assert isinstance(stage, ListFiles)
     out: dict[str, list[str]] = {"done": [], "under way": [], "to come": []}
     lanes = {lane.lane: lane for lane in seen.lanes}
+    waiting = {lane.lane for lane in seen.lanes if lane.buffered}
     for p, item in enumerate(_order(stage, meta)):
         lane = lanes.get(p % meta["lanes"])
         if lane is not None:
-            out[_status(lane, p, item)].append(item)
+            status = _status(lane, p, item)
+            if status == "to come" and lane.lane in waiting:
+                waiting.remove(lane.lane)
+                status = "under way"
+            out[status].append(item)
     return out
 
 

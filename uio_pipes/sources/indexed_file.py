@@ -97,23 +97,19 @@ class IndexedFile:
             raise ListError(
                 f"{name}: item {n} has length {self.lengths[n]} and offset {offsets[n]}; it is damaged: fetch it again"
             )
-        ends = np.cumsum(self.lengths, dtype=np.int64)
-        ends *= self.dtype.itemsize
-        first = int(offsets[0]) if len(offsets) else 0
-        self._contiguous = bool(np.array_equal(offsets[1:], ends[:-1] + first))
-        if not self._contiguous:
-            ends = offsets + self.lengths.astype(np.int64) * self.dtype.itemsize
-            first = 0
-        last = int(ends.max(initial=0)) + first
-        if last > size:
-            beyond = int(np.count_nonzero(ends + first > size))
+        sizes = self.lengths.astype(np.int64) * self.dtype.itemsize
+        beyond = int(np.count_nonzero(offsets > size - sizes))
+        if beyond:
             raise ListError(
-                f"{self.data.path} ends after {size} bytes, but {beyond} of {len(offsets)} items in {name} lie beyond; "
-                f"it should have {last}: fetch it again"
+                f"{self.data.path} ends after {size} bytes, and {beyond} of {len(offsets)} items in {name} lie beyond; "
+                "fetch it again"
             )
+        sizes += offsets  # now their ends
+        last = int(sizes.max(initial=0))
         if last < size:
             raise ListError(
                 f"{self.data.path} has {size} bytes, of which {name} knows {last}: the two are not of one making; "
                 "fetch both again"
             )
+        self._contiguous = bool(np.array_equal(offsets[1:], sizes[:-1]))
         self._offsets = (offsets[::_EVERY] if self._contiguous else offsets).copy()

@@ -85,6 +85,11 @@ class _ListingNode(Node):
                 order = orders[key] = balanced(order.all(), weights, self.lane.count)
         return order
 
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state)
+        if not 0 <= self.position <= len(self.order):
+            raise ValueError(f"position {self.position} of {len(self.order)}")
+
     def next(self) -> Any:
         if self.position >= len(self.order):
             raise StopIteration

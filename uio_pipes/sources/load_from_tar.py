@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["LoadFromTar", "from_shard_list"]
 
 UNREADABLE = frozenset(["missing_file", "unreadable_file", "changed_file"])
+_TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
 NO_UTTERANCE = frozenset(["missing_end", "unsupported_member", "bad_member_name"])  # failed, but was none anyway
 
 
@@ -40,7 +42,8 @@ class LoadFromTar(Stage):
 
     Fields: ``key``, ``txt``, ``wav`` (bytes of the audio file, whatever its format) or ``feat`` ((T, F), from
     ``KEY.npy``), and other members' bytes under their suffix. ``grouping``: "wenet" cuts names at the last dot of the
-    whole path, "webdataset" at the first dot of the base name. ``verify="crc"``
+    whole path, "webdataset" at the first dot of the base name. ``text``: suffix of the transcript's member, or
+    ``json:NAME`` where it is the field NAME of a JSON object. ``verify="crc"``
     compares every member's bytes with the CRC32 in the shard's index (``uio index``). A member above ``max_member``
     bytes is passed over and counted. Where the list has a manifest, each shard's utterances are counted.
     """
@@ -50,6 +53,7 @@ class LoadFromTar(Stage):
     gives: ClassVar[str] = "sample"
 
     grouping: Literal["wenet", "webdataset"] = "wenet"
+    text: str = "txt"
     verify: Literal["crc"] | None = None
     max_member: int = MAX_MEMBER
 
@@ -57,6 +61,8 @@ class LoadFromTar(Stage):
         super().__post_init__()
         known = ("wenet", "webdataset")
         require(self.grouping in known, self.name, f"grouping must be one of {known}", self.grouping, "choose one")
+        rule = "text must be a suffix (txt), or a suffix and a field of its JSON (json:text)"
+        require(bool(_TEXT.fullmatch(self.text)), self.name, rule, self.text, "look at the shard with tar -tf")
         ok = self.verify in (None, "crc")
         require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
         require(self.max_member >= 1, self.name, "max_member must be 1 byte or more", self.max_member, "try 1 << 30")
@@ -140,8 +146,9 @@ class _TarNode(Node):
             self.far = self.far or begin(self.file, offset)
             source = open_source(self.file.url, self.file.access, self.far)
             self.reader = TarReader(
-                self.file.url, source, self.stage.grouping, offset, damaged, last, largest=self.stage.max_member
-            )
+                self.file.url, source, self.stage.grouping, offset, damaged, last, largest=self.stage.max_member,
+                text=self.stage.text.partition(":")[0],
+            )  # fmt: skip
             if self.stage.verify is not None:
                 self.checks = Checks(self.file)
         except DataError as error:
@@ -156,7 +163,7 @@ class _TarNode(Node):
         assert self.file is not None
         if self.checks is not None:
             self.checks.apply(utterance)
-        fields = as_fields(utterance.key, text_of(utterance, self.file.url), utterance.fields)
+        fields = as_fields(utterance.key, text_of(utterance, self.file.url, self.stage.text), utterance.fields)
         chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
         origin = self.file.origin._replace(offset=utterance.offset)
         return Sample(fields, origin, self.run_key, chain, self.file.url)
@@ -220,6 +227,7 @@ def from_shard_list(
     *,
     shuffle: bool = False,
     grouping: Literal["wenet", "webdataset"] = "wenet",
+    text: str = "txt",
     verify: Literal["crc"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -228,4 +236,4 @@ def from_shard_list(
     """Utterances from a list of tar shards: ``list_files(…).sharding_filter().open_files().load_from_tar()``."""
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
     files = listed.sharding_filter().open_files()
-    return files.load_from_tar(grouping=grouping, verify=verify)
+    return files.load_from_tar(grouping=grouping, text=text, verify=verify)

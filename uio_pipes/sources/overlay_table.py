@@ -83,11 +83,16 @@ class OverlayTable:
 
     def _check_unique(self) -> None:
         for at in np.flatnonzero(self._hashes[1:] == self._hashes[:-1]):
-            first, second = int(self._positions[at]), int(self._positions[at + 1])
-            keys = [_key(self._entries.read(position), self._entries, position) for position in (first, second)]
-            if keys[0] == keys[1]:
-                places = " and ".join(map(self._entries.place, (first, second)))
-                raise ListError(f"the overlay has the key {keys[0]!r} twice: {places}; take one of them out")
+            second = int(self._positions[at + 1])
+            key = self._key_at(second)
+            before = int(np.searchsorted(self._hashes, self._hashes[at]))
+            for first in self._positions[before : at + 1].tolist():
+                if self._key_at(first) == key:
+                    places = " and ".join(map(self._entries.place, (first, second)))
+                    raise ListError(f"the overlay has the key {key!r} twice: {places}; take one of them out")
+
+    def _key_at(self, position: int) -> str:
+        return _key(self._entries.read(position), self._entries, position)
 
 
 def content_of(path: str, access: Access = PLAIN) -> str:

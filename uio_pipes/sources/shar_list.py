@@ -71,12 +71,12 @@ class SharTable:
         return len(self.shards)
 
     def place(self, number: int) -> str:
-        return self.shards[number]["cuts"]
+        return str(self.shards[number]["cuts"])
 
 
 def _in_folder(folder: str, access: Access) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for path in expand(f"{folder.rstrip('/')}/*", access):
+    for path in map(str, expand(f"{folder.rstrip('/')}/*", access)):
         name = _NAME.fullmatch(path.rpartition("/")[2])
         if name is not None:
             found.setdefault(name["field"], []).append(path)

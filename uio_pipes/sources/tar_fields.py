@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,27 +15,42 @@ __all__ = ["as_fields", "text_of"]
 
 def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, Any]:
     """``key``, ``txt``, ``wav`` (the first audio member), ``feat`` (npy) and other members under their suffix."""
-    fields: dict[str, Any] = {"key": key}
+    fields: dict[str, Any] = {"key": key, "txt": txt}
     for suffix, payload in members.items():
         if suffix in AUDIO_SUFFIXES:
             fields.setdefault("wav", payload)
         elif suffix == "npy":
             fields["feat"] = payload
-        elif suffix == "txt":
-            fields["txt"] = txt
-        else:
+        elif suffix != "txt":
             fields[suffix] = payload
     return fields
 
 
-def text_of(utterance: Utterance, url: str) -> str:
-    """The transcript, without blanks around it. Raises: DataError ``bad_text``."""
-    payload = utterance.fields["txt"]
+def text_of(utterance: Utterance, url: str, text: str = "txt") -> str:
+    """The transcript, without blanks around it: the member ``text``, or for ``SUFFIX:NAME`` a field of its JSON.
+
+    Raises: DataError ``bad_text`` or ``missing_text``.
+    """
+    suffix, _, name = text.partition(":")
+    payload = utterance.fields[suffix]
     data = payload if isinstance(payload, bytes) else payload.read()
     try:
-        return data.decode().strip()
+        return _named(data, name) if name else data.decode().strip()
+    except KeyError:
+        reason, message = "missing_text", f"the JSON has no text {name!r}"
     except UnicodeDecodeError as error:
-        message = f"the text is no UTF-8 ({error.reason} at byte {error.start})"
-        bad = DataError("bad_text", message, url=url, member=f"{utterance.key}.txt", offset=utterance.offset)
-        bad.key = utterance.key
-        raise bad from error
+        reason, message = "bad_text", f"the text is no UTF-8 ({error.reason} at byte {error.start})"
+    except (ValueError, RecursionError) as error:
+        reason, message = "bad_text", f"the text is in no JSON object: {error}"
+    bad = DataError(reason, message, url=url, member=f"{utterance.key}.{suffix}", offset=utterance.offset)
+    bad.key = utterance.key
+    raise bad
+
+
+def _named(data: bytes, name: str) -> str:
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError(f"it is {type(found).__name__}")
+    if not isinstance(found.get(name), str):
+        raise KeyError(name)
+    return str(found[name]).strip()

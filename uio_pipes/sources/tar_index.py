@@ -214,7 +214,9 @@ def from_tar_index(
     """
     from uio_pipes.pipeline import Pipeline
 
-    stage = ListTarIndex(_names(paths), shuffle, verify, indexes, Access.of("from_tar_index", storage_options, cache, cache_size))
+    stage = ListTarIndex(
+        _names(paths), shuffle, verify, indexes, Access.of("from_tar_index", storage_options, cache, cache_size)
+    )
     return Pipeline((stage,)).sharding_filter().load_records()
 
 

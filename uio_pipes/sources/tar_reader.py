@@ -6,6 +6,7 @@ is dropped with it. Reading goes on behind it.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
 from uio_pipes.errors import DataError
@@ -21,6 +22,8 @@ _RETRY = frozenset(
     {"missing_file", "unreadable_file", "changed_file"}
 )  # the source failed, nothing is known of the tar
 
+_META = re.compile(r"__[^/]*__($|/)")  # as in webdataset's tariterators
+
 Grouping = Literal["wenet", "webdataset"]
 
 
@@ -35,7 +38,8 @@ class Utterance(NamedTuple):
 class TarReader:
     """Reads ``source`` from ``offset`` on, both as an earlier reader's ``tell()`` gave them.
 
-    ``grouping``: where a name is cut into key and suffix, see ``split_name``. ``largest``: bytes of a member.
+    ``grouping``: where a name is cut into key and suffix, see ``split_name``; members that webdataset keeps for itself
+    (``__…__``) are passed over where it says so. ``largest``: bytes of a member. ``text``: suffix of the transcript.
     """
 
     def __init__(
@@ -48,12 +52,14 @@ class TarReader:
         last: str = "",
         *,
         largest: int = MAX_MEMBER,
+        text: str = "txt",
     ) -> None:
         if grouping not in ("wenet", "webdataset"):
             raise ValueError(f"grouping must be 'wenet' or 'webdataset', not {grouping!r}")
         self._url, self._source, self._grouping = url, source, grouping
         self._members = TarMembers(url, source, offset, damaged, largest)
         self._position = (offset, damaged)
+        self._text = text
         self._last = last  # key of the last utterance delivered
         self._group: Utterance | None = None
         self._touched = damaged  # the group under way, or the next one, borders on damage
@@ -97,6 +103,8 @@ class TarReader:
         group = self._group
         if member is None:
             return self._finished(self._members.start)
+        if self._grouping == "webdataset" and _META.match(member.name):
+            return None
         parts = split_name(member.name, self._grouping)
         if parts is None:
             message = f"a member needs a name KEY.SUFFIX (grouping={self._grouping!r}): rename it or leave it out"
@@ -111,7 +119,7 @@ class TarReader:
         if payload is None:
             self._group = None  # never delivered without what it has lost
             raise self._members.cut_short("a payload", member.start, member.offset + member.size)
-        group.fields[suffix] = payload.read() if suffix == "txt" and isinstance(payload, Ref) else payload
+        group.fields[suffix] = payload.read() if suffix == self._text and isinstance(payload, Ref) else payload
         return None
 
     def _finished(self, offset: int) -> Utterance | None:
@@ -120,14 +128,14 @@ class TarReader:
         if group is None:
             return None
         self._group, self._touched, self._position = None, False, (offset, False)
-        return None if touched and _lacks(group) else group
+        return None if touched and self._lacks(group) else group
 
     def _checked(self, group: Utterance) -> Utterance:
         key = group.key
         if ".." in key or key[0] == "/" or not key.isascii():
             self._check_key(group)
-        if lacks := _lacks(group):
-            what = "audio (wav, flac, …) or npy" if lacks == "missing_audio" else "txt"
+        if lacks := self._lacks(group):
+            what = "audio (wav, flac, …) or npy" if lacks == "missing_audio" else self._text
             message = (
                 f"the utterance has no {what}, only {', '.join(group.fields)}: pack its members one after the other"
             )
@@ -137,6 +145,12 @@ class TarReader:
             raise self._bad("duplicate_key", message, group)
         self._last = group.key
         return group
+
+    def _lacks(self, group: Utterance) -> str:
+        """``missing_audio``, ``missing_text`` or ``""``."""
+        if AUDIO_SUFFIXES.isdisjoint(group.fields) and "npy" not in group.fields:
+            return "missing_audio"
+        return "" if self._text in group.fields else "missing_text"
 
     def _check_key(self, group: Utterance) -> None:
         """Raises: DataError for names that would lead out of a folder, or that cannot be written in UTF-8."""
@@ -156,7 +170,7 @@ class TarReader:
     def _interrupted(self, error: DataError) -> Utterance:
         """Delivers the group that ends before ``error``, if it is one, and raises ``error``, now or next time."""
         group = self._group
-        if group is not None and (error.reason in _INTACT or not _lacks(group)):
+        if group is not None and (error.reason in _INTACT or not self._lacks(group)):
             self._error = error
             if (finished := self._finished(self._members.start)) is not None:
                 return self._checked(finished)
@@ -181,10 +195,3 @@ def split_name(name: str, grouping: Grouping) -> tuple[str, str] | None:
     base = name.rfind("/") + 1
     dot = name.rfind(".") if grouping == "wenet" else name.find(".", base)
     return (name[:dot], name[dot + 1 :].lower()) if base < dot < len(name) - 1 else None
-
-
-def _lacks(group: Utterance) -> str:
-    """``missing_audio``, ``missing_text`` or ``""``."""
-    if AUDIO_SUFFIXES.isdisjoint(group.fields) and "npy" not in group.fields:
-        return "missing_audio"
-    return "" if "txt" in group.fields else "missing_text"

@@ -63,11 +63,12 @@ class Member(NamedTuple):
 class ShardIndex:
     """The utterances of one shard, by number, and the spots that are damaged.
 
-    ``columns``: numbers per utterance and per member (see the module's text); ``keys``, ``txts``: all of them joined.
+    ``grouping``, ``text``: as it was read, see ``load_from_tar``; ``columns``: numbers per utterance and per member (see the module's text); ``keys``, ``txts``: all of them joined.
     """
 
     shard: ShardStamp
     grouping: str
+    text: str
     suffixes: Sequence[str]
     columns: dict[str, Column]
     keys: bytes
@@ -135,6 +136,7 @@ def dumps(index: ShardIndex) -> bytes:
     header = {
         "shard": vars(index.shard),
         "grouping": index.grouping,
+        "text": index.text,
         "suffixes": list(index.suffixes),
         "utterances": len(index),
         "members": len(columns["suffix"]),
@@ -187,7 +189,8 @@ def _loads(data: bytes, url: str) -> ShardIndex:
         raise ValueError(f"it has {len(data)} bytes instead of {at}")
     keys, txts = texts
     stamp = _stamp(header["shard"])
-    index = ShardIndex(stamp, str(header["grouping"]), _suffixes(header["suffixes"]), columns, keys, txts)
+    grouping, text, *suffixes = _names([header["grouping"], header["text"], *header["suffixes"]])
+    index = ShardIndex(stamp, grouping, text, suffixes, columns, keys, txts)
     _check(index)
     index.errors = [_error(fields, url) for fields in header["errors"]]
     content = (stamp.size, stamp.crc32, utterances, len(index.errors), crc32(memoryview(data)[_FIXED.size + length :]))
@@ -208,9 +211,9 @@ def _stamp(fields: dict[str, Any]) -> ShardStamp:
     return ShardStamp(_count(fields["size"]), stamp, _count(fields["crc32"]), compression)
 
 
-def _suffixes(names: Any) -> list[str]:
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("its suffixes are no list of names")
+def _names(names: list[Any]) -> list[str]:
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("its suffixes are no names")
     return names
 
 

@@ -18,7 +18,16 @@ from uio_pipes.io.remote import is_local
 from uio_pipes.io.redact import redact
 from uio_pipes.sources.tar_sidecar import ShardIndex, loads
 
-__all__ = ["SUFFIX", "Indexed", "identity", "has_sidecar", "open_sidecar", "open_sidecars", "read_sidecar", "sidecar_path"]
+__all__ = [
+    "SUFFIX",
+    "Indexed",
+    "identity",
+    "has_sidecar",
+    "open_sidecar",
+    "open_sidecars",
+    "read_sidecar",
+    "sidecar_path",
+]
 
 SUFFIX = ".uioidx"
 AT_ONCE = 32  # remote indexes that are fetched at the same time

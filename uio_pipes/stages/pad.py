@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
+from uio_pipes import batch_memory
 from uio_pipes.errors import PipelineError
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
@@ -119,7 +120,7 @@ def _stack(rows: list[torch.Tensor], padding: float, dtype: torch.dtype) -> tupl
     """Rows of different first dimension as one tensor, and their lengths."""
     rows = [torch.as_tensor(row) for row in rows]
     lengths = [row.shape[0] for row in rows]
-    out = torch.empty((len(rows), max(lengths), *rows[0].shape[1:]), dtype=dtype)
+    out = batch_memory.empty((len(rows), max(lengths), *rows[0].shape[1:]), dtype)
     for i, (row, n) in enumerate(zip(rows, lengths, strict=True)):
         out[i, :n] = row
         out[i, n:] = padding

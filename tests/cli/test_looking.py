@@ -1,0 +1,129 @@
+"""``uio inspect``, ``simulate``, ``bench`` and ``state`` as commands: JSON, files, exit codes, mistakes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from corpus import Corpus
+
+import uio_pipes as uio
+from uio_pipes.cli import common
+from uio_pipes.cli.main import app
+
+Uio = Callable[..., int]
+
+
+@pytest.fixture
+def uio_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plain_corpus: Corpus) -> Uio:
+    (tmp_path / "graphs.py").write_text(
+        "import uio_pipes as uio\n"
+        f"def pipeline():\n    return uio.from_shard_list({str(plain_corpus.list)!r}).decode_audio()"
+        ".fbank(num_mel_bins=8).batch(4).pad()\n"
+        "number = 3\n"
+    )
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "train.yaml").write_text(
+        "dataset_conf:\n  shuffle: false\n  batch_conf: {batch_type: dynamic, max_frames_in_batch: 400}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["uio", *arguments])
+        return common.run(app)
+
+    return run
+
+
+def test_inspect(
+    uio_command: Uio, plain_corpus: Corpus, bad_corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert uio_command("inspect", str(plain_corpus.list), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["utterances"], found["parts"][0]["kind"]) == (25, "shard list")
+    assert uio_command("inspect", str(bad_corpus.list)) == 1, "there were failures"
+    assert "missing_text" in capsys.readouterr().out
+
+
+def test_reports_and_drawings(uio_command: Uio, plain_corpus: Corpus) -> None:
+    pytest.importorskip("matplotlib")
+    assert uio_command("inspect", str(plain_corpus.list), "--report", "a.html") == 0
+    assert uio_command("simulate", "graphs.py:pipeline", "--world-size", "2", "--out", "b.html") == 0
+    assert uio_command("simulate", "graphs.py:pipeline", "--out", "c.png") == 0
+    assert uio_command("bench", "graphs.py:pipeline", "--seconds", "0.2", "--out", "d.html") == 0
+    for name in "abd":
+        assert "data:image/png;base64," in Path(f"{name}.html").read_text()
+    assert Path("c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_simulate(uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:
+    assert uio_command("simulate", "graphs.py:pipeline", "--world-size", "2", "--uneven", "join", "--json") == 0
+    captured = capsys.readouterr()
+    pipeline = uio.from_shard_list(plain_corpus.list).decode_audio().fbank(num_mel_bins=8).batch(4).pad()
+    steps = [sum(1 for _ in uio.Loader(pipeline, rank=r, world_size=2)) for r in range(2)]
+    assert json.loads(captured.out)["steps"] == steps
+    assert "uio index" in captured.err
+    wenet = ("--data", str(plain_corpus.list), "--conf", "train.yaml")
+    assert uio_command("simulate", *wenet, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["padded_frames_per_batch"]["p100"] <= 400
+
+
+def test_bench(uio_command: Uio, capsys: pytest.CaptureFixture[str]) -> None:
+    assert uio_command("bench", "graphs.py:pipeline", "--seconds", "0.2", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"fbank", "pad"} <= {row["stage"] for row in found["rows"]}
+    assert found["advice"]
+
+
+def test_state(uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = uio.from_shard_list(plain_corpus.list).decode_audio().batch(2).pad()
+    loader = uio.Loader(pipeline, lanes=2)
+    for step, _ in enumerate(loader):
+        torch.save({"loader": loader.state_dict()}, f"{step}.pt")
+    assert uio_command("state", "show", "1.pt", "--data", str(plain_corpus.list), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [lane["k"] for lane in found["lanes"]] == [1, 1]
+    assert sum(map(len, found["items"].values())) == 6
+    assert uio_command("state", "show", "1.pt") == 0
+    assert uio_command("state", "diff", "1.pt", "1.pt") == 0
+    assert uio_command("state", "diff", "1.pt", "4.pt") == 1
+    assert uio_command("state", "reshard", "4.pt", "--world-size", "2", "--out", "all.json") == 0
+    uio.Loader(pipeline, lanes=2).load_state_dict(json.loads(Path("all.json").read_text()))
+    assert uio_command("state", "reshard", "4.pt", "--world-size", "3") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["simulate"], "name a pipeline"),
+        (["simulate", "graphs.py"], "train.py:pipeline"),
+        (["simulate", "graphs.py:pipline"], "did you mean pipeline"),
+        (["simulate", "graphs.py:number"], "is no Pipeline"),
+        (["simulate", "nowhere.py:pipeline"], "no such file"),
+        (["simulate", "nowhere:pipeline"], "no module 'nowhere'"),
+        (["simulate", "broken.py:pipeline"], "ZeroDivisionError"),
+        (["simulate", "graphs.py:pipeline", "--out", "x.gif"], ".png or .html"),
+        (["simulate", "graphs.py:pipeline", "--out", "none/x.png"], "no folder"),
+        (["simulate", "graphs.py:pipeline", "--uneven", "never"], "uneven must be"),
+        (["simulate", "--data", "no.list", "--data-type", "tar"], "raw, shard or indexed"),
+        (["simulate", "--data", "no.list"], "no.list"),
+        (["bench", "graphs.py:pipeline", "--second", "3"], "--second"),
+        (["inspect", "no.list"], "no.list"),
+        (["inspect", "train.yaml"], "uio simulate"),
+        (["state", "show", "none.pt"], "none.pt"),
+        (["state", "show", "graphs.py"], "graphs.py"),
+        (["state", "show", "."], "is a folder"),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    arguments: list[str], words: str, uio_command: Uio, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert uio_command(*arguments) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert words in lines[-1]
+    assert len([line for line in lines if not line.startswith("note:")]) == 1

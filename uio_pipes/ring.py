@@ -1,0 +1,141 @@
+"""Memory that a worker and its main process share, used again and again: a few slots, each for one message's tensors.
+
+A new shared memory file for each tensor costs a page fault for every 4 KiB, which is more than the copy that it saves.
+Nobody ever waits for a slot: a worker that finds none free sends its tensors in another way. A slot is free when the
+main process has copied what was in it, and nothing in the worker refers to it any more; so neither a batch that the
+trainer keeps nor one that a user's node holds back ever changes. The memory has no name: it goes with the last process
+that has it, however that ends.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import weakref
+from multiprocessing import reduction
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+__all__ = ["Place", "Ring", "Writer"]
+
+SLOT = 1 << 28  # bytes of address space; memory is only taken for what is written
+PAGE = 4096
+ALIGN = 64
+PLAIN = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)
+
+
+class Place(NamedTuple):
+    """Where in a slot a tensor is."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Ring:
+    """``slots`` slots. Made in the main process, and given to one worker, by fork or by spawn."""
+
+    def __init__(self, slots: int, fd: int | None = None) -> None:
+        """Raises: OSError where there is no such memory."""
+        self.slots = slots
+        self._fd = os.memfd_create("uio_pipes", os.MFD_CLOEXEC) if fd is None else fd
+        try:
+            if fd is None:
+                os.ftruncate(self._fd, PAGE + slots * SLOT)
+            self._memory = mmap.mmap(self._fd, PAGE + slots * SLOT)
+        except (OSError, ValueError):
+            os.close(self._fd)
+            raise
+        weakref.finalize(self, os.close, self._fd)
+        self.taken = np.frombuffer(self._memory, np.uint8, slots)  # by slot: 1 from its sending until it is copied
+
+    @classmethod
+    def made(cls, slots: int) -> Ring | None:
+        """A ring, or None where the system has none to give."""
+        try:
+            return cls(slots) if hasattr(os, "memfd_create") and slots <= PAGE else None
+        except (OSError, ValueError):
+            return None
+
+    def __reduce__(self) -> Any:
+        return _attached, (self.slots, reduction.DupFd(self._fd))
+
+    def array(self, slot: int, place: Place) -> np.ndarray:
+        """The memory at ``place``, itself."""
+        count = math.prod(place.shape)
+        flat = np.frombuffer(self._memory, _numpy(place.dtype), count, PAGE + slot * SLOT + place.offset)
+        return flat.reshape(place.shape)
+
+    def copied(self, slot: int, place: Place, pin: bool) -> torch.Tensor:
+        """What is at ``place``, in memory of its own: pinned if asked for."""
+        made = torch.empty(place.shape, dtype=place.dtype, pin_memory=pin)
+        return made.copy_(torch.from_numpy(self.array(slot, place)))
+
+
+def _attached(slots: int, fd: Any) -> Ring:
+    return Ring(slots, fd.detach())
+
+
+class Writer:
+    """A worker's side: tensors are made in the slot of the message under way, or copied to it."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._views: list[list[weakref.ref[np.ndarray]]] = [[] for _ in range(ring.slots)]
+        self._slot: int | None = None
+        self._used = 0
+        self._made: dict[int, Place] = {}  # address of a tensor made here → its place
+
+    def begin(self) -> None:
+        """A new message: take a free slot, if there is one."""
+        self._slot, self._used, self._made = next(filter(self._free, range(self._ring.slots)), None), 0, {}
+
+    def _free(self, slot: int) -> bool:
+        return not self._ring.taken[slot] and all(view() is None for view in self._views[slot])
+
+    def sent(self) -> int | None:
+        """The slot that the message under way uses, or None; from now on it is the main process's."""
+        if self._slot is None or not self._used:
+            return None
+        self._ring.taken[self._slot] = 1
+        return self._slot
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor in the slot, or an ordinary one."""
+        place = self._room(shape, dtype)
+        return torch.empty(shape, dtype=dtype) if place is None else self._view(place)
+
+    def place(self, tensor: torch.Tensor) -> Place | None:
+        """Where the tensor, plain and on the CPU, is in the slot: copied there if need be. None if it cannot be."""
+        made = self._made.get(tensor.data_ptr())
+        if made is not None and made.shape == tuple(tensor.shape) and tensor.is_contiguous():
+            return made if made.dtype is tensor.dtype else None
+        place = self._room(tuple(tensor.shape), tensor.dtype)
+        if place is not None:
+            self._view(place).copy_(tensor)
+        return place
+
+    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Place | None:
+        size = math.prod(shape) * dtype.itemsize
+        if self._slot is None or size == 0 or self._used + size > SLOT or dtype not in PLAIN:
+            return None
+        place = Place(self._used, shape, dtype)
+        self._used += -(-size // ALIGN) * ALIGN
+        return place
+
+    def _view(self, place: Place) -> torch.Tensor:
+        assert self._slot is not None
+        if not self._made:
+            self._views[self._slot] = []
+        array = self._ring.array(self._slot, place)
+        self._views[self._slot].append(weakref.ref(array))
+        tensor = torch.from_numpy(array)  # it keeps the array, as all its views do
+        self._made[tensor.data_ptr()] = place
+        return tensor
+
+
+def _numpy(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
