@@ -1,8 +1,8 @@
 """Make the corpus of the benchmarks, once: ``python -m benchmarks.corpus [--data FOLDER]``.
 
-3,000 utterances, about 4.2 h, 16 kHz, 16 bits, in 6 shards of 500, WeNet's names, txt before wav: as tar, tar.gz, tar
-of FLAC, and as Lhotse Shar of either where Lhotse is installed. The speech is that of ``recipes.aishell.mini``, sentences joined to a mean of
-5 s (up to 9 s); without espeak-ng it is noise in bursts of such lengths.
+3,000 utterances, about 4.2 h, 16 kHz, 16 bits, in 6 shards of 500, WeNet's names, txt before the audio: as tar, tar.gz,
+tar of FLAC, and as Lhotse Shar of either where Lhotse is installed. The speech is that of ``recipes.aishell.mini``,
+sentences joined to a mean of 5 s (up to 9 s); without espeak-ng it is noise in bursts of such lengths.
 """
 
 from __future__ import annotations

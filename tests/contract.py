@@ -260,6 +260,7 @@ def all_stages() -> list[type[Stage]]:
             importlib.import_module(module.name)
     homes = (f"{uio_pipes.sources.__name__}.", f"{uio_pipes.stages.__name__}.")
     found = [c for c in _subclasses(Stage) if c.__module__.startswith(homes) and not c.__name__.startswith("_")]
+    found = [c for c in found if hasattr(c, "name")]  # a base of others has none
     return sorted(set(found), key=lambda c: c.__name__)
 
 

@@ -19,6 +19,7 @@ from contract import (
     some_cuts,
 )
 from corpus import Corpus
+from indexed_corpus import indexed
 from kaldi_data import KaldiCorpus
 from torchdata.nodes import BaseNode, Batcher
 
@@ -128,8 +129,15 @@ def tar(plain_corpus: Corpus) -> uio.Pipeline:
 
 
 @pytest.fixture(scope="module")
+def tar_index(plain_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
+    folder = tmp_path_factory.mktemp("indexes")
+    indexed(plain_corpus.list, folder)
+    return uio.from_tar_index(plain_corpus.list, shuffle=True, verify="crc", indexes=str(folder))
+
+
+@pytest.fixture(scope="module")
 def pipelines(
-    tar: uio.Pipeline, raw_corpus: Corpus, kaldi_corpus: KaldiCorpus, shar_corpus: Path
+    tar: uio.Pipeline, raw_corpus: Corpus, kaldi_corpus: KaldiCorpus, shar_corpus: Path, tar_index: uio.Pipeline
 ) -> list[uio.Pipeline]:
     """What a stage's example may be built on: one for each source that delivers utterances."""
     return [
@@ -137,6 +145,7 @@ def pipelines(
         uio.from_raw_list(raw_corpus.list, shuffle=True),
         uio.from_kaldi(kaldi_corpus.folder, shuffle=True),
         uio.from_lhotse_shar(shar_corpus, shuffle=True),
+        tar_index,
     ]
 
 

@@ -1,10 +1,14 @@
-"""Every Python block of the documentation runs as it stands, and every stage has one."""
+"""Every Python and bash block of the documentation runs as it stands, and every stage has one."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 import wave
 from pathlib import Path
 
@@ -17,18 +21,19 @@ from uio_pipes.stage import Stage
 
 DOCS = Path(__file__).parents[1] / "docs"
 TEXT = "今天天气很好我们去公园散步你想不想一起来"
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SOURCES = {"list_files", "from_iterable", "mix", "interleave"}
 
 
-def blocks() -> list[tuple[str, str]]:
+def blocks(language: str = "python") -> list[tuple[str, str]]:
     """Name (page, heading) and code of every block."""
     found = []
     for page in sorted(DOCS.glob("*.md")):
         text = page.read_text()
         for number, match in enumerate(BLOCK.finditer(text)):
             headings = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)
-            found.append((f"{page.stem}-{headings[-1].strip('`')}-{number}", match[1]))
+            if match[1] == language:
+                found.append((f"{page.stem}-{headings[-1].strip('`')}-{number}", match[2]))
     return found
 
 
@@ -67,8 +72,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path.write_bytes(audio)
             lines.append({"key": f"R{i:03d}", "wav": f"data/wav/{path.name}", "txt": text, "speaker": f"S{i % 3}"})
         (folder / f"train-{shard:03d}.tar").write_bytes(corpus._tar(members))
+        (folder / "shards").mkdir(exist_ok=True)
+        (folder / f"shards/train-{shard:03d}.tar").write_bytes(corpus._tar(members))
     (folder / "shards.list").write_text("".join(f"data/train-{i:03d}.tar\n" for i in range(3)))
     (folder / "raw.list").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    (folder / "kaldi_train").mkdir()
+    (folder / "kaldi_train/wav.scp").write_text("".join(f"{line['key']} {line['wav']}\n" for line in lines))
+    (folder / "kaldi_train/text").write_text("".join(f"{line['key']} {line['txt']}\n" for line in lines))
     features = corpus.feature_shards(folder / "features", [6, 6], bins=80)
     (folder / "feature_shards.list").write_text(features.list.read_text())
     symbols = ["<blank>", "<unk>", "<sos/eos>", *dict.fromkeys(TEXT)]
@@ -87,3 +97,22 @@ def test_every_stage_has_a_section_with_an_example() -> None:
 def test_the_example_runs(name: str, code: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(data)
     exec(compile(code, f"docs/{name}", "exec"), {"__name__": "example"})
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(name.split("-")[0] for name, _ in blocks("bash")))
+def test_the_commands_run(page: str, data: Path, tmp_path: Path) -> None:
+    """Those of a page one after the other, in a folder of their own."""
+    folder = shutil.copytree(data, tmp_path / "run")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(DOCS.parent)}
+    for name, code in blocks("bash"):
+        if name.startswith(f"{page}-"):
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", code],
+                cwd=folder,
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=240,
+            )
+            assert done.returncode == 0, f"{name}:\n{code}\n{done.stdout}\n{done.stderr}"

@@ -157,7 +157,9 @@ def _lane_of(loader: uio.Loader, run: dict[int, list[int]]) -> int:
 def test_an_index_tells_len_and_equal_steps_of_all_ranks(many_shards: Corpus, tmp_path: Path) -> None:
     from uio_pipes.prep.index import index_shards
 
-    for _ in index_shards([str(many_shards.list)], into=str(tmp_path)):
+    for _ in index_shards(
+        [line for line in many_shards.list.read_text().split() if line.endswith(".tar")], into=str(tmp_path)
+    ):
         pass
     pipeline = by_frames(uio.from_tar_index(many_shards.list, shuffle=True, indexes=str(tmp_path)))
     for epoch in range(2):

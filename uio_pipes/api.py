@@ -10,9 +10,9 @@ from uio_pipes.pipeline import Pipeline
 from uio_pipes.sample import Origin, Sample
 from uio_pipes.seeing.watch import watch
 from uio_pipes.sources.from_iterable import from_iterable
+from uio_pipes.sources.indexed import from_indexed
 from uio_pipes.sources.kaldi import from_kaldi
 from uio_pipes.sources.lhotse_shar import from_lhotse_shar
-from uio_pipes.sources.indexed import from_indexed
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.load_from_raw import from_raw_list
 from uio_pipes.sources.load_from_tar import from_shard_list
@@ -64,8 +64,8 @@ __all__ = [
     "list_files",
     "merge_states",
     "mix",
-    "to_device",
     "open_index",
+    "to_device",
     "watch",
     "wenet_dataset",
 ]

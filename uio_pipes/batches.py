@@ -70,7 +70,7 @@ class Batches(Iterator[Any]):
         alone = progress.ended or loader.steps_per_epoch is not None  # no end to agree on
         source_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, self.repeat))
         self.delivered = 0
-        self.feed = Feed(progress.positions, source_of, self.repeat, loader.mover)
+        self.feed = Feed(progress.positions, source_of, self.repeat, loader.mover, loader.pin_memory)
         for message in self.feed.pass_over(pass_over):
             self._report(message)
         self.horizon = Horizon(self.feed, "join" if alone else loader.uneven, loader.world_size)

@@ -8,6 +8,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import torch
+
 from uio_pipes.errors import UioError
 from uio_pipes.moving import Mover
 from uio_pipes.runner import Message, Position
@@ -27,7 +29,12 @@ class Feed:
     """
 
     def __init__(
-        self, positions: dict[int, Position], source_of: dict[int, Source], repeat: bool, mover: Mover | None = None
+        self,
+        positions: dict[int, Position],
+        source_of: dict[int, Source],
+        repeat: bool,
+        mover: Mover | None = None,
+        pin: bool = False,
     ) -> None:
         self.positions, self.repeat = positions, repeat
         self.known = 0
@@ -37,9 +44,9 @@ class Feed:
         self._fetched: deque[tuple[Message, int]] = deque()
         self._due = due(positions, source_of, repeat)
         self._mover = mover
-        # With a device and workers: one thread that waits for the next message and begins its copy.
-        ahead = mover is not None and any(isinstance(source, Worker) for source in source_of.values())
-        self._thread = ThreadPoolExecutor(1, "uio-to-device") if ahead else None
+        # For a device, with workers: one thread that waits for the next message, pins it and begins its copy.
+        ahead = (mover is not None or pin) and any(isinstance(source, Worker) for source in source_of.values())
+        self._thread = _thread(pin) if ahead else None
         self._ahead: Future[Message] | None = None
 
     @property
@@ -118,6 +125,13 @@ class Feed:
             for m, _ in self._fetched
             if m.batch is not None
         )
+
+
+def _thread(pin: bool) -> ThreadPoolExecutor:
+    """A thread that has this one's GPU: pinning must not open a context on another."""
+    if not pin:
+        return ThreadPoolExecutor(1, "uio-to-device")
+    return ThreadPoolExecutor(1, "uio-to-device", torch.cuda.set_device, (torch.cuda.current_device(),))
 
 
 def due(positions: Mapping[int, Position], lanes: Iterable[int], repeat: bool) -> list[tuple[int, int, int]]:

@@ -63,7 +63,7 @@ class Ring:
     def __reduce__(self) -> Any:
         return _attached, (self.slots, reduction.DupFd(self._fd))
 
-    def array(self, slot: int, place: Place) -> np.ndarray:
+    def array(self, slot: int, place: Place) -> np.ndarray[Any, Any]:
         """The memory at ``place``, itself."""
         count = math.prod(place.shape)
         flat = np.frombuffer(self._memory, _numpy(place.dtype), count, PAGE + slot * SLOT + place.offset)
@@ -82,23 +82,24 @@ def _attached(slots: int, fd: Any) -> Ring:
 class Writer:
     """A worker's side: tensors are made in the slot of the message under way, or copied to it."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring | None) -> None:
         self._ring = ring
-        self._views: list[list[weakref.ref[np.ndarray]]] = [[] for _ in range(ring.slots)]
+        self._views: list[list[weakref.ref[Any]]] = [[] for _ in range(ring.slots if ring else 0)]
         self._slot: int | None = None
         self._used = 0
         self._made: dict[int, Place] = {}  # address of a tensor made here → its place
 
     def begin(self) -> None:
         """A new message: take a free slot, if there is one."""
-        self._slot, self._used, self._made = next(filter(self._free, range(self._ring.slots)), None), 0, {}
+        self._slot, self._used, self._made = next(filter(self._free, range(len(self._views))), None), 0, {}
 
     def _free(self, slot: int) -> bool:
+        assert self._ring is not None
         return not self._ring.taken[slot] and all(view() is None for view in self._views[slot])
 
     def sent(self) -> int | None:
         """The slot that the message under way uses, or None; from now on it is the main process's."""
-        if self._slot is None or not self._used:
+        if self._ring is None or self._slot is None or not self._used:
             return None
         self._ring.taken[self._slot] = 1
         return self._slot
@@ -127,6 +128,7 @@ class Writer:
         return place
 
     def _view(self, place: Place) -> torch.Tensor:
+        assert self._ring is not None
         assert self._slot is not None
         if not self._made:
             self._views[self._slot] = []

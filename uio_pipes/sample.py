@@ -226,9 +226,7 @@ class Sample(MutableMapping[str, Any]):
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, KeyError) and error.args[0] in _MAKERS:
             text += f" (is {_MAKERS[error.args[0]]} missing before {stage}?)"
-        return self._named(
-            DataError(f"{stage}_failed", text, url=self.url, member=self.key, offset=self.origin.offset)
-        )
+        return self._named(DataError(f"{stage}_failed", text, url=self.url, member=self.key, offset=self.origin.offset))
 
     def _named(self, error: DataError) -> DataError:
         error.key, error.item = self.key, self.origin.item

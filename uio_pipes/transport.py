@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from uio_pipes import batch_memory
+import uio_pipes.batch_memory as batch_memory  # as a name of the package it would import all of api
 from uio_pipes.ring import PLAIN, Place, Ring, Writer
 from uio_pipes.runner import LaneStream, Message, RunSpec
 
-__all__ = ["InProcess", "Source", "Worker", "walk"]
+__all__ = ["InProcess", "Packed", "Source", "Worker", "walk"]
 
 SMALL = 1 << 13  # bytes: below, an array in the message costs less than a place in the ring
 SMALLER = 1 << 16  # bytes: below, it costs less than a file
@@ -80,7 +80,7 @@ class Worker:
 
     def _receive(self) -> Message:
         with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
-            packed: _Packed = next(self._batches)
+            packed: Packed = next(self._batches)
             return packed.unpacked(self._ring, self._pin)
         raise RuntimeError(f"worker process {self._pids} was killed (out of memory?); load the last state to go on")
 
@@ -105,16 +105,17 @@ class _Stream(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         try:
-            writer = None if self.ring is None else Writer(self.ring)
-            if writer is not None:
-                batch_memory.use(writer.empty)
+            writer = Writer(self.ring)
+            batch_memory.use(writer.empty)
+            stream = LaneStream(*self.arguments)
+            while True:
                 writer.begin()
-            for message in LaneStream(*self.arguments):
-                yield _Packed(message, writer)
-                if writer is not None:
-                    writer.begin()
+                message = next(stream, None)
+                if message is None:
+                    return
+                yield Packed(message, writer)
         except Exception as error:
-            yield _Packed(Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]))
+            yield Packed(Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]), Writer(None))
 
 
 class _Small:
@@ -124,13 +125,13 @@ class _Small:
         self.array = tensor.numpy()
 
 
-class _Packed:
+class Packed:
     """A message on its way. Pickled at once: what cannot be would otherwise fail in a thread of the queue, unheard."""
 
-    def __init__(self, message: Message, writer: Writer | None = None) -> None:
+    def __init__(self, message: Message, writer: Writer) -> None:
         message.batch = walk(message.batch, torch.Tensor, lambda tensor: _packed(tensor, writer))
         self.data = bytes(ForkingPickler.dumps(message))
-        self.slot = None if writer is None else writer.sent()
+        self.slot = writer.sent()
 
     def unpacked(self, ring: Ring | None, pin: bool) -> Message:
         """The message, with tensors that are nobody else's."""
@@ -145,12 +146,12 @@ class _Packed:
         return message
 
 
-def _packed(tensor: torch.Tensor, writer: Writer | None) -> Any:
+def _packed(tensor: torch.Tensor, writer: Writer) -> Any:
     """The tensor as it travels: in the message, in the ring, or in torch's way."""
     usual = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in PLAIN
     if not usual or tensor.requires_grad or not tensor.is_cpu:
         return tensor
-    place = writer.place(tensor) if writer is not None and tensor.nbytes > SMALL else None
+    place = writer.place(tensor) if tensor.nbytes > SMALL else None
     if place is not None:
         return place
     return _Small(tensor) if tensor.nbytes <= SMALLER else tensor

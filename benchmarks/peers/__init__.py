@@ -1,28 +1,47 @@
-"""The loaders that are compared: each module has ``batches(corpus, seed, check)``; same stages, same budget of frames.
+"""The loaders that are compared: each module has ``batches(work)``; same stages, same budget of frames.
 
-``check`` switches dither and masks off, so that features can be compared. A batch has ``keys``, ``feats`` (B, T, F) and
-``lengths`` (B,); the modules import their library when they are called, not before.
+A batch has ``keys``, ``feats`` (B, T, F) and ``lengths`` (B,), or waveforms (B, S) where no features are asked for. The
+modules import their library when they are called, not before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import NamedTuple
 
 import torch
 
 from benchmarks.corpus import Corpus
 
-__all__ = ["BUDGET", "DITHER", "MELS", "PEERS", "SHUFFLE", "SORT", "Batch", "batches_of"]
+__all__ = ["BUDGET", "DITHER", "MELS", "PEERS", "SHUFFLE", "SORT", "WORKS", "Batch", "Work", "batches_of"]
 
 MELS, DITHER, BUDGET, SHUFFLE, SORT = 80, 0.1, 12_000, 1_500, 500
 PEERS = {
-    "uio_pipes": "uio",
-    "WeNet style, torchaudio.load": "wenet_torchaudio",
-    "WeNet style, soundfile": "wenet_soundfile",
-    "webdataset": "webds",
-    "Lhotse Shar": "lhotse_shar",
+    "uio_pipes": "uio.batches",
+    "uio_pipes, noise_pool=True": "uio.pooled_batches",
+    "WeNet style, torchaudio.load": "wenet.torchaudio_batches",
+    "WeNet style, soundfile": "wenet.soundfile_batches",
+    "torchdata nodes over tarfile": "nodes.batches",
+    "webdataset": "webds.batches",
+    "Lhotse Shar": "lhotse_shar.batches",
+    "Energon": "energon.batches",
 }
+WORKS = {  # kinds of audio and of work that a peer does not do as it comes
+    "Lhotse Shar": ("tar", "flac"),
+    "Energon": ("tar", "flac"),
+}
+
+
+class Work(NamedTuple):
+    """What is asked for: ``kind`` of shards; ``check`` switches dither and masks off, to compare features."""
+
+    corpus: Corpus
+    seed: int
+    kind: str = "tar"
+    check: bool = False
+    workers: int = 0
+    features: bool = True
 
 
 class Batch(NamedTuple):
@@ -33,16 +52,8 @@ class Batch(NamedTuple):
     lengths: torch.Tensor
 
 
-def batches_of(peer: str) -> Callable[[Corpus, int, bool], Iterator[Batch]]:
+def batches_of(peer: str) -> Callable[[Work], Iterator[Batch]]:
     """The function of a peer, which builds its graph; iterating runs it."""
-    if peer == "uio":
-        from benchmarks.peers.uio import batches
-    elif peer == "webds":
-        from benchmarks.peers.webds import batches
-    elif peer == "lhotse_shar":
-        from benchmarks.peers.lhotse_shar import batches
-    else:
-        from benchmarks.peers.wenet import soundfile_batches, torchaudio_batches
-
-        return torchaudio_batches if peer == "wenet_torchaudio" else soundfile_batches
-    return batches
+    module, _, name = peer.partition(".")
+    function: Callable[[Work], Iterator[Batch]] = getattr(import_module(f"benchmarks.peers.{module}"), name)
+    return function

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from benchmarks.corpus import Corpus
-from benchmarks.peers import BUDGET, DITHER, MELS, SHUFFLE, SORT, Batch
+from benchmarks.peers import BUDGET, DITHER, MELS, SHUFFLE, SORT, Batch, Work
+from benchmarks.peers.stages import in_workers
 
 __all__ = ["batches"]
 
 
-def batches(corpus: Corpus, seed: int, check: bool) -> Iterator[Batch]:
+def batches(work: Work) -> Iterator[Batch]:
     """The budget in seconds is that of the others in frames; the buffer holds as many as shuffle and sort together."""
-    from lhotse import CutSet, Fbank, FbankConfig
-    from lhotse.dataset import (
-        DynamicBucketingSampler,
-        IterableDatasetWrapper,
-        K2SpeechRecognitionDataset,
-        OnTheFlyFeatures,
-        SpecAugment,
-    )
+    from lhotse import CutSet
+    from lhotse.dataset import DynamicBucketingSampler, IterableDatasetWrapper, make_worker_init_fn
 
-    cuts = CutSet.from_shar(in_dir=corpus.shar, shuffle_shards=True, seed=seed)
+    cuts = CutSet.from_shar(
+        in_dir=work.corpus.shar(work.kind),
+        shuffle_shards=True,
+        seed=work.seed,
+        split_for_dataloading=work.workers > 0,
+    )
     sampler = DynamicBucketingSampler(
         cuts,
         max_duration=BUDGET / 100,
@@ -29,17 +29,31 @@ def batches(corpus: Corpus, seed: int, check: bool) -> Iterator[Batch]:
         shuffle=True,
         buffer_size=SHUFFLE + SORT,
         num_cuts_for_bins_estimate=SHUFFLE,
-        seed=seed,
+        seed=work.seed,
         rank=0,
         world_size=1,
     )
+    start = make_worker_init_fn(rank=0, world_size=1, seed=work.seed)
+    options = {"worker_init_fn": start} if work.workers else {}
+    for batch in in_workers(IterableDatasetWrapper(_dataset(work), sampler), work.workers, **options):
+        supervisions = batch["supervisions"]
+        yield Batch([cut.id for cut in supervisions["cut"]], batch["inputs"], _lengths(supervisions))
+
+
+def _dataset(work: Work) -> Any:
+    from lhotse import Fbank, FbankConfig
+    from lhotse.dataset import AudioSamples, K2SpeechRecognitionDataset, OnTheFlyFeatures, SpecAugment
+
+    if not work.features:
+        return K2SpeechRecognitionDataset(return_cuts=True, input_strategy=AudioSamples())
     masks = SpecAugment(0, num_feature_masks=2, features_mask_size=10, num_frame_masks=2, frames_mask_size=50, p=1.0)
-    config = FbankConfig(num_filters=MELS, high_freq=0.0, dither=0.0 if check else DITHER / 32768)
-    dataset = K2SpeechRecognitionDataset(
+    config = FbankConfig(num_filters=MELS, high_freq=0.0, dither=0.0 if work.check else DITHER / 32768)
+    return K2SpeechRecognitionDataset(
         return_cuts=True,
         input_strategy=OnTheFlyFeatures(Fbank(config)),
-        input_transforms=[] if check else [masks],
+        input_transforms=[] if work.check else [masks],
     )
-    for batch in IterableDatasetWrapper(dataset, sampler):
-        supervisions = batch["supervisions"]
-        yield Batch([cut.id for cut in supervisions["cut"]], batch["inputs"], supervisions["num_frames"])
+
+
+def _lengths(supervisions: dict[str, Any]) -> Any:
+    return supervisions["num_frames"] if "num_frames" in supervisions else supervisions["num_samples"]

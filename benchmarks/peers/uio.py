@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import uio_pipes as uio
-from benchmarks.corpus import Corpus
-from benchmarks.peers import BUDGET, DITHER, MELS, SHUFFLE, SORT, Batch
+from benchmarks.peers import BUDGET, DITHER, MELS, SHUFFLE, SORT, Batch, Work
 
-__all__ = ["batches", "features", "pipeline"]
+__all__ = ["batches", "features", "pipeline", "pooled_batches"]
 
 
 def pipeline(shards: Any, check: bool = False) -> uio.Pipeline:
@@ -17,15 +16,29 @@ def pipeline(shards: Any, check: bool = False) -> uio.Pipeline:
     return features(uio.from_shard_list(shards, shuffle=True), check)
 
 
-def features(source: uio.Pipeline, check: bool = False) -> uio.Pipeline:
+def features(source: uio.Pipeline, check: bool = False, noise_pool: bool = False) -> uio.Pipeline:
     """The same, behind any source."""
     source = source.decode_audio()
-    made = source.fbank(num_mel_bins=MELS) if check else source.fbank(num_mel_bins=MELS, dither=DITHER).spec_aug()
-    return made.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET).pad()
+    if check:
+        return batched(source.fbank(num_mel_bins=MELS))
+    return batched(source.fbank(num_mel_bins=MELS, dither=DITHER, noise_pool=noise_pool).spec_aug())
 
 
-def batches(corpus: Corpus, seed: int, check: bool) -> Iterator[Batch]:
+def batched(source: uio.Pipeline) -> uio.Pipeline:
+    """Shuffled, sorted, within the budget, padded."""
+    return source.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET).pad()
+
+
+def batches(work: Work, noise_pool: bool = False) -> Iterator[Batch]:
     """The loader as users write it."""
-    loader = uio.Loader(pipeline(corpus.list("tar"), check), seed=seed)
+    source = uio.from_shard_list(work.corpus.list(work.kind), shuffle=True)
+    graph = features(source, work.check, noise_pool) if work.features else batched(source.decode_audio())
+    loader = uio.Loader(graph, seed=work.seed, num_workers=work.workers)
+    name, lengths = ("feats", "feats_lengths") if work.features else ("pcm", "pcm_length")
     for batch in loader:
-        yield Batch(batch["keys"], batch["feats"], batch["feats_lengths"])
+        yield Batch(batch["keys"], batch[name], batch[lengths])
+
+
+def pooled_batches(work: Work) -> Iterator[Batch]:
+    """The same with dither from a pool of noise."""
+    yield from batches(work, noise_pool=True)

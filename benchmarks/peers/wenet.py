@@ -6,6 +6,7 @@ utterance has its features before it enters a buffer. Tokenizer and filters are 
 
 from __future__ import annotations
 
+import gzip
 import io
 import random
 import tarfile
@@ -14,14 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import soundfile
-import torch
 from torch.utils.data import IterDataPipe
 from torch.utils.data.datapipes.iter import IterableWrapper, Mapper, Shuffler
 
-from benchmarks.corpus import Corpus
-from benchmarks.peers import SHUFFLE, Batch
-from benchmarks.peers.stages import Utterance, add_fbank, by_budget, mask, padded, sorted_blocks
+from benchmarks.peers import SHUFFLE, Batch, Work
+from benchmarks.peers.stages import Divided, Utterance, by_budget, by_soundfile, in_workers, padded, prepared, sort
 
 __all__ = ["soundfile_batches", "tar_utterances", "torchaudio_batches"]
 
@@ -31,7 +29,10 @@ AUDIO = frozenset(["wav", "flac", "mp3", "m4a", "ogg", "opus", "wma"])
 def tar_utterances(paths: Iterable[str]) -> Iterator[Utterance]:
     """Key, txt and bytes of the audio: consecutive members of one name, by Python's tarfile in stream mode."""
     for path in paths:
-        with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r|*") as tar:
+        with (
+            (gzip.open if path.endswith(".gz") else open)(path, "rb") as file,
+            tarfile.open(fileobj=file, mode="r|") as tar,
+        ):
             utterance: Utterance = {}
             for member in tar:
                 key, _, suffix = member.name.rpartition(".")
@@ -66,27 +67,24 @@ def _by_torchaudio(utterance: Utterance) -> Utterance:
     return utterance
 
 
-def _by_soundfile(utterance: Utterance) -> Utterance:
-    samples, utterance["sample_rate"] = soundfile.read(io.BytesIO(utterance.pop("wav")), dtype="float32")
-    utterance["waveform"] = torch.from_numpy(samples).unsqueeze(0)
-    return utterance
-
-
-def _graph(decode: Callable[[Utterance], Utterance], corpus: Corpus, seed: int, check: bool) -> Iterator[Batch]:
-    paths = Path(corpus.list("tar")).read_text().split()
-    random.Random(seed).shuffle(paths)
+def _graph(paths: list[str], decode: Callable[[Utterance], Utterance], work: Work) -> Iterable[Batch]:
     pipe: IterDataPipe[Any] = _Stage(IterableWrapper(paths), tar_utterances)
-    pipe = Mapper(pipe, decode)
-    pipe = Mapper(pipe, partial(add_fbank, dither=0.0)) if check else Mapper(Mapper(pipe, add_fbank), mask)
-    pipe = Shuffler(pipe, buffer_size=SHUFFLE).set_seed(seed)
-    return iter(Mapper(_Stage(_Stage(pipe, sorted_blocks), by_budget), padded))
+    pipe = Mapper(Mapper(pipe, decode), partial(prepared, work=work))
+    pipe = Shuffler(pipe, buffer_size=SHUFFLE).set_seed(work.seed)
+    return Mapper(_Stage(_Stage(pipe, sort), by_budget), padded)
 
 
-def torchaudio_batches(corpus: Corpus, seed: int, check: bool) -> Iterator[Batch]:
+def _batches(decode: Callable[[Utterance], Utterance], work: Work) -> Iterator[Batch]:
+    paths = Path(work.corpus.list(work.kind)).read_text().split()
+    random.Random(work.seed).shuffle(paths)
+    yield from in_workers(Divided(paths, partial(_graph, decode=decode, work=work)), work.workers)
+
+
+def torchaudio_batches(work: Work) -> Iterator[Batch]:
     """WeNet's way: torchaudio.load, which goes through torchcodec and FFmpeg."""
-    yield from _graph(_by_torchaudio, corpus, seed, check)
+    yield from _batches(_by_torchaudio, work)
 
 
-def soundfile_batches(corpus: Corpus, seed: int, check: bool) -> Iterator[Batch]:
+def soundfile_batches(work: Work) -> Iterator[Batch]:
     """The same with soundfile."""
-    yield from _graph(_by_soundfile, corpus, seed, check)
+    yield from _batches(by_soundfile, work)

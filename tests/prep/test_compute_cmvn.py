@@ -11,13 +11,13 @@ import pytest
 import soundfile
 import torch
 import torchaudio
-from recipes.common.lists import write_raw_list
-from uio_pipes.prep.lists import Utterance
 
 import uio_pipes as uio
+from recipes.common.lists import write_raw_list
 from uio_pipes.cmvn import read_cmvn
 from uio_pipes.prep import cmvn
 from uio_pipes.prep.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
+from uio_pipes.prep.lists import Utterance
 
 BINS = CmvnSettings(num_mel_bins=20)
 COUNT = 70  # more than the lanes, so that a lane has several batches or none
@@ -130,5 +130,5 @@ def test_counts_what_cannot_be_read(raw_list: Path, tmp_path: Path) -> None:
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     write_raw_list(tmp_path / "data.list", [Utterance("lost", str(tmp_path / "lost.wav"), "今天")])
-    with pytest.raises(CmvnFailed, match="are its wav files there"):
+    with pytest.raises(CmvnFailed, match="is its audio there"):
         compute_cmvn(tmp_path / "data.list", tmp_path / "global_cmvn", BINS)

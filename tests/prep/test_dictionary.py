@@ -20,10 +20,10 @@ def texts() -> list[str]:
 
 
 def test_characters_in_wenets_form(tmp_path: Path) -> None:
-    assert write_characters(tmp_path, ["今天 很热", "天\u3000冷"]) == 8
-    expected = ["<blank> 0", "<unk> 1", "<sos/eos> 2", "今 3", "冷 4", "天 5", "很 6", "热 7"]
+    assert write_characters(tmp_path, ["今天 很热", "天\u3000冷"]) == 9
+    expected = ["<blank> 0", "<unk> 1", "<sos/eos> 2", "▁ 3", "今 4", "冷 5", "天 6", "很 7", "热 8"]
     assert read_lines(tmp_path / "lang_char.txt") == expected
-    assert uio.CharTokenizer(tmp_path / "lang_char.txt").tokenize("今天龘") == (["今", "天", "龘"], [3, 5, 1])
+    assert uio.CharTokenizer(tmp_path / "lang_char.txt").tokenize("今天龘") == (["今", "天", "龘"], [4, 6, 1])
 
 
 def test_pieces_have_the_three_symbols_first_and_labels_as_in_the_list(tmp_path: Path, texts: list[str]) -> None:

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 import slow_pack
 import soundfile
-from recipes.common.lists import ListWriter
-from uio_pipes.errors import ListError
-from uio_pipes.prep.lists import Utterance, read_raw_list
 from slow_pack import SETTINGS, kill_oneself
 
 import uio_pipes as uio
+from recipes.common.lists import ListWriter
+from uio_pipes.errors import ListError
+from uio_pipes.prep.lists import Utterance, read_raw_list
 from uio_pipes.prep.pack import Group, OtherPacking, PackingFailed, PackSettings, pack, parse_group
 
 RATE = 16_000
@@ -263,7 +263,7 @@ def test_groups_are_written_as_cat_does_and_checked() -> None:
 
 
 def test_lists_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ListError, match="there is no .*none"):
+    with pytest.raises(ListError, match=r"there is no .*none"):
         pack(tmp_path / "none", tmp_path / "out", tmp_path / "list", PackSettings())
     bad = tmp_path / "bad.list"
     bad.write_text('{"key": "a", "wav": "b", "txt": "c"}\nnonsense\n')

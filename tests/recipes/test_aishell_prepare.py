@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from uio_pipes.errors import ListError
 
 from recipes.aishell.layout import SPLITS, CorpusMissing, transcript_path, wav_path
 from recipes.aishell.prepare import make_lists, make_shards, prepare
+from uio_pipes.errors import ListError
 from uio_pipes.prep.files import read_lines, write_lines
 from uio_pipes.prep.pack import OtherPacking
 

@@ -23,12 +23,11 @@ pytest.importorskip("moto")
 pytest.importorskip("s3fs")
 
 from recipes.common.lists import ListWriter
-from uio_pipes.prep.lists import Utterance
-
 from recipes.wenetspeech.http_ranges import CannotServe, http_server
 from recipes.wenetspeech.pack import selected
 from recipes.wenetspeech.serve import s3_environment, serve
 from uio_pipes.prep.grouping import Group
+from uio_pipes.prep.lists import Utterance
 from uio_pipes.prep.pack import PackSettings, pack
 
 GROUPS = (Group(10, 100), Group(100, 200), Group(200, 300))

@@ -86,7 +86,7 @@ def one_line(error: Exception) -> str:
         text = str(error)
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    elif isinstance(error, ImportError):
+    elif isinstance(error, ModuleNotFoundError):
         text = f"a package is not installed: {error}"
     else:
         text = f"{type(error).__name__}: {error} (UIO_DEBUG=1 shows where)"

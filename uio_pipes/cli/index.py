@@ -39,7 +39,7 @@ def index(
         grouping=cast(Any, grouping),
         text=text,
         force=force,
-        manifest=manifest,
+        manifests="all" if manifest else "missing",
         follow=_follow,
     )
     if json:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from uio_pipes import __version__
-from uio_pipes.cli import bench, cmvn, common, dictionary, index, inspect, pack, simulate, state, verify
+from uio_pipes.cli import bench, cmvn, common, convert, dictionary, index, inspect, pack, simulate, state, verify
 
 __all__ = ["app", "main"]
 
@@ -39,6 +39,7 @@ def _start(
 
 # One line for each command (name, then the function with typer's annotations):
 app.command("pack")(pack.pack)
+app.command("convert")(convert.convert)
 app.command("cmvn")(cmvn.cmvn)
 app.command("dict")(dictionary.dictionary)
 app.command("spm")(dictionary.spm)

@@ -82,9 +82,9 @@ def _last(reports: Iterator[Any]) -> Any:
     """The last report, with a bar that counts."""
     from uio_pipes.prep.progress import progress_bar
 
-    report = None
+    last = None
     with progress_bar() as bar:
         task = bar.add_task("verifying", total=None)
-        for report in reports:
+        for last in reports:  # noqa: B007
             bar.update(task, advance=1)
-    return report
+    return last

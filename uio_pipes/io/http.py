@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 import os
 import ssl
 import threading
@@ -13,15 +14,16 @@ from typing import cast
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from uio_pipes.errors import DataError
+from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.local import os_failure
 from uio_pipes.io.retry import Fault, retry_after
-from uio_pipes.io.transport import Identity, check_same
 
 __all__ = ["HttpObject"]
 
 STALL = 30.0  # seconds without a byte
 SLOWEST = 10_000  # bytes a second: less is a stall, too
 PIECE = 1 << 16
+BUFFERED = io.DEFAULT_BUFFER_SIZE
 REDIRECTS = 5
 _GONE = frozenset({404, 410})
 _REFUSED = frozenset({401, 403, 407})
@@ -109,13 +111,16 @@ class HttpObject:
 
 
 class _Answer(http.client.HTTPResponse):
-    def readinto1(self, view: memoryview) -> int:
+    begun = False
+
+    def take(self, view: memoryview) -> int:
         """What has come, without a copy: ``readinto`` would wait for more, and lose it at a fault."""
         if self.length is None:
             data = self.read1(min(PIECE, len(view)))
             view[: len(data)] = data
             return len(data)
-        count = int(self.fp.readinto1(view[: self.length])) if self.length else 0
+        most = self.length if self.begun else min(self.length, BUFFERED)  # it waits after what came with the headers
+        count, self.begun = self.fp.readinto1(view[:most]) if most else 0, True
         self.length -= count
         return count
 
@@ -156,7 +161,7 @@ class _Response:
         got, begun = 0, time.monotonic()
         try:
             while got < wanted:
-                count = self._response.readinto1(view[got:wanted])
+                count = self._response.take(view[got:wanted])
                 if not count:
                     break
                 got += count

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
+from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.retry import keep_trying
-from uio_pipes.io.transport import Identity, Stream, Transport, check_same, transport
+from uio_pipes.io.transport import Stream, Transport, transport
 
 __all__ = ["RemoteFile", "Sequential"]
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, Protocol
+import time
+from typing import Any, Protocol
+from urllib.request import getproxies
 
 import fsspec
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
+from uio_pipes.io.http import HttpObject
+from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.local import os_failure
 from uio_pipes.io.retry import Fault
 
-__all__ = ["FsObject", "Identity", "Stream", "Transport", "check_same", "failure", "filesystem", "transport"]
+__all__ = ["FsObject", "S3Object", "Stream", "Transport", "failure", "filesystem", "transport"]
 
 PIECE = 1 << 18
+SIGNED = 7200  # seconds that a signed URL holds
 DEADLINE = 60.0  # seconds for one request, whatever the file system itself tries again
 _PACKAGES = {
     "s3": "'uio_pipes[s3]'",
@@ -26,22 +31,6 @@ _PACKAGES = {
     "http": "aiohttp",
     "https": "aiohttp",
 }
-
-
-class Identity(NamedTuple):
-    """Which file it is. ``size``: bytes; ``tag``: ETag, or ``time:`` and when it was changed; ``ranges``: whether parts
-    can be asked for."""
-
-    size: int | None
-    tag: str
-    ranges: bool = True
-
-    @property
-    def stamp(self) -> str:
-        """What a saved state remembers of the file."""
-        if self.tag and not self.tag.startswith("time:"):
-            return f"etag:{self.tag}"
-        return "" if self.size is None else f"size:{self.size}"
 
 
 class Stream(Protocol):
@@ -64,21 +53,11 @@ class Transport(Protocol):
     def stream(self) -> Stream: ...
 
 
-def check_same(known: Identity | None, now: Identity) -> None:
-    """Raises: Fault if the file is not what it was at the first opening."""
-    if known is None or (known.size, known.tag) == (now.size, now.tag):
-        return
-    changes = [f"{n} {a} -> {b}" for n, a, b in zip(("size", "ETag"), known, now, strict=False) if a != b]
-    raise Fault(f"the file changed while in use ({', '.join(changes)})", reason="changed_file")
-
-
 def transport(url: str, access: Access) -> Transport:
     """The way to a remote file; nothing is opened yet."""
     options = access.options(url)
     protocol = url.partition("://")[0]
     if protocol in ("http", "https") and set(options) <= {"headers"} and not fsspec.config.conf.get(protocol):
-        from uio_pipes.io.http import HttpObject
-
         return HttpObject(url, options.get("headers", {}))
     return S3Object(url, access) if protocol in ("s3", "s3a") else FsObject(url, access)
 
@@ -154,9 +133,50 @@ class FsObject:
 
 
 class S3Object(FsObject):
-    """By s3fs, but with what each answer tells: its ETag, and how far it came."""
+    """S3 by URLs that s3fs signs, which costs half the work; by s3fs itself where that does not do."""
+
+    def __init__(self, url: str, access: Access) -> None:
+        super().__init__(url, access)
+        self._signed: tuple[float, HttpObject] | None = None
+        self._by_s3fs = False
+
+    def identity(self) -> Identity:
+        if (signed := self._sign()) is not None:
+            try:
+                return signed.identity()
+            except DataError:
+                self._by_s3fs = True  # it knows better what is wrong, or how to do it
+        return super().identity()
 
     def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
+        if (signed := self._sign()) is not None:
+            try:
+                return signed.fill(view, offset, known)
+            except DataError:
+                self._by_s3fs = True
+        return self._fill(view, offset, known)
+
+    def _sign(self) -> HttpObject | None:
+        if self._by_s3fs:
+            return None
+        if self._signed is None or time.monotonic() > self._signed[0] + SIGNED // 2:
+            fs, path, _ = self._open()
+            if self._is_special(fs, path):
+                self._by_s3fs = True
+                return None
+            try:
+                self._signed = (time.monotonic(), HttpObject(fs.sign(path, expiration=SIGNED), {}))
+            except Exception as error:
+                raise self._fault(error) from None
+        return self._signed[1]
+
+    def _is_special(self, fs: Any, path: str) -> bool:
+        """Whether a request is more than a signed URL: through a proxy, with a certificate or headers of one's own."""
+        own = set(fs.client_kwargs) - {"endpoint_url", "region_name"} or fs.req_kw or fs.s3_additional_kwargs
+        around = getproxies() or os.environ.get("AWS_CA_BUNDLE") or "proxies" in fs.config_kwargs
+        return bool(own or around or fs.version_aware or fs.split_path(path)[2])
+
+    def _fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
         if known is not None and known.size is not None:
             view = view[: max(0, known.size - offset)]
         if not len(view):

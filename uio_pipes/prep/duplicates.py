@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.errors import DataError
+from uio_pipes.prep.findings import finding
 
 __all__ = ["PackedKeys", "duplicates"]
 
@@ -51,9 +52,7 @@ def duplicates(packed: Sequence[PackedKeys]) -> Iterator[DataError]:
             continue  # two keys of one hash
         (was, _, start), (keys, key, offset) = first, later
         message = f"the same key is in {was.url} at {start}: leave one out, or name them differently"
-        error = DataError("duplicate_key", message, url=keys.url, member=key, offset=offset)
-        error.key = key
-        yield error
+        yield finding("duplicate_key", message, keys.url, key, offset)
 
 
 def _placed(packed: Sequence[PackedKeys], firsts: npt.NDArray[np.int64], number: int) -> tuple[PackedKeys, str, int]:

@@ -83,7 +83,7 @@ class Folder:
     @contextlib.contextmanager
     def staged(self, name: str, mark: str = "") -> Iterator[Path]:
         """A path on this machine to write to; it becomes ``name`` when the block ends well. ``mark``: of whose it is,
-        to be found as ``.NAME.MARK.part`` if the process is killed."""
+        to be found as ``.NAME.MARK.PID.part`` if the process is killed."""
         if self.path is None:
             with tempfile.TemporaryDirectory(prefix="uio-") as scratch:
                 temporary = Path(scratch) / "file"
@@ -93,7 +93,7 @@ class Folder:
             return
         place = self.path / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = place.with_name(f".{place.name}.{mark or os.getpid()}.part")
+        temporary = place.with_name(f".{place.name}.{mark}.{os.getpid()}.part")
         try:
             yield temporary
             os.replace(temporary, place)
@@ -112,7 +112,7 @@ class Folder:
                         self._fs.put_file(str(path), f"{self._root}/{name}/{path.name}")
             return
         place = self.path / name
-        temporary = place.with_name(f".{place.name}.{mark}.part")
+        temporary = place.with_name(f".{place.name}.{mark}.{os.getpid()}.part")
         temporary.mkdir(parents=True)
         try:
             yield temporary
@@ -133,7 +133,7 @@ class Folder:
     def clean(self, mark: str) -> None:
         """Remove what a killed process with this ``mark`` left."""
         if self.path is not None:
-            for leftover in self.path.rglob(f".*.{mark}.part"):
+            for leftover in self.path.rglob(f".*.{mark}.*.part"):
                 if leftover.is_dir():
                     shutil.rmtree(leftover, ignore_errors=True)
                 else:
@@ -150,9 +150,9 @@ class Folder:
                 f"{self.url} cannot be written to: name a folder, or a URL as s3://bucket/folder"
             ) from error
         except Exception as error:  # each fsspec backend raises classes of its own
-            raise ListError(
-                f"{self.url} cannot be used: {type(error).__name__}: {error}; check the URL, the connection and the credentials"
-            ) from error
+            reason = f"{type(error).__name__}: {error}"
+            remedy = "check the URL, the connection and the credentials"
+            raise ListError(f"{self.url} cannot be used: {reason}; {remedy}") from error
 
 
 def _indexes_last(folder: Path) -> list[Path]:

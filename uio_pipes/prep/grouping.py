@@ -79,7 +79,8 @@ class Placement:
     """Where everything of a source goes. Reads it once; 4 bytes an utterance stay in memory.
 
     Attributes: ``shards`` (names, in the order in which they begin), ``counts`` (utterances of each), ``left_out``
-    (reasons and counts of what lies in no group), ``bad`` (lines that cannot be read).
+    (reasons and counts of what lies in no group), ``bad`` (lines that cannot be read), ``apart`` (no recording is in
+    two shards, as far as neighbours tell).
     """
 
     def __init__(self, source: Source, settings: PackSettings) -> None:
@@ -88,6 +89,7 @@ class Placement:
         self.counts: list[int] = []
         self.left_out: Counter[str] = Counter()
         self.bad: list[Bad] = []
+        self.apart = True
         self._groups = sorted(settings.groups, key=lambda group: group.low)
         self._place()
 
@@ -95,6 +97,7 @@ class Placement:
         self._of = array("i")
         placed: Counter[str] = Counter()
         current: dict[str, int] = {}
+        recording, last = "", NOWHERE
         for one in self.source:
             folder = self._folder(one)
             if folder is None:
@@ -106,8 +109,12 @@ class Placement:
                 self.shards.append(folder + self.settings.name.format(number))
                 self.counts.append(0)
             placed[folder] += 1
-            self.counts[current[folder]] += 1
-            self._of.append(current[folder])
+            shard = current[folder]
+            self.counts[shard] += 1
+            self._of.append(shard)
+            if isinstance(one, Utterance):
+                self.apart &= one.wav != recording or shard == last
+                recording, last = one.wav, shard
 
     def share(self, split: Split) -> set[str]:
         """Shards of one job: of each folder's, neighbours, so that few recordings are cut by two jobs."""

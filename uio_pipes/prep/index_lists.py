@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
@@ -59,11 +59,11 @@ def index_lists(
     text: str = "txt",
     access: Access | None = None,
     force: bool = False,
-    manifest: bool = False,
+    manifests: Literal["missing", "all"] | None = "missing",
     follow: Follow = lambda items, what, total: iter(items),
 ) -> IndexedLists:
-    """Index every shard of the lists. Local lists without a manifest get one, with ``manifest`` the others anew;
-    but none of which a shard could not be read, or is damaged.
+    """Index every shard of the lists. ``manifests``: for which local lists one is written: those without, all, none;
+    but never for one of which a shard could not be read, or is damaged.
 
     Raises: ListError if a list cannot be used, or an index cannot be written.
     """
@@ -82,8 +82,8 @@ def index_lists(
     for url in urls:
         _add(report, done[url])
     report.problems += duplicates([done[url].keys for url in urls])
-    for name in table.lists:
-        if is_local(name) is not None and (manifest or read_manifest(name, access) is None):
+    for name in table.lists if manifests is not None else ():
+        if is_local(name) is not None and (manifests == "all" or read_manifest(name, access) is None):
             _write(report, name, table.of(name), done)
     return report
 

@@ -1,12 +1,9 @@
-"""Writing TouchDatasets byte for byte: a pair of files, and a folder of two pairs that is complete or not there."""
+"""Writing a pair of files of a TouchDataset, ``NAME.bin`` and ``NAME.idx``, byte for byte."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from array import array
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,7 +14,7 @@ import numpy.typing as npt
 from uio_pipes.errors import DataError
 from uio_pipes.sources.indexed_file import DTYPES, HEADER, MAGIC, VERSION
 
-__all__ = ["FolderWriter", "PairWriter"]
+__all__ = ["PairWriter"]
 
 LONGEST = 2**31 - 1  # items: lengths are 4 bytes
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
@@ -79,44 +76,3 @@ class PairWriter:
                 self.close()
         finally:
             self.abandon()
-
-
-class FolderWriter:
-    """Writes one folder of a TouchDataset: ``audio`` (int16) and ``metainfo``. Used as a context.
-
-    The folder is written beside its place and moved there when the block ends well.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-
-    def __enter__(self) -> FolderWriter:
-        shutil.rmtree(self._temporary, ignore_errors=True)
-        self._temporary.mkdir(parents=True)
-        self.audio = PairWriter(self._temporary / "audio", np.int16)
-        self.metainfo = PairWriter(self._temporary / "metainfo", np.uint8)
-        return self
-
-    def add(self, samples: npt.NDArray[np.int16], metadata: Mapping[str, Any]) -> None:
-        """One utterance; ``metadata`` has ``key``, ``txt`` and ``sample_rate``."""
-        text = json.dumps(metadata, ensure_ascii=False).encode("utf-8")
-        self.audio.add(samples)
-        self.metainfo.add(text)
-
-    def note(self, name: str, content: Mapping[str, Any]) -> None:
-        """Put a small JSON file into the folder."""
-        (self._temporary / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                self.audio.close()
-                self.metainfo.close()
-                os.rename(self._temporary, self.folder)
-        finally:
-            self.audio.abandon()
-            self.metainfo.abandon()
-            shutil.rmtree(self._temporary, ignore_errors=True)

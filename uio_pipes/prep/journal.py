@@ -22,7 +22,7 @@ from uio_pipes.prep.folder import Folder
 from uio_pipes.prep.grouping import Split
 from uio_pipes.prep.locks import taken
 
-__all__ = ["Finished", "Journal", "OtherPacking"]
+__all__ = ["Finished", "Journal", "OtherPacking", "note"]
 
 NAME = "pack.journal"
 SETTINGS = f"{NAME}/settings.json"
@@ -43,6 +43,11 @@ class Finished:
     frames: int = 0
     crc32: str = ""
     failed: list[list[str]] = field(default_factory=list)  # key, reason, detail
+
+
+def note(folder: Folder, done: Finished) -> None:
+    """Note a shard that is in its place, from whichever process wrote it."""
+    folder.write(f"{NAME}/{done.shard}.json", json.dumps(asdict(done), ensure_ascii=False).encode())
 
 
 class Journal:
@@ -86,7 +91,7 @@ class Journal:
     def add(self, done: Finished) -> None:
         """Note a shard that is in its place."""
         self.finished[done.shard] = done
-        self.folder.write(f"{NAME}/{done.shard}.json", json.dumps(asdict(done), ensure_ascii=False).encode())
+        note(self.folder, done)
 
     def settled(self, retry_failed: bool = False) -> set[str]:
         """Shards that need no more work: files that were not there, or out of reach, may be there the next time."""

@@ -74,10 +74,10 @@ def _entry(url: str, number: int, line: str) -> ShardEntry:
     shard, crc32 = fields.get("shard"), fields.get("crc32")
     if not isinstance(shard, str) or not isinstance(crc32, str) or not _CRC.fullmatch(crc32):
         raise _damaged(url, number, '"shard" must be a line of the list, "crc32" 8 hex digits')
-    counts = [fields.get(name) for name in ("utterances", "frames", "bytes")]
-    if not all(type(count) is int and 0 <= count < 1 << 60 for count in counts):
+    counts = {name: fields.get(name) for name in ("utterances", "frames", "bytes")}
+    if not all(type(count) is int and 0 <= count < 1 << 60 for count in counts.values()):
         raise _damaged(url, number, '"utterances", "frames" and "bytes" must be whole numbers')
-    return ShardEntry(shard, *counts, crc32)  # type: ignore[arg-type]
+    return ShardEntry(shard=shard, crc32=crc32, **counts)  # type: ignore[arg-type]
 
 
 def _parsed(url: str, number: int, line: str) -> dict[str, Any]:

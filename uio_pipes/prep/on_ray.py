@@ -6,6 +6,7 @@ those that one machine writes. A lost node's tasks run again elsewhere.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from uio_pipes.prep.folder import Folder
 from uio_pipes.prep.grouping import PackSettings, Placement
 from uio_pipes.prep.journal import Finished
 from uio_pipes.prep.lists import Utterance
-from uio_pipes.prep.shard_writer import open_unit
+from uio_pipes.prep.shard_writer import write_shard
 
 __all__ = ["pack_on_ray"]
 
@@ -113,8 +114,4 @@ def _cut_pieces(task: list[Placed], shards: list[str], settings: PackSettings) -
 
 
 def _write(out: str, shard: str, mark: str, *pieces: Piece) -> Finished:
-    file = open_unit(Folder(out), shard, mark)
-    for piece in pieces:
-        for utterance, audio in piece:
-            file.add(utterance, audio)
-    return file.finish()
+    return write_shard(Folder(out), shard, mark, itertools.chain.from_iterable(pieces))

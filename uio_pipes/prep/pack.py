@@ -3,8 +3,10 @@
 A shard is a tar of ``KEY.txt`` and ``KEY.wav`` (or what the audio is), ``size`` utterances each in the list's order.
 With ``groups`` it goes by length, as CAT's ``pack_data`` does it: ``10:500`` keeps 10 <= frames < 500, in a folder
 ``10_500``; what lies in no group is left out and counted. Killed at any moment, the same call goes on, and ends with
-the same bytes. An utterance that cannot be cut leaves its shard one shorter, is counted under a reason and listed in
-``failed.jsonl``. A ``name`` that does not end in .tar makes folders of a TouchDataset instead of tars. Jobs that pack a ``split`` each end with the bytes of one job.
+the same bytes.
+An utterance that cannot be cut leaves its shard one shorter, is counted under a reason and listed in
+``failed.jsonl``. A ``name`` that does not end in .tar makes folders of a TouchDataset instead of tars. Jobs that pack
+a ``split`` each end with the bytes of one job.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from uio_pipes.errors import UioError
 from uio_pipes.prep.cutting import Cut, cut_recording
 from uio_pipes.prep.folder import Folder, write_to
 from uio_pipes.prep.grouping import Group, PackSettings, Placement, Split, parse_group, parse_split
+from uio_pipes.prep.in_pool import in_order
 from uio_pipes.prep.journal import Finished, Journal, OtherPacking
 from uio_pipes.prep.lists import Utterance, open_source
 from uio_pipes.prep.manifest import ShardEntry, write_manifest
 from uio_pipes.prep.progress import follow
-from uio_pipes.prep.shard_writer import ShardWriter
+from uio_pipes.prep.shard_writer import ShardWriter, write_shard
 
 __all__ = [
     "WHOLE",
@@ -42,6 +45,11 @@ __all__ = [
 
 WHOLE = Split()
 INDEXED = "audio+metainfo"  # what a data list says of a folder of a TouchDataset
+LOST = (
+    "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole recording "
+    "each): run the same command again with fewer --jobs; it goes on where it was"
+)
+PRELOAD = ["uio_pipes.prep.pack"]
 TASK = 64  # utterances that a process cuts at a time, or more: a recording is not divided
 
 Path = str | os.PathLike[str]
@@ -115,17 +123,45 @@ def _pack_share(
         return
     placed, total = placement.utterances(todo), sum(map(placement.count, todo))
     what = f"packing {str(split).replace('of', '/')}" if split.count > 1 else "packing"
+    written: Iterator[Finished] | None = None
     if executor == "ray":
         from uio_pipes.prep.on_ray import pack_on_ray
 
         written = pack_on_ray(_tasks(placed), placement, folder, str(split), jobs)
+    elif 1 < jobs <= len(todo) and placement.apart:
+        written = _shards_in_pool(placed, placement, folder, str(split), jobs)
+    if written is not None:
         for done in follow(((done, placement.count(done.shard)) for done in written), what, total):
-            journal.add(done)
+            journal.finished[done.shard] = done
         return
     with ShardWriter(folder, str(split), placement.count, journal.add) as shards:
         results = _one_by_one(_cut_all(placed, placement.settings, jobs))
         for shard, utterance, audio in follow(results, what, total):
             shards.add(shard, utterance, audio)
+
+
+def _shards_in_pool(
+    placed: Iterable[Placed], placement: Placement, folder: Folder, mark: str, jobs: int
+) -> Iterator[Finished]:
+    """Each shard cut and written by one process: no audio goes from process to process."""
+    work: Any = (
+        (shard, (folder.url, shard, mark, task, placement.settings)) for shard, task in _whole_shards(placed, placement)
+    )
+    return (done for _, done in in_order(_pack_shard, work, jobs, PRELOAD, PackingFailed(LOST)))
+
+
+def _whole_shards(placed: Iterable[Placed], placement: Placement) -> Iterator[tuple[str, list[Placed]]]:
+    under_way: dict[str, list[Placed]] = {}
+    for one in placed:
+        task = under_way.setdefault(one[0], [])
+        task.append(one)
+        if len(task) == placement.count(one[0]):
+            yield one[0], under_way.pop(one[0])
+
+
+def _pack_shard(out: str, shard: str, mark: str, task: list[Placed], settings: PackSettings) -> Finished:
+    pieces = (zip((utterance for _, utterance in part), cut_task(part, settings), strict=True) for part in _tasks(task))
+    return write_shard(Folder(out), shard, mark, itertools.chain.from_iterable(pieces))
 
 
 def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Journal) -> Packed:
@@ -189,14 +225,8 @@ def cut_task(task: list[Placed], settings: PackSettings) -> list[Cut]:
 def _cut_all(placed: Iterable[Placed], settings: PackSettings, jobs: int) -> Iterator[tuple[list[Placed], list[Cut]]]:
     if jobs == 1:
         return ((task, cut_task(task, settings)) for task in _tasks(placed))
-    from uio_pipes.prep.in_pool import in_order
-
-    lost = (
-        "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole "
-        "recording each): run the same command again with fewer --jobs; it goes on where it was"
-    )
     work: Any = ((task, (task, settings)) for task in _tasks(placed))
-    return in_order(cut_task, work, jobs, ["uio_pipes.prep.cutting"], PackingFailed(lost))
+    return in_order(cut_task, work, jobs, PRELOAD, PackingFailed(LOST))
 
 
 def _one_by_one(

@@ -16,9 +16,10 @@ from uio_pipes.io.compression import detect
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import StreamBytes
 from uio_pipes.length import audio_info, npy_shape
+from uio_pipes.prep.findings import finding
 from uio_pipes.sources.tar_fields import text_of
 from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES, Grouping, TarReader, Utterance
-from uio_pipes.sources.tar_sidecar import BLOCK, ShardIndex, ShardStamp
+from uio_pipes.sources.tar_sidecar import BLOCK, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
 from uio_pipes.sources.tar_sidecars import identity
 
 __all__ = ["Looked", "Scan", "scan_shard"]
@@ -100,8 +101,7 @@ class Pass:
         try:
             info = _info(utterance)
         except DataError as found:
-            error = DataError(found.reason, found.message, url=self.url, member=utterance.key, offset=utterance.offset)
-            error.key = utterance.key
+            error = finding(found.reason, found.message, self.url, utterance.key, utterance.offset)
             self.bad.append(error)
         return Looked(utterance, txt, info, error)
 
@@ -128,11 +128,7 @@ class _Columns:
     """The columns of an index as lists that grow."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, list[int]] = {
-            name: []
-            for name in ("key_ends", "txt_ends", "starts", "member_ends", "samples", "sample_rates", "channels")
-            + ("suffix", "offset", "size", "crc")
-        }
+        self.numbers: dict[str, list[int]] = {name: [] for name in (*PER_UTTERANCE, *PER_MEMBER)}
         self.keys, self.txts = bytearray(), bytearray()
         self.suffixes: dict[str, int] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from types import TracebackType
@@ -13,10 +13,10 @@ from zlib import crc32
 
 from uio_pipes.prep.cutting import Audio, Cut, Failure
 from uio_pipes.prep.folder import Folder
-from uio_pipes.prep.journal import Finished
+from uio_pipes.prep.journal import Finished, note
 from uio_pipes.prep.lists import Utterance
 
-__all__ = ["ShardWriter", "Unit", "open_unit"]
+__all__ = ["ShardWriter", "Unit", "open_unit", "write_shard"]
 
 BLOCK, RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
 UPLOADS = 4  # shards on their way to a remote folder at a time
@@ -150,6 +150,20 @@ class ShardFile(Unit):
             self.out.remove(self.name)
             return Finished(self.name, 0, 0, 0, "", self.failed)
         return Finished(self.name, self.size, self.utterances, self.frames, f"{self.crc:08x}", self.failed)
+
+
+def write_shard(out: Folder, name: str, mark: str, content: Iterable[tuple[Utterance, Cut]]) -> Finished:
+    """Write one shard whole, and note it."""
+    unit = open_unit(out, name, mark)
+    try:
+        for utterance, audio in content:
+            unit.add(utterance, audio)
+        done = unit.finish()
+    except BaseException as error:
+        unit.abandon(type(error), error, error.__traceback__)
+        raise
+    note(out, done)
+    return done
 
 
 def open_unit(out: Folder, name: str, mark: str) -> Unit:

@@ -9,7 +9,7 @@ from typing import Any
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
-from uio_pipes.prep.duplicates import PackedKeys, duplicates
+from uio_pipes.prep.duplicates import duplicates
 from uio_pipes.prep.index import each_shard
 from uio_pipes.prep.manifest import ShardEntry, read_manifest
 from uio_pipes.prep.verify_lines import verify_lines
@@ -55,6 +55,7 @@ def verify(
     shards, lines = _sorted(table, only)
     known = _manifest(table, shards, access)
     report, done = Verified(items=len(shards) + len(lines)), dict[int, Checked]()
+    tasks: list[tuple[Any, int, tuple[Any, ...]]]
     tasks = [(verify_shard, at, (url, known.get(at), wanted, access)) for at, url in shards.items()]
     for first in range(0, len(lines), LINES):
         chunk = lines[first : first + LINES]

@@ -12,6 +12,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.length import audio_info, npy_shape
 from uio_pipes.prep.duplicates import PackedKeys
+from uio_pipes.prep.findings import finding
 from uio_pipes.prep.sniff import belies
 from uio_pipes.prep.verify_shard import Checked, Wanted, check_rate
 from uio_pipes.quarantine import home
@@ -36,10 +37,7 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
             found = list(_recording(fields, data, wanted))
         except DataError as error:
             found = [error]
-        for each in found:
-            error = DataError(each.reason, each.message, url=place, member=each.member or key)
-            error.key = key or each.member
-            findings.append(error)
+        findings += (finding(each.reason, each.message, place, key or each.member) for each in found)
     where = home(lines[0][1])
     return Checked(PackedKeys.of(where, keys, numbers), len(keys), size, findings)
 

@@ -12,11 +12,11 @@ from uio_pipes.dsp.decode import decode
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
 from uio_pipes.prep.duplicates import PackedKeys
+from uio_pipes.prep.findings import finding
 from uio_pipes.prep.manifest import ShardEntry
 from uio_pipes.prep.scan import Looked, Pass
 from uio_pipes.prep.sniff import belies
-from uio_pipes.sources.load_from_tar import NO_UTTERANCE
-from uio_pipes.sources.open_files import miscounted
+from uio_pipes.sources.open_files import NO_UTTERANCE, miscounted
 from uio_pipes.sources.tar_reader import Grouping
 from uio_pipes.sources.tar_sidecar import ShardIndex
 from uio_pipes.sources.tar_sidecars import has_sidecar, open_sidecar, read_sidecar
@@ -76,9 +76,7 @@ def verify_shard(url: str, entry: ShardEntry | None, wanted: Wanted, access: Acc
 def _named(url: str, looked: Looked, found: Iterator[DataError]) -> Iterator[DataError]:
     utterance = looked.utterance
     for each in found:
-        error = DataError(each.reason, each.message, url=url, member=utterance.key, offset=utterance.offset)
-        error.key = utterance.key
-        yield error
+        yield finding(each.reason, each.message, url, utterance.key, utterance.offset)
 
 
 def _utterance(looked: Looked, wanted: Wanted) -> Iterator[DataError]:
@@ -146,12 +144,5 @@ def _against_index(url: str, now: ShardIndex, wanted: Wanted, access: Access | N
     for i in range(len(then)):
         members = {m.suffix: m.crc for m in then.members(i)}
         if members != crcs.get(then.start(i), members):
-            error = DataError(
-                "bad_crc",
-                "the bytes are not those that were indexed (CRC32): fetch or pack the file again",
-                url=url,
-                member=then.key(i),
-                offset=then.start(i),
-            )
-            error.key = then.key(i)
-            yield error
+            message = "the bytes are not those that were indexed (CRC32): fetch or pack the file again"
+            yield finding("bad_crc", message, url, then.key(i), then.start(i))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from math import ceil
 from typing import Any
 
@@ -12,18 +11,17 @@ import numpy.typing as npt
 from uio_pipes.dsp.decode import AudioInfo
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
-from uio_pipes.io.command import Piped, parse_command
+from uio_pipes.io.command import Piped
 from uio_pipes.io.local import RandomFile
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.opening import open_file
 from uio_pipes.length import SLACK, TICKS
-from uio_pipes.sources.kaldi_ark import ArkMatrix, ark_audio, holds_features, parse_pointer
+from uio_pipes.sources.kaldi_ark import ArkMatrix, ark_audio, parse_pointer
 from uio_pipes.sources.kaldi_files import KaldiFiles
 from uio_pipes.sources.kaldi_lines import Ints, KaldiLines
-from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES
+from uio_pipes.sources.kaldi_scp import check_pipes, points_at_features
 
 __all__ = ["KaldiTable"]
 
-LOOKED_AT = 8  # lines, to tell features from audio
 _PER_SECOND = 100  # weights are in frames of 10 ms
 
 
@@ -37,8 +35,8 @@ class KaldiTable:
         self.scp, self.segments = files.scp, files.segments
         self.text, self.speakers = files.text, files.speakers
         self._access = access
-        self._check_pipes(allow_pipes)
-        self.has_features = self._told_apart()
+        check_pipes(self.scp, allow_pipes)
+        self.has_features = points_at_features(self.scp, access)
         if self.has_features and self.segments is not None:
             raise ListError(
                 f"{self.scp.name} points at features, which are of utterances already, but segments "
@@ -166,47 +164,6 @@ class KaldiTable:
         known = length[~np.isnan(length)]
         filled = np.where(np.isnan(length), known.mean() if len(known) else 1.0, length)
         return np.concatenate([np.ceil(filled).astype(np.int64), np.zeros(len(self._alone), np.int64)])
-
-    def _check_pipes(self, allowed: bool) -> None:
-        piped = self.scp.ends_with(b"|")
-        if not len(piped):
-            return
-        first = int(piped[0])
-        if not allowed:
-            raise ListError(
-                f"{self.scp.place(first)} is a pipe, a command to be run ({self.scp.value(first)[:80]!r}; {len(piped)} "
-                "lines in all): if you trust the file, allow it with from_kaldi(…, allow_pipes=True)"
-            )
-        try:
-            parse_command(self.scp.value(first))
-        except DataError as error:
-            raise ListError(f"{self.scp.place(first)}: {error.message}") from error
-
-    def _told_apart(self) -> bool:
-        """Whether the scp points at features: by the first of its objects that can be read."""
-        trouble: DataError | None = None
-        for number in range(min(LOOKED_AT, len(self.scp))):
-            try:
-                value = self.scp.value(number)
-                pointer = parse_pointer(value)
-                if value.endswith("|") or (pointer.offset is None and _suffix(pointer.path) in AUDIO_SUFFIXES):
-                    return False
-                return holds_features(open_file(pointer.path, self._access), pointer.offset or 0)
-            except DataError as error:
-                trouble = trouble or error
-        assert trouble is not None
-        raise ListError(
-            f"nothing of the first lines of {self.scp.name} can be read, from {self.scp.place(0)} on: {trouble} "
-            f"(relative paths start at the working directory, as in Kaldi; it is {_here(trouble.url)})"
-        )
-
-
-def _suffix(path: str) -> str:
-    return path.rpartition(".")[2].lower()
-
-
-def _here(url: str) -> str:
-    return os.getcwd() if is_local(url) is not None else "of no matter to URLs"
 
 
 def _utf8(raw: bytes, what: str) -> str:

@@ -19,7 +19,7 @@ from uio_pipes.sample import Chain, Sample, run_key
 from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.next_files import Far, NextFiles, begin
-from uio_pipes.sources.open_files import File, miscounted
+from uio_pipes.sources.open_files import NO_UTTERANCE, File, miscounted
 from uio_pipes.sources.tar_checks import Checks
 from uio_pipes.sources.tar_fields import as_fields, text_of
 from uio_pipes.sources.tar_members import MAX_MEMBER
@@ -33,7 +33,6 @@ __all__ = ["LoadFromTar", "from_shard_list"]
 
 UNREADABLE = frozenset(["missing_file", "unreadable_file", "changed_file"])
 _TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
-NO_UTTERANCE = frozenset(["missing_end", "unsupported_member", "bad_member_name"])  # failed, but was none anyway
 
 
 @dataclass(frozen=True)

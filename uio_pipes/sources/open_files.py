@@ -20,7 +20,9 @@ from uio_pipes.stage import Stage
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["File", "OpenFiles", "miscounted"]
+__all__ = ["NO_UTTERANCE", "File", "OpenFiles", "miscounted"]
+
+NO_UTTERANCE = frozenset(["missing_end", "unsupported_member", "bad_member_name"])  # failed, but was none anyway
 
 
 @dataclass(frozen=True)

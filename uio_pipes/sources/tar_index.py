@@ -14,18 +14,18 @@ import numpy.typing as npt
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.io.local import Payload, RandomFile, Ref
-from uio_pipes.io.remote import is_local, open_file
 from uio_pipes.io.redact import redact
+from uio_pipes.io.remote import is_local, open_file
 from uio_pipes.sample import Chain, Origin, Sample
 from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import ListFiles, list_files
 from uio_pipes.sources.listing import Listing
 from uio_pipes.sources.load_records import Record
-from uio_pipes.sources.open_files import miscounted
+from uio_pipes.sources.open_files import NO_UTTERANCE, miscounted
+from uio_pipes.sources.table import Table
 from uio_pipes.sources.tar_fields import as_fields
 from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES
 from uio_pipes.sources.tar_sidecars import Indexed, identity, open_sidecars
-from uio_pipes.sources.table import Table
 from uio_pipes.stage import require
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class TarIndex:
     def fields(self, number: int) -> dict[str, Any]:
         """As ``load_from_tar`` gives them. Raises: DataError where the shard is damaged."""
         at, within = self._at(number)
-        url, index = self.shards[at]
+        index = self.shards[at].index
         if within >= len(index):
             known = index.errors[within - len(index)]
             error = DataError(known.reason, known.message, url=known.url, member=known.member, offset=known.offset)
@@ -120,7 +120,7 @@ class TarIndex:
 
     def _file(self, at: int) -> RandomFile:
         if (file := self._files.get(at)) is None:
-            url, index = self.shards[at]
+            url, index = self.shards[at].url, self.shards[at].index
             if is_local(url) is not None and index.shard.differs(*identity(url)):
                 message = "the shard was replaced since its index was opened: start again with files at rest"
                 raise DataError("changed_file", message, url=url)
@@ -147,16 +147,16 @@ class ListTarIndex(Listing):
         require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
 
     def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints without the paths: what the indexes hold has a fingerprint of its own."""
+        """As for every stage; for fingerprints without the paths: what indexes hold has one of its own."""
         return f"{self.name}(shuffle={self.shuffle}, verify={self.verify})" if stable else super().describe()
 
     def table(self) -> TarIndex:
         """Open the indexes. Raises: ListError naming the shard, and what to do."""
         shards = open_indexes(self.paths, self.access, self.indexes)
-        for url, index in shards:
-            if (form := index.shard.compression) != "":
+        for shard in shards:
+            if (form := shard.index.shard.compression) != "":
                 raise ListError(
-                    f"{redact(url)} is compressed ({form}): its utterances can only be read one after the other. "
+                    f"{redact(shard.url)} is compressed ({form}): its utterances can only be read one after the other. "
                     "Unpack it and index it again, or read it with from_shard_list"
                 )
         return TarIndex(shards, self.verify == "crc", self.access)
@@ -179,10 +179,11 @@ def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: s
     """
     table = Table(paths, access)
     shards = open_sidecars([table[i] for i in range(len(table))], access, folder)
-    for number, (url, index) in enumerate(shards):
-        expected, seen = table.expected(number), len(index) + len(index.errors)
+    for number, shard in enumerate(shards):
+        expected, errors = table.expected(number), shard.index.errors
+        seen = len(shard.index) + sum(error.reason not in NO_UTTERANCE for error in errors)
         if expected is not None and expected != seen:
-            index.errors.append(miscounted(url, expected, seen))
+            errors.append(miscounted(shard.url, expected, seen))
     return shards
 
 

@@ -68,7 +68,8 @@ class TarReader:
         self._over = False
 
     def tell(self) -> tuple[int, bool, str]:
-        """(offset, damaged, last key) where the next one begins: a new reader with these yields exactly the rest, errors included.
+        """(offset, damaged, last key) where the next one begins: a new reader with these yields exactly the rest,
+        errors included.
 
         A source that fails to read (``unreadable_file``, ``changed_file``) is not passed over: it is tried again.
         """
@@ -78,8 +79,8 @@ class TarReader:
         """The next utterance; ``StopIteration`` at the end, again and again.
 
         Raises ``DataError`` and may then be called again: ``bad_header``, ``truncated``, ``missing_end``,
-        ``corrupt_stream``, ``unsupported_member``, ``bad_member_name``, ``huge_member``, ``unsafe_name``, ``missing_audio``,
-        ``missing_text``, ``duplicate_key``, or what the source raises.
+        ``corrupt_stream``, ``unsupported_member``, ``bad_member_name``, ``huge_member``, ``unsafe_name``,
+        ``missing_audio``, ``missing_text``, ``duplicate_key``, or what the source raises.
         """
         if self._error is not None:
             raise self._raised(self._error)

@@ -21,15 +21,15 @@ import numpy.typing as npt
 from uio_pipes.dsp.decode import AudioInfo
 from uio_pipes.errors import DataError, ListError
 
-__all__ = ["Member", "ShardIndex", "ShardStamp", "dumps", "loads"]
+__all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "Member", "ShardIndex", "ShardStamp", "dumps", "loads"]
 
 MAGIC, VERSION = b"UIOTARIX", 1
 BLOCK = 512  # offsets are counted in blocks of a tar
 _FIXED = Struct("<8sIII")
 _DTYPES = {"u1", "u2", "u4", "u8"}
 _TEXTS = ("keys", "txts")
-_PER_UTTERANCE = ("key_ends", "txt_ends", "starts", "member_ends", "samples", "sample_rates", "channels")
-_PER_MEMBER = ("suffix", "offset", "size", "crc")
+PER_UTTERANCE = ("key_ends", "txt_ends", "starts", "member_ends", "samples", "sample_rates", "channels")
+PER_MEMBER = ("suffix", "offset", "size", "crc")
 _MOST = 1 << 48  # of any count: bytes, samples
 
 Column = npt.NDArray[np.unsignedinteger[Any]]
@@ -63,7 +63,8 @@ class Member(NamedTuple):
 class ShardIndex:
     """The utterances of one shard, by number, and the spots that are damaged.
 
-    ``grouping``, ``text``: as it was read, see ``load_from_tar``; ``columns``: numbers per utterance and per member (see the module's text); ``keys``, ``txts``: all of them joined.
+    ``grouping``, ``text``: as it was read, see ``load_from_tar``; ``columns``: numbers per utterance and per member;
+    ``keys``, ``txts``: all of them joined.
     """
 
     shard: ShardStamp
@@ -131,7 +132,7 @@ class ShardIndex:
 
 def dumps(index: ShardIndex) -> bytes:
     """The bytes of an index."""
-    columns = {name: _smallest(index.columns[name]) for name in (*_PER_UTTERANCE, *_PER_MEMBER)}
+    columns = {name: _smallest(index.columns[name]) for name in (*PER_UTTERANCE, *PER_MEMBER)}
     body = b"".join([index.keys, index.txts, *(column.tobytes() for column in columns.values())])
     header = {
         "shard": vars(index.shard),
@@ -178,11 +179,11 @@ def _loads(data: bytes, url: str) -> ShardIndex:
         texts.append(data[at : at + size])
         at += size
     columns: dict[str, Column] = {}
-    for name in (*_PER_UTTERANCE, *_PER_MEMBER):
+    for name in (*PER_UTTERANCE, *PER_MEMBER):
         dtype = header["dtypes"][name]
         if dtype not in _DTYPES:
             raise ValueError(f"column {name} is of type {dtype!r}")
-        count = utterances if name in _PER_UTTERANCE else members
+        count = utterances if name in PER_UTTERANCE else members
         columns[name] = np.frombuffer(data, f"<{dtype}", count, at)
         at += columns[name].nbytes
     if at != len(data):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import posixpath
-from concurrent.futures import ThreadPoolExecutor
 from collections.abc import Sequence
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
 from uio_pipes.errors import DataError, ListError
@@ -14,8 +14,8 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.local import os_failure
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.ranged import RemoteFile
-from uio_pipes.io.remote import is_local
 from uio_pipes.io.redact import redact
+from uio_pipes.io.remote import is_local
 from uio_pipes.sources.tar_sidecar import ShardIndex, loads
 
 __all__ = [
@@ -105,7 +105,8 @@ def open_sidecar(url: str, access: Access | None = None, folder: str | None = No
     return index
 
 
-class Indexed(NamedTuple):
+@dataclass(frozen=True)
+class Indexed:
     """A shard with its index."""
 
     url: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from uio_pipes import batch_memory
+import uio_pipes.batch_memory as batch_memory  # as a name of the package it would import all of api
 from uio_pipes.errors import PipelineError
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node

@@ -1,0 +1,177 @@
+"""Claim: memory is flat (± 1 %) over 100,000 batches, 20 epochs and 50 resumes in one process, and no handle is leaked.
+
+Resident size of the main process, and of its workers, which each count what they share with it: utterances of 0.3 s,
+the whole graph with its buffers, two workers. Flat: the mean of the last tenth against that of the second tenth (the
+first is the warm-up). Every measurement is a process of its own: ``python -m benchmarks.memory``.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import tarfile
+import tempfile
+import time
+import wave
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import Report, child, in_child, parser
+from benchmarks.owned import children, owned, resident
+
+MODULE = "benchmarks.memory"
+SHARDS, EACH = 20, 250
+EVERY = 100  # batches between two looks
+LIMIT = 0.01
+LOOPS = {"batches": 10_000, "epochs": 20, "resumes": 50}
+
+
+def make(folder: Path) -> str:
+    """Shards of short noises; the list's path."""
+    noise = np.random.default_rng(0)
+    for shard in range(SHARDS):
+        with tarfile.open(folder / f"{shard:02}.tar", "w") as tar:
+            for i in range(EACH):
+                samples = noise.integers(-3000, 3000, int(noise.integers(3200, 6400)), np.int16)
+                _add(tar, f"{shard:02}-{i:04}.txt", b"a short text")
+                _add(tar, f"{shard:02}-{i:04}.wav", _wav(samples))
+    path = folder / "shards.list"
+    path.write_text("\n".join(map(str, sorted(folder.glob("*.tar")))))
+    return str(path)
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))
+
+
+def _wav(samples: np.ndarray[Any, Any]) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(16_000)
+        out.writeframes(samples.tobytes())
+    return file.getvalue()
+
+
+def measure(path: str, what: str, workers: int, count: int) -> dict[str, Any]:
+    """Resident sizes over one of the loops, and what it left behind."""
+    loops: dict[str, Callable[[str, int, int], Iterator[None]]] = {
+        "batches": _batches,
+        "epochs": _epochs,
+        "resumes": _resumes,
+    }
+    list(loops[what](path, workers, EVERY if what == "batches" else 1))  # opens what stays
+    gc.collect()
+    before, mine, theirs = owned(), [], []
+    for _ in loops[what](path, workers, count):
+        mine.append(resident(os.getpid()))
+        theirs.append(max(map(resident, children(os.getpid())), default=0))
+    gc.collect()
+    after = _settled(before)
+    return {"main": mine, "workers": theirs, "left": {k: after[k] - before[k] for k in before}}
+
+
+def _settled(before: dict[str, int]) -> dict[str, int]:
+    """What is owned, once processes and threads that are ending have ended."""
+    for _ in range(100):
+        if owned() == before:
+            break
+        time.sleep(0.05)
+    return owned()
+
+
+def _graph(path: str) -> Any:
+    import uio_pipes as uio
+
+    graph = uio.from_shard_list(path, shuffle=True).decode_audio().speed_perturb([0.9, 1.0, 1.1])
+    return graph.fbank(num_mel_bins=80, dither=0.1).spec_aug()
+
+
+def _batches(path: str, workers: int, count: int) -> Iterator[None]:
+    """One stream without an end; small batches, each with features large enough for the way that large ones take."""
+    import uio_pipes as uio
+
+    graph = _graph(path).repeat().shuffle(300).sort(100).batch(2).pad()
+    loader = uio.Loader(graph, num_workers=workers, steps_per_epoch=count)
+    for number, _ in enumerate(loader, 1):
+        if number % 10 == 0:
+            loader.state_dict()
+        if number % EVERY == 0:
+            yield
+
+
+def _epochs(path: str, workers: int, count: int) -> Iterator[None]:
+    """Whole epochs: workers begin and end with each. Looked at near the end of each, where buffers have been full."""
+    import uio_pipes as uio
+
+    loader = uio.Loader(_graph(path).shuffle(1500).sort(500).dynamic_batch(3000).pad(), num_workers=workers)
+    for epoch in range(count):
+        loader.set_epoch(epoch)
+        for number, _ in enumerate(loader):
+            if number == 40:
+                yield
+
+
+def _resumes(path: str, workers: int, count: int) -> Iterator[None]:
+    """One loader that goes back to a state again and again."""
+    import uio_pipes as uio
+
+    loader = uio.Loader(_graph(path).shuffle(1500).sort(500).dynamic_batch(3000).pad(), num_workers=workers)
+    batches = iter(loader)
+    for _ in range(20):
+        next(batches)
+    state = loader.state_dict()
+    for _ in range(count):
+        loader.load_state_dict(state)
+        for number, _ in enumerate(loader):
+            if number == 10:
+                break
+        yield
+
+
+def growth(sizes: list[int]) -> float:
+    """The last tenth against the second, relative."""
+    tenth = max(1, len(sizes) // 10)
+    return float(np.mean(sizes[-tenth:]) / np.mean(sizes[tenth : 2 * tenth]) - 1)
+
+
+def main() -> None:
+    """Measure all and write results/memory.md."""
+    arguments = parser(__doc__, repeats=1).parse_args()
+    if in_child(arguments, measure):
+        return
+    report = Report("memory", "Memory and handles in long runs")
+    rows, largest, left = [], 0.0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = make(Path(folder))
+        for what, count in LOOPS.items():
+            for workers in (0, 2):
+                found = child(MODULE, path=path, what=what, workers=workers, count=count)
+                if "error" in found:
+                    report.text(f"- {what}, {workers} workers did not run: {found['error']}")
+                    continue
+                for process in ("main", "workers") if workers else ("main",):
+                    sizes = found[process]
+                    largest = max(largest, abs(growth(sizes)))
+                    mib = [f"{size / 2**20:.1f}" for size in (sizes[len(sizes) // 10], sizes[-1], max(sizes))]
+                    name = f"{count:,} {what}, {workers} workers: {process}"
+                    rows.append([name, *mib, f"{100 * growth(sizes):+.2f} %"])
+                left += sum(found["left"].values())
+                if any(found["left"].values()):
+                    report.text(f"- {what}, {workers} workers left behind: {found['left']}")
+    columns = ["", "after a tenth", "at the end", "at most", "growth"]
+    report.table("Resident size, MiB", columns, rows)
+    report.target("resident size flat (± 1 %)", largest <= LIMIT, f"{100 * largest:.2f} % at most")
+    report.target("no descriptor, thread, process or shared memory file is left", left == 0, f"{left} left")
+    report.write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""NVIDIA's Energon: the same webdataset shards, prepared (indexed) once; its packing makes the sorted batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.peers import SHUFFLE, SORT, Batch, Work
+from benchmarks.peers.stages import by_budget, by_soundfile, padded, prepared, sort
+
+__all__ = ["batches"]
+
+DATASET = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
+
+
+def _prepare(folder: Path) -> None:
+    """What ``energon prepare`` asks for and writes: an index of the samples, a split, the kind of dataset."""
+    if (folder / ".nv-meta" / "dataset.yaml").exists():
+        return
+    from megatron.energon.flavors.webdataset import BaseWebdatasetFactory
+
+    names = [path.name for path in sorted(folder.glob("*.tar"))]
+    BaseWebdatasetFactory.prepare_dataset(folder, names, split_parts_ratio=[("train", 1.0)], workers=1)
+    (folder / ".nv-meta" / "dataset.yaml").write_text(DATASET)
+
+
+def batches(work: Work) -> Iterator[Batch]:
+    """One epoch (``repeat=False``); the shuffle stands before decoding, as Energon builds it."""
+    from megatron import energon
+
+    @dataclass
+    class Spoken(energon.Sample):  # type: ignore[misc]
+        audio: bytes
+
+    def cook(sample: dict[str, Any]) -> Spoken:
+        audio = sample["flac"] if "flac" in sample else sample["wav"]
+        return Spoken(**energon.basic_sample_keys(sample), audio=bytes(audio))
+
+    class Encoder(energon.TaskEncoder):  # type: ignore[misc]
+        cookers = (energon.Cooker(cook),)
+        decoder = None
+
+        @energon.stateless
+        def encode_sample(self, sample: Spoken) -> dict[str, Any]:
+            key = sample.__key__.rpartition("/")[2]
+            utterance = prepared(by_soundfile({"key": key, "wav": sample.audio}), work)
+            return {**utterance, "__key__": sample.__key__, "__restore_key__": sample.__restore_key__}
+
+        def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+            return list(by_budget(sort(samples)))
+
+        @energon.stateless
+        def pack_selected_samples(self, samples: list[Any]) -> Any:
+            return padded(samples)
+
+    folder = work.corpus.folder / work.kind
+    _prepare(folder)
+    torch.manual_seed(work.seed)
+    config = energon.WorkerConfig(rank=0, world_size=1, num_workers=work.workers)
+    dataset = energon.get_train_dataset(
+        folder,
+        worker_config=config,
+        batch_size=None,
+        packing_buffer_size=SORT,
+        shuffle_buffer_size=SHUFFLE,
+        max_samples_per_sequence=None,
+        task_encoder=Encoder(),
+        repeat=False,
+    )
+    yield from energon.get_loader(dataset)

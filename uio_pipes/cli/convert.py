@@ -1,0 +1,65 @@
+"""``uio convert``: from any form that can be read to a TouchDataset, shards or a raw list."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from uio_pipes.cli.common import Json, print_json, verdict
+
+__all__ = ["convert"]
+
+
+class To(str, Enum):
+    """What is written."""
+
+    indexed = "indexed"
+    shards = "shards"
+    raw = "raw"
+
+
+class Form(str, Enum):
+    """Audio files in shards and raw lists."""
+
+    wav = "wav"
+    flac = "flac"
+
+
+def convert(
+    source: Annotated[str, typer.Argument(help="List, shard, TouchDataset or Kaldi folder. Path or URL.")],
+    out: Annotated[str, typer.Argument(help="Folder to write to. Path or URL.")],
+    to: Annotated[To, typer.Option(help="indexed: a TouchDataset; shards: WeNet's; raw: audio files.")] = To.indexed,
+    list_path: Annotated[str, typer.Option("--list", help="The data list to write. OUT/data.list")] = "",
+    per_part: Annotated[int, typer.Option(min=1, help="Utterances in a folder or shard.")] = 5000,
+    resample: Annotated[int | None, typer.Option(min=1, help="Hz; audio of another rate is resampled.")] = None,
+    form: Annotated[Form, typer.Option("--format", help="Of audio files in shards and raw lists.")] = Form.wav,
+    jobs: Annotated[int, typer.Option(min=0, help="Threads that decode; 0: one for each core.")] = 0,
+    json: Json = False,
+) -> None:
+    """Convert to a TouchDataset (true random access), or from one to shards or a raw list: mono, 16 bits.
+
+    Goes on where it was killed. What cannot be converted is counted and listed in OUT/failed.jsonl; the exit code is 1.
+    """
+    from uio_pipes.cli.pack import cores
+    from uio_pipes.prep import convert as prep
+
+    done = prep.convert(
+        source,
+        out,
+        to=to.value,
+        per_part=per_part,
+        resample=resample,
+        form=form.value,
+        list_path=list_path or None,
+        jobs=jobs or cores(),
+    )
+    if json:
+        print_json({"list" if n == "data_list" else n: v for n, v in vars(done).items()})
+    else:
+        typer.echo(f"{done.data_list}: {done}")
+        if done.failed:
+            typer.echo(f"what failed: {os.path.join(out, 'failed.jsonl')}")
+    verdict(not done.failed)

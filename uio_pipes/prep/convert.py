@@ -1,0 +1,220 @@
+"""Converting data from any form that can be read to another: TouchDataset, WeNet's shards, raw list.
+
+It is read as training reads it. Each part (a folder of a TouchDataset, a shard) takes ``per_part`` utterances in their
+order and comes to its place when it is complete; killed at any moment, the same call goes on. What cannot be converted
+is counted under its reason and listed in ``failed.jsonl``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from uio_pipes.errors import DataError, ListError
+from uio_pipes.lane import Lane
+from uio_pipes.ledger import Ledger
+from uio_pipes.node import Node
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.prep.converted import Converted, To, decode, open_part
+from uio_pipes.prep.folder import Folder, write_to
+from uio_pipes.prep.pack import WHOLE
+from uio_pipes.prep.journal import Finished, Journal
+from uio_pipes.prep.manifest import ShardEntry, write_manifest
+from uio_pipes.prep.progress import follow
+from uio_pipes.runner import one_thread
+from uio_pipes.seeing.kinds import recognize
+
+__all__ = ["Conversion", "To", "convert"]
+
+_NAMES: dict[To, str] = {"indexed": "data-{:05d}", "shards": "shards_{:09d}.tar", "raw": "wav-{:05d}"}
+
+
+@dataclass
+class Conversion:
+    """What a conversion came to, all of its runs together. ``dropped``: fields that the new form has no place for."""
+
+    data_list: str = ""
+    parts: int = 0
+    utterances: int = 0
+    frames: int = 0
+    bytes: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    dropped: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        hours = self.frames / 360_000
+        text = f"{self.utterances} utterances, {hours:.2f} h, {self.bytes / 1e6:.1f} MB in {self.parts} parts"
+        lost = ", ".join(f"{count} {reason}" for reason, count in sorted(self.failed.items()))
+        text += f"; left out: {lost}" if lost else ""
+        return text + (f"; without the fields {', '.join(self.dropped)}" if self.dropped else "")
+
+
+def convert(
+    source: str,
+    out: str,
+    *,
+    to: To = "indexed",
+    per_part: int = 5000,
+    resample: int | None = None,
+    form: Literal["wav", "flac"] = "wav",
+    list_path: str | None = None,
+    jobs: int = 1,
+) -> Conversion:
+    """Convert what ``source`` names (a list, shard, TouchDataset or Kaldi folder; path or URL) to ``out``.
+
+    Mono, 16 bits, the first channel; ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: that of
+    audio files in shards and raw lists. ``list_path``: the data list written at the end, by default ``OUT/data.list``.
+    ``jobs``: threads that decode.
+
+    Raises: ListError, OtherPacking.
+    """
+    pipeline = recognize(source).pipeline
+    folder = Folder(out)
+    target = list_path or folder.join("data.list")
+    journal = Journal(folder, WHOLE)
+    try:
+        settings = {"to": to, "per_part": per_part, "resample": resample, "format": form}
+        journal.take_over({"source": pipeline.list_fingerprint(), **settings})
+        work = _Work(pipeline, folder, journal, to, per_part, form)
+        with one_thread():
+            work.run(resample, jobs)
+        return work.finish(target, source)
+    finally:
+        journal.close()
+
+
+@dataclass
+class _Noting(Ledger):
+    """Keeps what failed in the source."""
+
+    found: list[DataError] = field(default_factory=list)
+
+    def fail(self, error: DataError, stage: str) -> None:
+        if not self.passing:
+            self.found.append(error)
+
+    def take(self) -> list[list[str]]:
+        """Key, reason and detail of what failed since."""
+        found, self.found = self.found, []
+        return [[error.member, error.reason, str(error)] for error in found]
+
+
+class _Work:
+    def __init__(
+        self, pipeline: Pipeline, folder: Folder, journal: Journal, to: To, per_part: int, form: Literal["wav", "flac"]
+    ) -> None:
+        self.pipeline, self.folder, self.journal = pipeline, folder, journal
+        self.to, self.per_part, self.form = to, per_part, form
+        self.ledger = _Noting()
+        self.dropped: set[str] = set()
+        self.names: list[str] = []
+
+    def run(self, resample: int | None, jobs: int) -> None:
+        """Convert all parts that are not there."""
+        decoded = self.pipeline.decode_audio()
+        graph = decoded.resample(resample) if resample is not None else decoded
+        node = graph.nodes(Lane(self.ledger))
+        node.reset(None)
+        counts = self.pipeline.count(1)
+        with ThreadPoolExecutor(jobs) as pool:
+            parts = self._parts(node, pool, jobs)
+            for _ in follow(parts, "converting", counts[0] if counts else None):
+                pass
+
+    def _parts(self, node: Node, pool: ThreadPoolExecutor, jobs: int) -> Iterator[tuple[None, int]]:
+        done = self.journal.settled()
+        ended = False
+        while not ended:
+            name = _NAMES[self.to].format(len(self.names))
+            self.names.append(name)
+            if name in done:
+                passed = self._pass_over(node)
+                ended = passed < self.per_part
+                yield None, passed
+                continue
+            taken = 0
+            with open_part(self.to, self.folder, name, str(WHOLE), self.form) as part:
+                for sample, result in _in_order(node, self.per_part, pool, jobs):
+                    taken += 1
+                    yield None, 1
+                    if isinstance(result, DataError):
+                        part.fail(sample, result)
+                    else:
+                        part.add(result)
+                part.failed += self.ledger.take()
+                ended = taken < self.per_part
+            self.dropped |= part.dropped
+            if taken or part.failed:
+                self.journal.add(part.finished())
+            else:
+                self.names.pop()
+
+    def _pass_over(self, node: Node) -> int:
+        """The utterances of a part that is there: nothing is decoded, what fails has been noted."""
+        self.ledger.passing = True
+        try:
+            for passed in range(self.per_part):
+                try:
+                    node.next()
+                except StopIteration:
+                    return passed
+        finally:
+            self.ledger.passing = False
+        return self.per_part
+
+    def finish(self, target: str, source: str) -> Conversion:
+        """Write the list, which names complete parts only, and what failed."""
+        finished = [self.journal.finished[name] for name in self.names]
+        failures = list(self.journal.failures(set(self.names)))
+        total = Conversion(target, failed=Counter(reason for _, reason, _ in failures), dropped=sorted(self.dropped))
+        for one in finished:
+            total.parts += one.utterances > 0
+            total.utterances += one.utterances
+            total.frames += one.frames
+            total.bytes += one.bytes
+        lines = (dict(zip(("key", "reason", "detail"), failure, strict=True)) for failure in failures)
+        self.folder.write("failed.jsonl", "".join(json.dumps(n, ensure_ascii=False) + "\n" for n in lines).encode())
+        if not total.utterances:
+            first = f"; the first: {failures[0][2]}" if failures else ""
+            raise ListError(f"nothing of {source} could be converted: {total}{first}")
+        self._write_list(target, [one for one in finished if one.utterances])
+        return total
+
+    def _write_list(self, target: str, finished: list[Finished]) -> None:
+        if self.to == "raw":
+            lines = self.folder.read([f"{one.shard}/list.jsonl" for one in finished])
+            write_to(target, b"".join(lines))
+            return
+        word = " audio+metainfo" if self.to == "indexed" else ""
+        names = [self.folder.join(one.shard) for one in finished]
+        if self.to == "shards":
+            known = zip(names, finished, strict=True)
+            write_manifest(target, (ShardEntry(n, f.utterances, f.frames, f.bytes, f.crc32) for n, f in known))
+        write_to(target, "".join(f"{name}{word}\n" for name in names).encode())
+
+
+def _in_order(
+    node: Node, count: int, pool: ThreadPoolExecutor, jobs: int
+) -> Iterator[tuple[Any, Converted | DataError]]:
+    """``count`` utterances at most, decoded; few are under way at a time."""
+    running: deque[tuple[Any, Future[Converted | DataError]]] = deque()
+    try:
+        for _ in range(count):
+            try:
+                sample = node.next()
+            except StopIteration:
+                break
+            running.append((sample, pool.submit(decode, sample)))
+            if len(running) > 2 * jobs + 2:
+                done, future = running.popleft()
+                yield done, future.result()
+        while running:
+            done, future = running.popleft()
+            yield done, future.result()
+    finally:
+        for _, future in running:
+            future.cancel()

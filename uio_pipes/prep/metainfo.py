@@ -1,0 +1,86 @@
+"""Metadata of TouchDatasets, read and edited without touching audio.
+
+    for fields in metainfo.read("data/indexed/data.list"):
+        print(fields["key"], fields["txt"])
+    metainfo.rewrite("data/indexed/data.list", lambda fields: fields | {"txt": fields["txt"].lower()})
+
+What was written is chosen by ``from_indexed(…, metainfo="metainfo_v2")`` or in a data list by
+``FOLDER audio+metainfo_v2``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from uio_pipes.errors import DataError, ListError, PipelineError
+from uio_pipes.io.access import PLAIN
+from uio_pipes.prep.folder import Folder
+from uio_pipes.prep.indexed_writer import PairWriter
+from uio_pipes.sources.indexed_file import IndexedFile
+from uio_pipes.sources.indexed_table import METAINFO, folders
+
+__all__ = ["read", "rewrite"]
+
+Edit = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def read(dirs: str | os.PathLike[str], metainfo: str | None = None) -> Iterator[dict[str, Any]]:
+    """The metadata of each utterance, in order. ``dirs``: as for ``from_indexed``. Raises: ListError, DataError."""
+    for folder, name in _folders(dirs, metainfo):
+        yield from _entries(f"{folder}/{name}")
+
+
+def rewrite(
+    dirs: str | os.PathLike[str], edit: Edit, *, to: str = f"{METAINFO}_v2", metainfo: str | None = None
+) -> int:
+    """Write ``edit(fields)`` for each utterance as the metadata ``to`` beside the old one; returns how many.
+
+    In each folder the new files are complete or not there. Raises: ListError if ``to`` is there already, DataError for
+    metadata that cannot be read, PipelineError if ``edit`` returns something else than the fields of an utterance.
+    """
+    count = 0
+    for folder, name in _folders(dirs, metainfo):
+        parent, _, last = folder.rpartition("/")
+        place = Folder(parent or ("/" if folder.startswith("/") else "."))
+        if to == name or place.exists(f"{last}/{to}.idx"):
+            raise ListError(f"{folder}/{to}.idx is there already; choose another name, or delete it yourself")
+        with place.staged_folder(last, f"{to}.{os.getpid()}") as path, PairWriter(path / to, np.uint8) as writer:
+            for fields in _entries(f"{folder}/{name}"):
+                writer.add(_checked(edit(fields), edit))
+            count += len(writer)
+    return count
+
+
+def _folders(dirs: str | os.PathLike[str], metainfo: str | None) -> Iterator[tuple[str, str]]:
+    for folder, name in folders((os.fspath(dirs),), metainfo, PLAIN):
+        yield folder.rstrip("/"), name
+
+
+def _entries(prefix: str) -> Iterator[dict[str, Any]]:
+    file = IndexedFile(prefix)
+    for number in range(len(file)):
+        try:
+            fields = json.loads(file.read(number))
+            if not isinstance(fields, dict):
+                raise ValueError("no JSON object")
+        except (ValueError, RecursionError) as error:
+            offset = file.span(number)[0]
+            raise DataError("bad_line", f"utterance {number}: {error}", url=f"{prefix}.bin", offset=offset) from error
+        yield fields
+
+
+def _checked(fields: Any, edit: Edit) -> bytes:
+    if not isinstance(fields, dict) or not isinstance(fields.get("key"), str) or not isinstance(fields.get("txt"), str):
+        raise PipelineError(
+            f'metainfo.rewrite: {getattr(edit, "__name__", edit)} must return a dict with "key" and "txt", not '
+            f"{fields!r:.80}"
+        )
+    try:
+        return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise PipelineError(f"metainfo.rewrite: what becomes of {fields['key']!r} is no JSON: {error}") from error
