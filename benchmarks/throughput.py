@@ -150,9 +150,9 @@ def main() -> None:
     corpus = prepare(arguments.data)
     report = Report("throughput", "Batches from shards, one process and two workers")
     report.text(
-        f"{corpus.utterances:,} utterances, {corpus.seconds / 3600:.2f} h ({corpus.speech}), 6 shards: 80-bin fbank with "
-        f"dither 0.1, spec-augment, shuffle 1,500, sort 500, {BUDGET:,} padded frames a batch. The peers draw dither for "
-        "each frame, uio_pipes once for the waveform, or with `noise_pool=True` takes it from a random place of a pool."
+        f"{corpus.utterances:,} utterances, {corpus.seconds / 3600:.2f} h ({corpus.speech}), 6 shards: 80-bin fbank "
+        f"with dither 0.1, spec-augment, shuffle 1,500, sort 500, {BUDGET:,} padded frames a batch. The peers draw "
+        "dither for each frame, uio_pipes once for the waveform, or with `noise_pool=True` takes it from a pool."
     )
     checks = {name: child(MODULE, data=arguments.data, peer=peer, check=True) for name, peer in PEERS.items()}
     right = expected(corpus)

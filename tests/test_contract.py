@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import touchdataset
 from contract import (
     Case,
     all_stages,
@@ -136,8 +137,20 @@ def tar_index(plain_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
+def touch(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
+    utterances, root = touchdataset.speech(23), tmp_path_factory.mktemp("touch")
+    folders = [touchdataset.write(root / str(i), utterances[9 * i : 9 * i + 9]) for i in range(3)]
+    return uio.from_indexed(folders, shuffle=True)
+
+
+@pytest.fixture(scope="module")
 def pipelines(
-    tar: uio.Pipeline, raw_corpus: Corpus, kaldi_corpus: KaldiCorpus, shar_corpus: Path, tar_index: uio.Pipeline
+    tar: uio.Pipeline,
+    raw_corpus: Corpus,
+    kaldi_corpus: KaldiCorpus,
+    shar_corpus: Path,
+    tar_index: uio.Pipeline,
+    touch: uio.Pipeline,
 ) -> list[uio.Pipeline]:
     """What a stage's example may be built on: one for each source that delivers utterances."""
     return [
@@ -146,6 +159,7 @@ def pipelines(
         uio.from_kaldi(kaldi_corpus.folder, shuffle=True),
         uio.from_lhotse_shar(shar_corpus, shuffle=True),
         tar_index,
+        touch,
     ]
 
 

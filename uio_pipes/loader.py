@@ -209,6 +209,7 @@ class Loader:
                 self._lengths = lengths or count_batches(self.pipeline, of[1], self.seed, of[0])
             except NotKnown as error:
                 self._lengths, self._unknown = None, str(error)
+                error.__cause__ = error.__traceback__ = None  # frees this loader when it is forgotten
             self._lengths_of = of
         if self._lengths is None:
             raise TypeError(

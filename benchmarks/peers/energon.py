@@ -36,6 +36,7 @@ def batches(work: Work) -> Iterator[Batch]:
     class Spoken(energon.Sample):  # type: ignore[misc]
         audio: bytes
 
+    @energon.stateless
     def cook(sample: dict[str, Any]) -> Spoken:
         audio = sample["flac"] if "flac" in sample else sample["wav"]
         return Spoken(**energon.basic_sample_keys(sample), audio=bytes(audio))

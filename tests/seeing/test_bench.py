@@ -52,7 +52,6 @@ def test_every_stage_has_its_row(plain_corpus: Corpus) -> None:
     assert stages <= rows.keys()
     assert sum(row.share for row in result.rows) == pytest.approx(1)
     assert rows["map"].microseconds > 1500, "it sleeps for 2000"
-    assert result.alone.utterances > len(plain_corpus.keys), "epoch follows epoch"
     assert result.workers is None
 
 

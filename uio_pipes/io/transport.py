@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from typing import Any, Protocol
-from urllib.request import getproxies
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import fsspec
 
@@ -165,15 +166,19 @@ class S3Object(FsObject):
                 self._by_s3fs = True
                 return None
             try:
-                self._signed = (time.monotonic(), HttpObject(fs.sign(path, expiration=SIGNED), {}))
+                url = fs.sign(path, expiration=SIGNED)
             except Exception as error:
                 raise self._fault(error) from None
+            if getproxies() and not proxy_bypass(urlsplit(url).hostname or ""):
+                self._by_s3fs = True
+                return None
+            self._signed = (time.monotonic(), HttpObject(url, {}))
         return self._signed[1]
 
     def _is_special(self, fs: Any, path: str) -> bool:
-        """Whether a request is more than a signed URL: through a proxy, with a certificate or headers of one's own."""
+        """Whether a request is more than a signed URL: with a certificate or headers of one's own, and the like."""
         own = set(fs.client_kwargs) - {"endpoint_url", "region_name"} or fs.req_kw or fs.s3_additional_kwargs
-        around = getproxies() or os.environ.get("AWS_CA_BUNDLE") or "proxies" in fs.config_kwargs
+        around = os.environ.get("AWS_CA_BUNDLE") or "proxies" in fs.config_kwargs
         return bool(own or around or fs.version_aware or fs.split_path(path)[2])
 
     def _fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:

@@ -21,9 +21,9 @@ from uio_pipes.node import Node
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.converted import Converted, To, decode, open_part
 from uio_pipes.prep.folder import Folder, write_to
-from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.journal import Finished, Journal
 from uio_pipes.prep.manifest import ShardEntry, write_manifest
+from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.progress import follow
 from uio_pipes.runner import one_thread
 from uio_pipes.seeing.kinds import recognize

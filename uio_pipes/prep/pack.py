@@ -49,7 +49,6 @@ LOST = (
     "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole recording "
     "each): run the same command again with fewer --jobs; it goes on where it was"
 )
-PRELOAD = ["uio_pipes.prep.pack"]
 TASK = 64  # utterances that a process cuts at a time, or more: a recording is not divided
 
 Path = str | os.PathLike[str]
@@ -147,7 +146,12 @@ def _shards_in_pool(
     work: Any = (
         (shard, (folder.url, shard, mark, task, placement.settings)) for shard, task in _whole_shards(placed, placement)
     )
-    return (done for _, done in in_order(_pack_shard, work, jobs, PRELOAD, PackingFailed(LOST)))
+    return (done for _, done in in_order(_pack_shard, work, jobs, _preload(placement.settings), PackingFailed(LOST)))
+
+
+def _preload(settings: PackSettings) -> list[str]:
+    """What helpers import once for all of them: torch resamples."""
+    return ["uio_pipes.prep.pack", *(["uio_pipes.dsp.resample"] if settings.sample_rate else [])]
 
 
 def _whole_shards(placed: Iterable[Placed], placement: Placement) -> Iterator[tuple[str, list[Placed]]]:
@@ -226,7 +230,7 @@ def _cut_all(placed: Iterable[Placed], settings: PackSettings, jobs: int) -> Ite
     if jobs == 1:
         return ((task, cut_task(task, settings)) for task in _tasks(placed))
     work: Any = ((task, (task, settings)) for task in _tasks(placed))
-    return in_order(cut_task, work, jobs, PRELOAD, PackingFailed(LOST))
+    return in_order(cut_task, work, jobs, _preload(settings), PackingFailed(LOST))
 
 
 def _one_by_one(

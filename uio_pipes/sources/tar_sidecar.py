@@ -122,7 +122,7 @@ class ShardIndex:
         """The number of the first utterance with this key."""
         wanted, at = key.encode("utf-8", "surrogateescape"), -1
         ends = self.columns["key_ends"]
-        while (at := self.keys.find(wanted, at + 1)) >= 0:
+        while wanted and (at := self.keys.find(wanted, at + 1)) >= 0:
             number = int(np.searchsorted(ends, at, side="right"))
             begins = int(ends[number - 1]) if number else 0
             if begins == at and int(ends[number]) == at + len(wanted):
