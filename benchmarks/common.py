@@ -23,7 +23,18 @@ __all__ = ["Report", "child", "in_child", "load", "median", "one_thread", "ratio
 
 RESULTS = Path(__file__).parent / "results"
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-PACKAGES = ("torch", "torchaudio", "torchdata", "numpy", "soundfile", "webdataset", "lhotse", "torchcodec", "isal")
+PACKAGES = (
+    "torch",
+    "torchaudio",
+    "torchdata",
+    "numpy",
+    "soundfile",
+    "webdataset",
+    "lhotse",
+    "torchcodec",
+    "isal",
+    "megatron-energon",
+)
 
 
 def one_thread() -> None:

@@ -48,7 +48,8 @@ class Corpus:
 
     def shards(self, kind: str) -> list[str]:
         """Paths of the shards; ``kind`` is "tar", "tar.gz" or "flac" (plain tars of it)."""
-        return sorted(str(path) for path in (self.folder / kind).glob("*.tar*"))
+        suffix = "tar" if kind == "flac" else kind
+        return sorted(str(path) for path in (self.folder / kind).glob(f"*.{suffix}"))
 
     def list(self, kind: str) -> str:
         """The shard list."""

@@ -67,8 +67,9 @@ def measure(path: str, what: str, workers: int, count: int) -> dict[str, Any]:
         "epochs": _epochs,
         "resumes": _resumes,
     }
-    list(loops[what](path, workers, EVERY if what == "batches" else 1))  # opens what stays
+    list(loops[what](path, workers, SHARDS * EACH if what == "batches" else 2))  # opens what stays: data files, for one
     gc.collect()
+    time.sleep(1)  # until threads that are ending have ended
     before, mine, theirs = owned(), [], []
     for _ in loops[what](path, workers, count):
         mine.append(resident(os.getpid()))

@@ -9,8 +9,12 @@ import corpus
 import kaldi_data
 import pytest
 import shar_corpus as shar_files
+import touchdataset
 from corpus import Corpus
+from indexed_corpus import indexed
 from kaldi_data import KaldiCorpus
+
+import uio_pipes as uio
 
 
 def _tool_missing(report: pytest.CollectReport | pytest.TestReport) -> bool:
@@ -76,3 +80,42 @@ def kaldi_corpus(tmp_path_factory: pytest.TempPathFactory) -> KaldiCorpus:
 @pytest.fixture(scope="session")
 def shar_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shar_files.shar(tmp_path_factory.mktemp("shar"), [5, 3, 6, 2, 4])
+
+
+@pytest.fixture(scope="session")
+def tar(plain_corpus: Corpus) -> uio.Pipeline:
+    return uio.from_shard_list(plain_corpus.list, shuffle=True)
+
+
+@pytest.fixture(scope="session")
+def tar_index(plain_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
+    folder = tmp_path_factory.mktemp("indexes")
+    indexed(plain_corpus.list, folder)
+    return uio.from_tar_index(plain_corpus.list, shuffle=True, verify="crc", indexes=str(folder))
+
+
+@pytest.fixture(scope="session")
+def touch(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
+    utterances, root = touchdataset.speech(23), tmp_path_factory.mktemp("touch")
+    folders = [touchdataset.write(root / str(i), utterances[9 * i : 9 * i + 9]) for i in range(3)]
+    return uio.from_indexed(folders, shuffle=True)
+
+
+@pytest.fixture(scope="session")
+def pipelines(
+    tar: uio.Pipeline,
+    raw_corpus: Corpus,
+    kaldi_corpus: KaldiCorpus,
+    shar_corpus: Path,
+    tar_index: uio.Pipeline,
+    touch: uio.Pipeline,
+) -> list[uio.Pipeline]:
+    """What a stage's example may be built on: one for each source that delivers utterances."""
+    return [
+        tar,
+        uio.from_raw_list(raw_corpus.list, shuffle=True),
+        uio.from_kaldi(kaldi_corpus.folder, shuffle=True),
+        uio.from_lhotse_shar(shar_corpus, shuffle=True),
+        tar_index,
+        touch,
+    ]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import touchdataset
 from contract import (
     Case,
     all_stages,
@@ -19,9 +18,6 @@ from contract import (
     record,
     some_cuts,
 )
-from corpus import Corpus
-from indexed_corpus import indexed
-from kaldi_data import KaldiCorpus
 from torchdata.nodes import BaseNode, Batcher
 
 import uio_pipes as uio
@@ -122,45 +118,6 @@ class Numbered(uio.Node):
         batch = self.source.next()
         self.number += len(batch["keys"])
         return {**batch, "number": self.number}
-
-
-@pytest.fixture(scope="module")
-def tar(plain_corpus: Corpus) -> uio.Pipeline:
-    return uio.from_shard_list(plain_corpus.list, shuffle=True)
-
-
-@pytest.fixture(scope="module")
-def tar_index(plain_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
-    folder = tmp_path_factory.mktemp("indexes")
-    indexed(plain_corpus.list, folder)
-    return uio.from_tar_index(plain_corpus.list, shuffle=True, verify="crc", indexes=str(folder))
-
-
-@pytest.fixture(scope="module")
-def touch(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
-    utterances, root = touchdataset.speech(23), tmp_path_factory.mktemp("touch")
-    folders = [touchdataset.write(root / str(i), utterances[9 * i : 9 * i + 9]) for i in range(3)]
-    return uio.from_indexed(folders, shuffle=True)
-
-
-@pytest.fixture(scope="module")
-def pipelines(
-    tar: uio.Pipeline,
-    raw_corpus: Corpus,
-    kaldi_corpus: KaldiCorpus,
-    shar_corpus: Path,
-    tar_index: uio.Pipeline,
-    touch: uio.Pipeline,
-) -> list[uio.Pipeline]:
-    """What a stage's example may be built on: one for each source that delivers utterances."""
-    return [
-        tar,
-        uio.from_raw_list(raw_corpus.list, shuffle=True),
-        uio.from_kaldi(kaldi_corpus.folder, shuffle=True),
-        uio.from_lhotse_shar(shar_corpus, shuffle=True),
-        tar_index,
-        touch,
-    ]
 
 
 USERS = {

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from uio_pipes.errors import StateError
+from uio_pipes.ledger import Ledger
 
 __all__ = [
     "SCHEMA",
@@ -75,6 +76,15 @@ def _count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _are_counts(value: object) -> bool:
+    """Whether a ledger, or a position, saved this."""
+    if not isinstance(value, dict) or not set(Ledger.SAVED) <= set(value):
+        return False
+    tables = [value["skipped"], value["streaks"]]
+    numbers = [n for name, n in value.items() if name not in ("skipped", "streaks")]
+    return all(isinstance(t, dict) and all(map(_count, t.values())) for t in tables) and all(map(_count, numbers))
+
+
 _META = {
     "epoch": _count,
     "seed": lambda v: isinstance(v, int),
@@ -89,7 +99,7 @@ _LANE = {
     "k": _count,
     "at": _count,
     "done": lambda v: isinstance(v, bool),
-    "counts": lambda v: isinstance(v, dict) and all(_count(n) or isinstance(n, dict) for n in v.values()),
+    "counts": lambda v: v == {} or _are_counts(v),
     "nodes": lambda v: v is None or isinstance(v, dict),
 }
 

@@ -17,15 +17,21 @@ __all__ = ["batches"]
 DATASET = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
 
 
-def _prepare(folder: Path) -> None:
-    """What ``energon prepare`` asks for and writes: an index of the samples, a split, the kind of dataset."""
+def _prepared(work: Work) -> Path:
+    """What ``energon prepare`` writes (an index, a split, the kind), in a folder with links to the shards."""
+    folder = work.corpus.folder / f"energon.{work.kind}"
     if (folder / ".nv-meta" / "dataset.yaml").exists():
-        return
+        return folder
     from megatron.energon.flavors.webdataset import BaseWebdatasetFactory
 
-    names = [path.name for path in sorted(folder.glob("*.tar"))]
+    folder.mkdir(exist_ok=True)
+    shards = [Path(shard).resolve() for shard in work.corpus.shards(work.kind)]
+    for shard in shards:
+        (folder / shard.name).symlink_to(shard)
+    names = [shard.name for shard in shards]
     BaseWebdatasetFactory.prepare_dataset(folder, names, split_parts_ratio=[("train", 1.0)], workers=1)
     (folder / ".nv-meta" / "dataset.yaml").write_text(DATASET)
+    return folder
 
 
 def batches(work: Work) -> Iterator[Batch]:
@@ -58,12 +64,10 @@ def batches(work: Work) -> Iterator[Batch]:
         def pack_selected_samples(self, samples: list[Any]) -> Any:
             return padded(samples)
 
-    folder = work.corpus.folder / work.kind
-    _prepare(folder)
     torch.manual_seed(work.seed)
     config = energon.WorkerConfig(rank=0, world_size=1, num_workers=work.workers)
     dataset = energon.get_train_dataset(
-        folder,
+        _prepared(work),
         worker_config=config,
         batch_size=None,
         packing_buffer_size=SORT,

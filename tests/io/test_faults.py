@@ -145,7 +145,7 @@ def test_a_changed_object_is_noticed_and_its_return_too(server: FaultServer, cha
 
 
 def test_a_trickle_is_a_stall(server: FaultServer) -> None:
-    url = server.add("a", bytes(b"?") * 400_000, "trickle 70000")
+    url = server.add("a", b"?" * 400_000, "trickle 70000")
     assert RemoteFile(url).read(10, 300_000) == b"?" * 300_000
     first, second = server.offsets("a")
     assert first == 10

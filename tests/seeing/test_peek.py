@@ -95,9 +95,6 @@ def test_precomputed_features_and_raw_lists(feature_corpus: Corpus, raw_corpus: 
 
 
 @pytest.mark.parametrize("stage", all_stages(), ids=lambda s: s.__name__)
-def test_every_stage_can_be_looked_at(
-    stage: type[Stage], many_shards: Corpus, feature_corpus: Corpus, raw_corpus: Corpus
-) -> None:
-    corpora = [uio.from_shard_list(many_shards.list), uio.from_raw_list(raw_corpus.list)]
-    pipeline = example_of(stage, corpora)
+def test_every_stage_can_be_looked_at(stage: type[Stage], pipelines: list[uio.Pipeline]) -> None:
+    pipeline = example_of(stage, pipelines)
     assert len(pipeline.peek().stages) == len(pipeline.stages)

@@ -28,6 +28,10 @@ import uio_pipes as uio
 from uio_pipes.errors import DataError, ListError, PipelineError, StateError
 from uio_pipes.io import http as http_io
 from uio_pipes.io import lookahead, readahead, retry
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import Ref
+from uio_pipes.io.remote import RemoteFile
+from uio_pipes.io.transport import S3Object
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "io"))
 from fault_server import FaultServer, serving
@@ -404,7 +408,7 @@ def s3() -> Iterator[dict[str, Any]]:
     server.stop()
 
 
-@pytest.mark.parametrize("by", ["options", "environment"])
+@pytest.mark.parametrize("by", ["options", "environment", "s3fs"])
 def test_s3(
     s3: dict[str, Any], plain_corpus: Corpus, raw_corpus: Corpus, by: str,
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
@@ -418,7 +422,8 @@ def test_s3(
         line["wav"] = f"s3://speech/raw/{Path(line['wav']).name}"
     if by == "environment":
         monkeypatch.setitem(fsspec.config.conf, "s3", s3)
-    given = s3 if by == "options" else None
+    monkeypatch.setattr(S3Object, "_is_special", lambda *_: by == "s3fs")
+    given = None if by == "environment" else s3
     pipeline = uio.from_shard_list("s3://speech/*.tar", storage_options=given)
     assert delivered(pipeline) == delivered(uio.from_shard_list(plain_corpus.list))
     assert delivered(uio.from_raw_list(lines, storage_options=given)) == delivered(uio.from_raw_list(raw_corpus.list))
@@ -428,10 +433,9 @@ def test_s3(
     assert SECRET not in everything_said(pipeline.batch(2), caplog)
 
 
-def test_an_s3_object_that_changes(s3: dict[str, Any]) -> None:
-    from uio_pipes.io.access import Access
-    from uio_pipes.io.remote import RemoteFile
-
+@pytest.mark.parametrize("by", ["signed URLs", "s3fs"])
+def test_an_s3_object_that_changes(s3: dict[str, Any], by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(S3Object, "_is_special", lambda *_: by == "s3fs")
     fs = fsspec.filesystem("s3", **s3)
     fs.pipe("speech/changing", b"1" * 100)
     file = RemoteFile("s3://speech/changing", Access(s3))
@@ -443,12 +447,12 @@ def test_an_s3_object_that_changes(s3: dict[str, Any]) -> None:
     with pytest.raises(DataError) as missing:
         RemoteFile("s3://speech/nothing", Access(s3)).read(0, 1)
     assert missing.value.reason == "missing_file"
+    fs.pipe("speech/empty", b"")
+    assert RemoteFile("s3://speech/empty", Access(s3)).read_upto(0, 10) == b""
+    assert RemoteFile("s3://speech/changing", Access(s3)).read_upto(90, 50) == b"2" * 10
 
 
 def test_neighbours_are_read_by_one_request(server: FaultServer) -> None:
-    from uio_pipes.io.local import Ref
-    from uio_pipes.io.remote import RemoteFile
-
     data = random.Random(3).randbytes(900_000)
     file = RemoteFile(server.add("a", data))
     assert file.size == len(data)

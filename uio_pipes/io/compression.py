@@ -147,6 +147,8 @@ def decompressed(raw: Callable[[int], bytes], form: Format, url: str) -> Iterato
                     raise _corrupt(form, url, fed, str(error)) from error
                 made += len(piece)
                 if made > BOMB_SIZE and made > BOMB_RATIO * fed:
+                    if sound := piece[: max(0, BOMB_SIZE + len(piece) - made)]:
+                        yield sound
                     message = f"{fed} bytes of {form.name} swell to more than {made}: pack the file anew"
                     raise DataError("bomb", message, url=url)
                 if piece:

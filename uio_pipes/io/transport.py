@@ -169,17 +169,16 @@ class S3Object(FsObject):
                 url = fs.sign(path, expiration=SIGNED)
             except Exception as error:
                 raise self._fault(error) from None
-            if getproxies() and not proxy_bypass(urlsplit(url).hostname or ""):
+            if _is_around(url):
                 self._by_s3fs = True
                 return None
             self._signed = (time.monotonic(), HttpObject(url, {}))
         return self._signed[1]
 
     def _is_special(self, fs: Any, path: str) -> bool:
-        """Whether a request is more than a signed URL: with a certificate or headers of one's own, and the like."""
+        """Whether a request is more than a signed URL: headers, a version, and the like."""
         own = set(fs.client_kwargs) - {"endpoint_url", "region_name"} or fs.req_kw or fs.s3_additional_kwargs
-        around = os.environ.get("AWS_CA_BUNDLE") or "proxies" in fs.config_kwargs
-        return bool(own or around or fs.version_aware or fs.split_path(path)[2])
+        return bool(own or "proxies" in fs.config_kwargs or fs.version_aware or fs.split_path(path)[2])
 
     def _fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
         if known is not None and known.size is not None:
@@ -215,6 +214,12 @@ class S3Object(FsObject):
         if reached[0] < answer["ContentLength"]:
             raise Fault(f"the body ended after {reached[0]} of {answer['ContentLength']} bytes", reached[0])
         return identity
+
+
+def _is_around(url: str) -> bool:
+    """Whether only botocore knows the way to a URL: through a proxy, with certificates of one's own."""
+    bundle = url.startswith("https:") and "AWS_CA_BUNDLE" in os.environ
+    return bundle or bool(getproxies() and not proxy_bypass(urlsplit(url).hostname or ""))
 
 
 def _is_final(error: Exception) -> bool:

@@ -46,7 +46,7 @@ def duplicates(packed: Sequence[PackedKeys]) -> Iterator[DataError]:
     order = np.argsort(hashes, kind="stable")
     same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1]) + 1
     first_of = np.maximum.accumulate(np.where(np.isin(np.arange(len(order)), same), 0, np.arange(len(order))))
-    for at in same.tolist():
+    for at in same[np.argsort(order[same])].tolist():
         first, later = (_placed(packed, firsts, int(order[i])) for i in (first_of[at], at))
         if first[1] != later[1]:
             continue  # two keys of one hash

@@ -138,7 +138,8 @@ def open_source(url: str, segments: str | None = None, allow_pipes: bool = False
     """A raw list, or the folder of Kaldi's files. Raises: ListError."""
     url = url.rstrip("/") or "/"
     local = is_local(url)
-    folder = os.path.isdir(local) if local is not None else _exists(f"{url}/wav.scp")
+    # Elsewhere folders cannot be told from files: a list's name has a suffix.
+    folder = os.path.isdir(local) if local is not None else "." not in url.rpartition("/")[2]
     if folder:
         return KaldiFolder(url, segments, allow_pipes)
     if segments is not None:

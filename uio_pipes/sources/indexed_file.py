@@ -27,7 +27,7 @@ HEADER = Struct("<9sQBQQ")
 DTYPES: dict[int, np.dtype[Any]] = {
     code: np.dtype(name) for code, name in enumerate(("u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), 1)
 }
-_EVERY = 64  # of items that follow one another, the offset of each 64th is kept
+_EVERY = 16  # of items that follow one another, the offset of each 16th is kept
 
 
 class IndexedFile:
@@ -55,12 +55,11 @@ class IndexedFile:
 
     def span(self, number: int) -> tuple[int, int]:
         """Offset and size of an item, in bytes."""
-        size = int(self.lengths[number]) * self.dtype.itemsize
+        size = self._length[number] * self._width
         if not self._contiguous:
-            return int(self._offsets[number]), size
+            return self._offset[number], size
         block = number // _EVERY
-        before = int(self.lengths[block * _EVERY : number].sum(dtype=np.int64)) if number % _EVERY else 0
-        return int(self._offsets[block]) + before * self.dtype.itemsize, size
+        return self._offset[block] + sum(self._length[block * _EVERY : number]) * self._width, size
 
     def read(self, number: int) -> bytes:
         """An item's bytes. Raises: DataError."""
@@ -112,4 +111,6 @@ class IndexedFile:
                 "fetch both again"
             )
         self._contiguous = bool(np.array_equal(offsets[1:], sizes[:-1]))
-        self._offsets = (offsets[::_EVERY] if self._contiguous else offsets).copy()
+        self._width = self.dtype.itemsize
+        self._length: memoryview[int] = self.lengths.data  # whose items are Python's numbers, and soon had
+        self._offset: memoryview[int] = (offsets[::_EVERY] if self._contiguous else offsets).copy().data

@@ -97,7 +97,7 @@ class _OpenNode(Node):
                 f"{item.place} is a JSON object, not a path or URL of a shard: {redact(item.text)[:80]} … "
                 "This is a raw list: use from_raw_list (WeNet's data_type raw)"
             )
-        return File(item.text, item.place, item.origin, self._reached(item.access))
+        return File(item.text, item.place, item.origin, self._reached(item.access), item.expected)
 
 
 def miscounted(url: str, expected: int, seen: int) -> DataError:

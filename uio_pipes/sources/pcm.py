@@ -11,6 +11,7 @@ import torch
 
 from uio_pipes.dsp.decode import AudioInfo, check_channel, sample_range
 from uio_pipes.io.local import RandomFile, Ref
+from uio_pipes.sources.indexed_file import DTYPES
 
 __all__ = ["Pcm"]
 
@@ -30,11 +31,12 @@ class Pcm(Ref):
 
         Raises: DataError as ``decode``.
         """
-        first, last = sample_range(self.info.samples, self.info.sample_rate, start, end)
+        total, rate, _ = self.info
+        first, last = sample_range(total, rate, start, end)
         check_channel(channel, 1)
         width = self.dtype.itemsize
-        data = self.read_at(first * width, (last - first) * width)
-        return torch.from_numpy(_to_float(np.frombuffer(data, self.dtype)))[None], self.info.sample_rate
+        data = self.file.read(self.offset + first * width, (last - first) * width)
+        return torch.from_numpy(_to_float(np.frombuffer(data, self.dtype))[None]), rate
 
     def behind(self, bytes_: Ref) -> Pcm:
         return Pcm(_Fetched(bytes_), self.offset, self.size, self.dtype, self.info.sample_rate)
@@ -75,9 +77,18 @@ _WAV = {"|u1": 1, "<i2": 1, "<i4": 1, "<f4": 3, "<f8": 3}  # format tags
 def _to_float(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """In memory of its own. (Two passes over what the cache holds: NumPy's mixed multiplication takes longer.)"""
     out: npt.NDArray[np.float32] = samples.astype(np.float32)
-    if samples.dtype.kind in "iu":
-        half = np.float32(2.0 ** (8 * samples.dtype.itemsize - 1))
-        if samples.dtype.kind == "u":
-            out -= half
-        out *= 1 / half
+    scale, offset = _SCALES[samples.dtype.str]
+    if offset:
+        out -= offset
+    if scale != 1:
+        out *= scale
     return out
+
+
+def _scale(dtype: np.dtype[Any]) -> tuple[np.float32, np.float32]:
+    half = 2.0 ** (8 * dtype.itemsize - 1)
+    scale = 1 / half if dtype.kind in "iu" else 1.0
+    return np.float32(scale), np.float32(half if dtype.kind == "u" else 0)
+
+
+_SCALES = {dtype.str: _scale(dtype) for dtype in DTYPES.values()}
