@@ -197,8 +197,8 @@ def _tell_state(report: Report, state: dict[str, Any]) -> None:
 
 def _tell_limits(report: Report) -> None:
     report.text(
-        f"Lanes should be a multiple of ranks × workers: {LANES:,} lanes give 784 of {RANKS:,} ranks one lane more than "
-        "the others, and every policy pays for that. A hundred shards a lane or more keep lanes within a few percent."
+        f"Lanes should be a multiple of ranks × workers: {LANES:,} lanes give 784 of {RANKS:,} ranks one lane more "
+        "than the others, and every policy pays for that. A hundred shards a lane keep lanes within a few percent."
     )
     report.text(
         "What limits ten times as many lanes: the gathered state grows to half a gigabyte, and rank 0 needs some four "

@@ -1,0 +1,171 @@
+"""Where each microsecond of an utterance goes: tar → fbank with dither, spec-augment, shuffle, sort, padded batch.
+
+The functions that do the work are timed as they run in a real epoch (each without what it calls of the others), and a
+batch's way from a worker beside it. Written as a table and as results/profile.svg: ``python -m benchmarks.profile``.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import RESULTS, Report, in_child, median, parser, rounds, spread
+from benchmarks.corpus import Corpus, prepare
+
+MODULE = "benchmarks.profile"
+SEED = 777
+HANDED = 40  # batches
+REST = "order: shuffle, sort, batch, chain, state"
+HAND = "hand-over from a worker (with workers)"
+PARTS = {  # shown from the file to the batch
+    "tar headers, checksums, names": ["uio_pipes.sources.tar_reader:TarReader.next"],
+    "reading from the page cache": ["uio_pipes.io.local:LocalFile.read_upto"],
+    "length from the wav header": ["uio_pipes.sample:measure"],
+    "wav to float32": ["uio_pipes.stages.decode_audio:decode"],
+    "noise for dither": ["uio_pipes.stages.fbank:fresh_noise", "uio_pipes.stages.fbank:pooled_noise"],
+    "frames: mean, pre-emphasis, window": ["uio_pipes.dsp.fbank:Fbank.__call__"],
+    "FFT": ["torch.fft:rfft"],
+    "mel bank": ["torch:mm"],
+    "logarithm": ["numpy:maximum", "numpy:log"],
+    "spec-augment": ["uio_pipes.stages.spec_aug:SpecAug.apply"],
+    "pad": ["uio_pipes.stages.pad:collate"],
+}
+
+
+class Clock:
+    """Seconds by part; what a part calls of another one counts there only."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inner = [0.0]
+
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, its own time added to ``part``."""
+
+        @functools.wraps(function)
+        def run(*arguments: Any, **options: Any) -> Any:
+            self._inner.append(0.0)
+            began = time.perf_counter()
+            try:
+                return function(*arguments, **options)
+            finally:
+                took = time.perf_counter() - began
+                self.seconds[part] = self.seconds.get(part, 0.0) + took - self._inner.pop()
+                self._inner[-1] += took
+
+        return run
+
+
+def measure(data: str, noise_pool: bool) -> dict[str, Any]:
+    """Microseconds per utterance, by part; ``total`` was measured before without the clock."""
+    corpus = prepare(Path(data))
+    _epoch(corpus, noise_pool)
+    total, batches = _epoch(corpus, noise_pool)
+    clock = Clock()
+    for part, places in PARTS.items():
+        for place in places:
+            _patch(place, lambda function, part=part: clock.timed(part, function))
+    clocked, _ = _epoch(corpus, noise_pool)
+    parts = {part: clock.seconds.get(part, 0.0) for part in PARTS}
+    parts[REST] = clocked - sum(parts.values())
+    found = {part: seconds / corpus.utterances * 1e6 for part, seconds in parts.items()}
+    hand = _handed(batches) * 1e6
+    return {**found, HAND: hand, "total": total / corpus.utterances * 1e6, "clocked": clocked / corpus.utterances * 1e6}
+
+
+def _patch(place: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    from importlib import import_module
+
+    module, _, path = place.partition(":")
+    owner: Any = import_module(module)
+    *names, last = path.split(".")
+    for name in names:
+        owner = getattr(owner, name)
+    setattr(owner, last, change(getattr(owner, last)))
+
+
+def _epoch(corpus: Corpus, noise_pool: bool) -> tuple[float, list[Any]]:
+    """CPU seconds of an epoch in this process, and some of its batches."""
+    import uio_pipes as uio
+    from benchmarks.peers.uio import features
+
+    source = uio.from_shard_list(corpus.list("tar"), shuffle=True)
+    loader = uio.Loader(features(source, noise_pool=noise_pool), seed=SEED)
+    kept: list[Any] = []
+    began = time.process_time()
+    for batch in loader:
+        if len(kept) < HANDED:
+            kept.append(batch)
+    return time.process_time() - began, kept
+
+
+def _handed(batches: list[Any]) -> float:
+    """CPU seconds an utterance to pack and unpack its batch, both sides."""
+    from uio_pipes.ring import Ring, Writer
+    from uio_pipes.runner import Message
+    from uio_pipes.transport import Packed
+
+    ring = Ring.made(2)
+    writer = Writer(ring)
+    took, utterances = 0.0, 0
+    for batch in batches:
+        began = time.process_time()
+        writer.begin()
+        Packed(Message(0, 0, 0, batch=dict(batch)), writer).unpacked(ring, False)
+        took += time.process_time() - began
+        utterances += len(batch["keys"])
+    return took / utterances
+
+
+def main() -> None:
+    """Measure, and write results/profile.md and results/profile.svg."""
+    arguments = parser(__doc__, repeats=5).parse_args()
+    if in_child(arguments, measure):
+        return
+    corpus = prepare(arguments.data)
+    report = Report("profile", "Where each microsecond of an utterance goes")
+    each = corpus.seconds / corpus.utterances
+    report.text(f"{corpus.utterances:,} utterances of {each:.1f} s on average, one process, CPU time, third epoch.")
+    jobs = {
+        "dither drawn anew": {"data": arguments.data, "noise_pool": False},
+        "noise_pool=True": {"data": arguments.data, "noise_pool": True},
+    }
+    found = rounds(MODULE, jobs, arguments.repeats)
+    for name in [name for name, runs in found.items() if "error" in runs[-1]]:
+        report.text(f"- {name} did not run: {found.pop(name)[-1]['error']}")
+    rows = [[part, *(spread(runs, part, ".1f") for runs in found.values())] for part in (*PARTS, REST)]
+    rows.append(["sum, with the clock's own cost", *(spread(runs, "clocked", ".0f") for runs in found.values())])
+    rows.append(["an epoch without the clock", *(spread(runs, "total", ".0f") for runs in found.values())])
+    rows.append([HAND, *(spread(runs, HAND, ".1f") for runs in found.values())])
+    report.table("Microseconds an utterance", ["part", *found], rows)
+    _plot({name: {part: median(runs, part) for part in (*PARTS, REST)} for name, runs in found.items()})
+    report.lines += ["![bar plot](profile.svg)", ""]
+    report.write()
+
+
+def _plot(found: dict[str, dict[str, float]]) -> None:
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        return
+    mpl.use("svg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    names = [*PARTS, REST][::-1]
+    height = 0.8 / len(found)
+    for at, (name, parts) in enumerate(found.items()):
+        places = [place + (0.5 - at) * height for place in range(len(names))]
+        bars = axes.barh(places, [parts[part] for part in names], height, label=name)
+        axes.bar_label(bars, fmt="%.0f", fontsize=7, padding=2)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel("µs an utterance")
+    axes.legend()
+    figure.savefig(RESULTS / "profile.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

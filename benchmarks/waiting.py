@@ -1,0 +1,93 @@
+"""Claim: a trainer waits for batches only where workers cannot keep up: never while a buffer refills.
+
+A trainer that takes for each step a share of what the loader needs for a batch on average (1.0: exactly as long, so
+that any unevenness shows; 1.25: a fifth of the workers' time to spare), two epochs, two workers, shuffle 1,500 and sort
+500. Waiting as ``loader.stats()`` has it, and where it fell: the first batch of an epoch, or later. The steps are
+sleeps: the cores are the workers'. ``python -m benchmarks.waiting``.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import Report, in_child, median, parser, rounds, spread
+from benchmarks.corpus import prepare
+
+MODULE = "benchmarks.waiting"
+STEPS = (1.0, 1.25)  # of the mean time of a batch
+EPOCHS = 2
+
+
+def measure(data: str, workers: int, prefetch: int, step: float) -> dict[str, Any]:
+    """Shares of the trainer's time."""
+    import uio_pipes as uio
+    from benchmarks.peers.uio import pipeline
+
+    graph = pipeline(prepare(Path(data)).list("tar"))
+    free = _epoch(uio.Loader(graph, seed=7, num_workers=workers, prefetch=prefetch), 0.0)
+    each = sum(free[1:]) / (len(free) - 1)
+    loader = uio.Loader(graph, seed=7, num_workers=workers, prefetch=prefetch)
+    began, waits, told, firsts = time.perf_counter(), [], 0.0, 0.0
+    for epoch in range(EPOCHS):
+        loader.set_epoch(epoch)
+        first, *later = _epoch(loader, each * step)
+        waits += later
+        firsts += first / EPOCHS
+        told += loader.stats().waited
+    total = time.perf_counter() - began
+    return {
+        "batch_ms": each * 1e3,
+        "share": sum(waits) / (total - EPOCHS * firsts),
+        "told": told / total,
+        "first": firsts,
+        "waited": sum(wait > 0.1 * each for wait in waits) / len(waits),
+        "longest": max(waits) / each,
+    }
+
+
+def _epoch(loader: Any, step: float) -> list[float]:
+    """How long the trainer waited for each batch."""
+    waits, asked = [], time.perf_counter()
+    for _ in loader:
+        waits.append(time.perf_counter() - asked)
+        time.sleep(step)
+        asked = time.perf_counter()
+    return waits
+
+
+def main() -> None:
+    """Measure all and write results/waiting.md."""
+    arguments = parser(__doc__, repeats=3).parse_args()
+    if in_child(arguments, measure):
+        return
+    prepare(arguments.data)
+    report = Report("waiting", "The trainer's waiting")
+    jobs = {
+        f"step {step} × a batch's time, prefetch={prefetch}": {
+            "data": arguments.data,
+            "workers": 2,
+            "prefetch": prefetch,
+            "step": step,
+        }
+        for step in STEPS
+        for prefetch in (2, 8)
+    }
+    results = rounds(MODULE, jobs, arguments.repeats)
+    rows = []
+    for name, runs in results.items():
+        if "error" in runs[-1]:
+            report.text(f"- {name} did not run: {runs[-1]['error']}")
+            continue
+        shares = [f"{100 * median(runs, field):.1f} %" for field in ("share", "waited", "told")]
+        rows.append([name, spread(runs, "batch_ms", ".0f"), *shares, spread(runs, "longest"), spread(runs, "first")])
+    columns = ["two workers", "batch, ms", "waiting after the first", "batches waited for", "stats().waited"]
+    report.table("Waiting", [*columns, "longest, in batches", "first batch, s"], rows)
+    spare = median(results[f"step {STEPS[1]} × a batch's time, prefetch=2"], "share")
+    report.target("with a fifth to spare, at most 1 % of the time waiting", spare <= 0.01, f"{100 * spare:.2f} %")
+    report.write()
+
+
+if __name__ == "__main__":
+    main()
