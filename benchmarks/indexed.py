@@ -1,4 +1,4 @@
-"""Claim: a TouchDataset is read in random order as fast as by a bare mmap of its layout, and faster than our own tars in order.
+"""Claim: a TouchDataset is read in random order as fast as by a bare mmap of its layout, and as our tars in order.
 
 An utterance is its metadata parsed and its samples as float32. The bare reader is the least code that gives that:
 ``numpy.memmap`` of both files, no checks, no keys, no state. The indexes and metadata take at most 2 % of the audio.

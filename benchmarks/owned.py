@@ -7,15 +7,14 @@ from pathlib import Path
 
 __all__ = ["children", "owned", "resident"]
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-
 
 def resident(pid: int) -> int:
-    """Resident bytes of a process; 0 if it has gone."""
+    """Resident bytes of a process, without those of files; 0 if it has gone."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
-    except (OSError, IndexError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
         return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem")))
 
 
 def children(pid: int) -> list[int]:

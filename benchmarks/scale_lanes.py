@@ -13,6 +13,7 @@ import json
 import pickle
 import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ Column = npt.NDArray[np.float64]
 
 def measure(what: str, **options: Any) -> dict[str, Any]:
     """One of the measurements below."""
-    return {"state": _state, "deal": _deal}[what](**options)
+    ways: dict[str, Callable[..., dict[str, Any]]] = {"state": _state, "deal": _deal}
+    return ways[what](**options)
 
 
 # The state
@@ -140,7 +142,7 @@ def _hours(shards: int) -> Column:
     return seconds.clip(1) / 3600
 
 
-def _over(values: Column) -> float:
+def _over(values: npt.NDArray[Any]) -> float:
     """How much the fullest has above the mean."""
     return float(values.max() / values.mean() - 1)
 

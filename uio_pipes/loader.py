@@ -279,12 +279,13 @@ class Loader:
     def _taken_from(self, meta: dict[str, Any], state: Mapping[str, Any]) -> Progress:
         present = lanes_in(state)
         mine = lanes_of(meta["lanes"], self.rank, self.world_size)
-        missing = [lane for lane in mine if lane not in present]
+        missing = len(mine) - sum(lane in mine for lane in present)
         if missing:
+            first = next(lane for lane in mine if lane not in present)
             raise StateError(
-                f"lanes: the state has {meta['lanes']} lanes, but {len(missing)} that rank {self.rank} of "
+                f"lanes: the state has {meta['lanes']} lanes, but {missing} that rank {self.rank} of "
                 f"{self.world_size} runs "
-                f"now are not in it (lane {missing[0]}, …). Join the states of all ranks by uio.merge_states or "
+                f"now are not in it (lane {first}, …). Join the states of all ranks by uio.merge_states or "
                 f"uio.gather_state; "
                 f"torch.distributed.checkpoint needs the same lane count: Loader(lanes={meta['lanes']})"
             )

@@ -59,7 +59,7 @@ def read_meta(state: Mapping[str, Any]) -> dict[str, Any]:
             f"schema: the state has {meta.get('schema')!r}, this version reads {SCHEMA}; "
             "load it with the version of uio_pipes that saved it"
         )
-    _check("meta", meta, _META | {name: _count for name in ("stream", "step", "skip") if name in meta})
+    _check("meta", meta, _META | {name: _step for name in ("stream", "step", "skip") if name in meta})
     return meta
 
 
@@ -76,6 +76,10 @@ def _count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _step(value: object) -> bool:
+    return _count(value) and int(value) < 1 << 32  # type: ignore[call-overload, no-any-return]
+
+
 def _are_counts(value: object) -> bool:
     """Whether a ledger, or a position, saved this."""
     if not isinstance(value, dict) or not set(Ledger.SAVED) <= set(value):
@@ -88,7 +92,7 @@ def _are_counts(value: object) -> bool:
 _META = {
     "epoch": _count,
     "seed": lambda v: isinstance(v, int),
-    "lanes": lambda v: _count(v) and v > 0,
+    "lanes": lambda v: _step(v) and v > 0,
     "ended": lambda v: isinstance(v, bool),
     "graph": lambda v: isinstance(v, list),
     "list": lambda v: isinstance(v, list),

@@ -27,6 +27,10 @@ class Job(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
 
+    def wait(self) -> None:
+        """Until it is over, whatever came of it."""
+        self._over.wait()
+
     def result(self) -> T:
         """Waits for it. Raises what it raised."""
         self._over.wait()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
+from weakref import ref
 from zlib import crc32
 
 from uio_pipes.errors import DataError
@@ -26,11 +28,19 @@ class LocalFile:
     file's size, mtime or inode is not what it was at first. Picklable; safe to use from threads and after a fork.
     """
 
-    __slots__ = ("_identity", "path")
+    __slots__ = ("_identity", "_last", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._identity: tuple[int, int, int] | None = None  # size, mtime_ns, inode at the first opening
+        self._last: Callable[[], _Descriptor | None] = _none  # a weak reference to what it read from last
+
+    def __getstate__(self) -> tuple[str, tuple[int, int, int] | None]:
+        return self.path, self._identity
+
+    def __setstate__(self, state: tuple[str, tuple[int, int, int] | None]) -> None:
+        self.path, self._identity = state
+        self._last = _none
 
     @property
     def size(self) -> int:
@@ -55,7 +65,7 @@ class LocalFile:
 
     def read_upto(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``, fewer only where the file ends."""
-        descriptor = self._descriptor()  # held while reading: another thread may push it out of the cache
+        descriptor = self._last() or self._descriptor()  # held while reading: another thread may push it out
         try:
             data = os.pread(descriptor.number, size, offset)
             while len(data) < size and (more := os.pread(descriptor.number, size - len(data), offset + len(data))):
@@ -69,12 +79,14 @@ class LocalFile:
         with _lock:
             if (descriptor := _descriptors.get(key)) is not None:
                 _descriptors.move_to_end(key)
+                self._last = ref(descriptor)
                 return descriptor
         descriptor = self._open()
         with _lock:
             _descriptors[self.path, self._identity] = descriptor
             if len(_descriptors) > MAX_OPEN:
                 _descriptors.popitem(last=False)
+        self._last = ref(descriptor)
         return descriptor
 
     def _open(self) -> _Descriptor:
@@ -167,13 +179,17 @@ def os_failure(error: OSError, url: str) -> DataError:
 class _Descriptor:
     """An open descriptor, closed when the last reader lets go of it."""
 
-    __slots__ = ("number",)
+    __slots__ = ("__weakref__", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def __del__(self) -> None:
         os.close(self.number)
+
+
+def _none() -> None:
+    return None
 
 
 _descriptors: OrderedDict[tuple[str, tuple[int, int, int] | None], _Descriptor] = OrderedDict()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from uio_pipes.errors import DataError
@@ -115,13 +116,14 @@ class Sequential:
     def __init__(self, file: RemoteFile) -> None:
         self.file = file
         self._stream: Stream | None = None
+        self._lock = threading.Lock()
 
     def fetch(self, offset: int, size: int, wait: Wait | None = None) -> memoryview:
         """As :meth:`RemoteFile.fetch`; cheap where ``offset`` is where the last one ended."""
         return _fetch(self.file, self._fill, offset, size, wait)
 
     def _fill(self, view: memoryview, offset: int) -> int:
-        stream, self._stream = self._stream, None  # forgotten, unless all goes well
+        stream = self._take()  # forgotten, unless all goes well
         if stream is not None and stream.at > offset:
             stream.close()
             stream = None
@@ -136,9 +138,15 @@ class Sequential:
         self._stream = stream
         return got
 
+    def _take(self) -> Stream | None:
+        with self._lock:
+            stream, self._stream = self._stream, None
+        return stream
+
     def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
+        """Until it is read again."""
+        if (stream := self._take()) is not None:
+            stream.close()
 
 
 def _fetch(

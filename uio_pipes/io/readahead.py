@@ -46,6 +46,7 @@ class ReadAhead:
         self._grown = BEGIN
         self._fetch: Callable[[int, int, Wait | None], memoryview] = file.fetch
         self._sequential: Sequential | None = None
+        self._last: Job[memoryview] | None = None
         self._process = os.getpid()
         self._ask()
 
@@ -84,7 +85,7 @@ class ReadAhead:
         return self.file.known and self.file.identity.size is not None and self._next >= self.file.size
 
     def close(self) -> None:
-        self._drop()
+        self._suspend()
         _streams.pop(id(self), None)
         if self._fill is not None:
             self._fill.discard()
@@ -127,17 +128,18 @@ class ReadAhead:
 
     def _submit(self, end: int) -> None:
         offset, fetch, fill = self._next, self._fetch, self._fill
-        before = self._blocks[-1].job if self._sequential and self._blocks else None
+        before = self._last if self._sequential else None  # one after the other
 
         def work(wait: Callable[[float], object]) -> memoryview:
             if before is not None:
-                before.result()
+                before.wait()
             data = fetch(offset, end - offset, wait)
             if fill is not None:
                 fill.write(offset, data)
             return data
 
-        self._blocks.append(_Block(offset, end, submit(work)))
+        self._last = submit(work)
+        self._blocks.append(_Block(offset, end, self._last))
         self._next = end
 
     def _use(self, offset: int) -> None:
@@ -145,6 +147,10 @@ class ReadAhead:
         if self._process != os.getpid():
             self._process, self._fill = os.getpid(), None
             self._blocks.clear()  # their threads are the parent's
+            self._last = None
+            if self._sequential is not None:
+                self._sequential = Sequential(self.file)
+                self._fetch = self._sequential.fetch
         if not self._blocks and self._next > offset:
             self._next = offset
         _streams[id(self)] = ref(self)
@@ -152,7 +158,7 @@ class ReadAhead:
         while len(_streams) > MAX_ACTIVE:
             oldest = _streams.popitem(last=False)[1]()
             if oldest is not None:
-                oldest._drop()
+                oldest._suspend()
 
     def _drop(self) -> None:
         for block in self._blocks:
@@ -160,6 +166,9 @@ class ReadAhead:
         if self._blocks:
             self._next = self._blocks[0].offset
         self._blocks.clear()
+
+    def _suspend(self) -> None:
+        self._drop()
         if self._sequential is not None:
             self._sequential.close()
 

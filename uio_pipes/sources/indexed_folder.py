@@ -63,6 +63,10 @@ def parse_metainfo(data: bytes, url: str, offset: int) -> dict[str, Any]:
             raise ValueError(f"no object, but {data[:40]!r}")
     except (ValueError, RecursionError) as error:
         raise DataError("bad_line", f"damaged JSON: {error}", url=url, offset=offset) from error
+    if type(fields.get("key")) is str and type(fields.get("txt")) is str and fields["key"]:
+        if "start" in fields or "end" in fields:
+            check_segment(fields, url, fields["key"])
+        return fields
     for name, reason in (("key", "missing_key"), ("txt", "missing_text")):
         value = fields.get(name)
         if isinstance(value, (int, float)):

@@ -23,8 +23,8 @@ class Pcm(Ref):
     info: AudioInfo
 
     def __init__(self, file: RandomFile, offset: int, size: int, dtype: np.dtype[Any], sample_rate: int) -> None:
-        super().__init__(file, offset, size, info=AudioInfo(size // dtype.itemsize, sample_rate, 1))
-        self.dtype = dtype
+        self.file, self.offset, self.size, self.head, self.crc, self.dtype = file, offset, size, b"", None, dtype
+        self.info = AudioInfo(size // dtype.itemsize, sample_rate, 1)
 
     def decode(self, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
         """Float32 (1, S) of the seconds from ``start`` to ``end``, of which alone the bytes are read; and the rate.
@@ -32,7 +32,8 @@ class Pcm(Ref):
         Raises: DataError as ``decode``.
         """
         total, rate, _ = self.info
-        first, last = sample_range(total, rate, start, end)
+        whole = start is None and end is None and total > 0
+        first, last = (0, total) if whole else sample_range(total, rate, start, end)
         check_channel(channel, 1)
         width = self.dtype.itemsize
         data = self.file.read(self.offset + first * width, (last - first) * width)
