@@ -2,8 +2,9 @@
 
 Resident size, anonymous and shared, of the main process and of its largest worker: what they map of files, which is
 mostly libraries, is left out, since the kernel takes it back and loads it again as it likes. A worker counts what it
-shares with the main process. Utterances of 0.3 s, the whole graph with its buffers, no worker and two. Flat: the mean of the last tenth against that of the second tenth (the
-first is the warm-up). Every measurement is a process of its own: ``python -m benchmarks.memory``.
+shares with the main process. Utterances of 0.3 s, the whole graph with its buffers, no worker and two. Flat: the mean
+of the last tenth against that of the second tenth (the first is the warm-up). Every measurement is a process of its
+own: ``python -m benchmarks.memory``.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def handles() -> dict[str, int]:
 
 
 def settled(wanted: dict[str, int]) -> dict[str, int]:
-    """Handles, once what is ending has ended: a thread that waits for a worker looks every 5 s whether it lives."""
+    """Handles, once what is ending has ended."""
     for _ in range(400):
         if all(found <= wanted[name] for name, found in handles().items()):
             break

@@ -12,7 +12,6 @@ from uio_pipes.errors import DataError, ListError
 
 __all__ = ["Known", "Quarantine", "entry_of", "home", "read_quarantine"]
 
-_IDENTITY = ("reason", "url", "member", "offset", "key")
 _LINE = re.compile(r", line \d+$")
 
 Entry = dict[str, Any]
@@ -33,8 +32,17 @@ def entry_of(error: DataError, stage: str = "", **where: Any) -> Entry:
     }
 
 
+def _spot(reason: str, url: str, member: str, offset: int | None) -> tuple[Any, ...]:
+    """Where a failure is. The member stands before a damaged spot: who resumes there has not read it."""
+    return reason, url, member if offset is None else "", offset
+
+
+def _spot_of(entry: Entry) -> tuple[Any, ...]:
+    return _spot(entry["reason"], home(entry.get("url", "")), entry.get("member", ""), entry.get("offset"))
+
+
 def _identity(entry: Entry) -> tuple[Any, ...]:
-    return tuple(entry.get(name) for name in _IDENTITY)
+    return (*_spot_of(entry), entry.get("url"), entry.get("key"))
 
 
 class Quarantine:
@@ -134,9 +142,7 @@ class Known:
     def __init__(self, entries: list[Entry]) -> None:
         whole = (e for e in entries if e.get("key") and e["reason"] != "duplicate_key")  # of two, the first one stays
         self._keys = frozenset((home(e.get("url", "")), e["key"]) for e in whole)
-        self._spots = frozenset(
-            (e["reason"], home(e.get("url", "")), e.get("member", ""), e.get("offset")) for e in entries
-        )
+        self._spots = frozenset(map(_spot_of, entries))
 
     def utterance(self, url: str, key: str) -> bool:
         """Whether this utterance is to be left out."""
@@ -144,5 +150,5 @@ class Known:
 
     def failure(self, error: DataError) -> bool:
         """Whether this failure is known."""
-        spot = error.reason, home(error.url), error.member, error.offset
+        spot = _spot(error.reason, home(error.url), error.member, error.offset)
         return spot in self._spots or bool(error.key and self.utterance(error.url, error.key))

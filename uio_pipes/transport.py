@@ -68,6 +68,8 @@ class Worker:
             generator=torch.Generator(),  # its seed for workers must not come from the trainer's generator
         )
         self._batches: Any = iter(loader)
+        # Only the worker can write now: who waits for it, in a thread perhaps, learns at once that it has ended.
+        self._batches._worker_result_queue._writer.close()
         self._pid = os.getpid()
         self._pids = ", ".join(str(worker.pid) for worker in self._batches._workers)
 

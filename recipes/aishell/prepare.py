@@ -34,6 +34,7 @@ __all__ = ["PROBLEMS", "make_cmvn", "make_dictionary", "make_lists", "make_shard
 
 PROBLEMS = (CorpusMissing, CmvnFailed, DictionaryProblem, ListError, OtherPacking, PackingFailed)
 SHARD_SIZE = 1000  # utterances, as WeNet's
+TOUCH_SIZE = 20_000  # utterances in a TouchDataset
 MIN_SHARDS = 16  # of a small corpus: every rank and worker wants one
 
 
@@ -76,10 +77,21 @@ def make_shards(out: Path, shard_size: int = 0, jobs: int = 0) -> str:
         folder = out.resolve() / split
         size = shard_size or max(1, min(SHARD_SIZE, count_lines(folder / "data.list") // MIN_SHARDS))
         settings = PackSettings(size, name="shards_{:09d}.tar")
-        target = folder / "shards.list"
-        packed = pack(folder / "data.list", folder / "shards", target, settings, _processes(folder, jobs))
-        report.append(f"{target}: {packed}")
+        report.append(_packed(folder, "shards", settings, jobs))
     return "\n".join(report)
+
+
+def make_indexed(out: Path, jobs: int = 0) -> str:
+    """Stage 3: TouchDatasets of the raw lists."""
+    folders = [out.resolve() / split for split in SPLITS]
+    return "\n".join(
+        _packed(folder, "indexed", PackSettings(TOUCH_SIZE, name="data-{:05d}"), jobs) for folder in folders
+    )
+
+
+def _packed(folder: Path, form: str, settings: PackSettings, jobs: int) -> str:
+    target = folder / f"{form}.list"
+    return f"{target}: {pack(folder / 'data.list', folder / form, target, settings, _processes(folder, jobs))}"
 
 
 def _processes(folder: Path, jobs: int) -> int:

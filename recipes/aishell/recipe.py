@@ -8,10 +8,11 @@ from functools import cached_property
 from pathlib import Path
 
 from ..common.config import Config
+from ..common.data_types import DATA_TYPES, list_of
 from ..common.launch import Topology, launch
 from ..common.stages import Need, Stage
 from .layout import SPLITS, CorpusMissing, corpus_dir, transcript_path
-from .summary import DATA_TYPES, MODES
+from .summary import MODES
 
 __all__ = ["Recipe", "WrongOption"]
 
@@ -40,10 +41,8 @@ class Recipe:
     beam_size: int
 
     def __post_init__(self) -> None:
-        if self.data_type == "indexed":
-            raise WrongOption("--data-type indexed needs the indexed source, which is not there yet: take raw or shard")
         if self.data_type not in DATA_TYPES:
-            raise WrongOption(f"--data-type must be {' or '.join(DATA_TYPES)}, not {self.data_type!r}")
+            raise WrongOption(f"--data-type must be {', '.join(DATA_TYPES)}, not {self.data_type!r}")
         self.settings  # noqa: B018  a wrong configuration is told at once
 
     @property
@@ -72,7 +71,7 @@ class Recipe:
             Stage(0, "wav.scp and text", self.write_texts, spoken),
             Stage(1, "global CMVN", self.make_cmvn, self._texts("train")),
             Stage(2, "dictionary", self.make_dictionary, self._texts("train")),
-            Stage(3, "data.list and shards", self.make_lists, self._texts(*SPLITS)),
+            Stage(3, "data.list, shards or TouchDatasets", self.make_lists, self._texts(*SPLITS)),
             Stage(4, f"training ({self.data_type})", self.train, self._prepared),
             Stage(5, "averaging, decoding, scoring", self.decode, ((4, self.exp / "epochs"), *self._test)),
             Stage(6, "export", self.export, ((5, self.exp / "average.pt"), *self._test)),
@@ -82,7 +81,7 @@ class Recipe:
         return tuple((0, self.data / split / name) for split in splits for name in ("text", "wav.scp"))
 
     def _list(self, split: str) -> Need:
-        return 3, self.data / split / ("data.list" if self.data_type == "raw" else "shards.list")
+        return 3, Path(list_of(self.data, split, self.data_type))
 
     @property
     def _prepared(self) -> tuple[Need, ...]:
@@ -123,9 +122,13 @@ class Recipe:
         return make_dictionary(self.data, self.bpe)
 
     def make_lists(self) -> str:
-        from .prepare import make_lists, make_shards
+        from .prepare import make_indexed, make_lists, make_shards
 
-        return "\n".join([make_lists(self.data), *([make_shards(self.data)] if self.data_type == "shard" else [])])
+        lists = make_lists(self.data)
+        if self.data_type == "raw":
+            return lists
+        packed = make_shards(self.data) if self.data_type == "shard" else make_indexed(self.data)
+        return f"{lists}\n{packed}"
 
     def train(self) -> str:
         overrides = [word for text in self._overrides for word in ("--set", text)]
@@ -155,8 +158,6 @@ class Recipe:
         return MODES if self.settings.model.decoder_layers else MODES[:2]
 
     def export(self) -> str:
-        from ..common.pipelines import list_of
-
         check = ["--check", list_of(self.data, "test", self.data_type), "--data-type", self.data_type]
         launch(Topology(1), "recipes.common.export", [str(self.exp), *check], self.exp)
         return f"{self.exp / 'export'}: see recipes/common/export.py for inputs and outputs"

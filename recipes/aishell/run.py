@@ -32,7 +32,7 @@ def main(
     stage: Annotated[int, typer.Option(min=-1, max=6, help="First stage.")] = -1,
     stop_stage: Annotated[int, typer.Option(min=-1, max=6, help="Last stage.")] = 6,
     corpus: Annotated[str, typer.Option(help="mini, or a folder: it has or gets the real data_aishell.")] = "mini",
-    data_type: Annotated[str, typer.Option(help="What training reads: raw or shard.")] = "raw",
+    data_type: Annotated[str, typer.Option(help="What training reads: raw, shard or indexed.")] = "raw",
     out: Annotated[Path | None, typer.Option(help="Where all lands. Default: exp/aishell-mini or exp/aishell.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML. Default: conf/mini.yaml or conf/full.yaml.")] = None,
     override: Annotated[list[str] | None, typer.Option("--set", help="Like train.epochs=3; again for more.")] = None,

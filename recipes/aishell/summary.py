@@ -7,12 +7,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from ..common.data_types import DATA_TYPES
 from ..common.score import read_texts, score
 
 __all__ = ["print_summary", "rates"]
 
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
-DATA_TYPES = ("raw", "shard")
 
 
 def rates(out: Path) -> dict[str, dict[str, float]]:

@@ -24,11 +24,12 @@ import uio_pipes as uio
 from uio_pipes.runner import one_thread
 
 from .config import Config, ConfigError
+from .data_types import list_of
 from .decoding import DecodeError, Decoding, OnChange
 from .experiment import NotTrained, load_model
 from .partial import Busy, Partial
 from .peers import peers
-from .pipelines import list_of, source
+from .pipelines import source
 from .results import Results, keys_of
 from .search import Mode, Search, SearchError
 

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Literal, get_args
 
 import uio_pipes as uio
 
 from .config import BatchConfig, Config
+from .data_types import DATA_TYPES
 from .strict import check
 
-__all__ = ["DataType", "list_of", "source", "train_pipeline", "valid_pipeline"]
+__all__ = ["source", "train_pipeline", "valid_pipeline"]
 
-DataType = Literal["raw", "shard"]
-# What each data type is called in a prepared folder, and what reads it.
-_LISTS: dict[str, tuple[str, Callable[..., uio.Pipeline]]] = {
-    "raw": ("data.list", uio.from_raw_list),
-    "shard": ("shards.list", uio.from_shard_list),
+_SOURCES: dict[str, Callable[..., uio.Pipeline]] = {
+    "raw": uio.from_raw_list,
+    "shard": uio.from_shard_list,
+    "indexed": uio.from_indexed,
 }
-
-
-def list_of(data: Path, split: str, data_type: str) -> str:
-    """The list of a part of a prepared folder."""
-    check(data_type in _LISTS, "--data-type", f"one of {', '.join(get_args(DataType))}", data_type)
-    return str(data / split / _LISTS[data_type][0])
 
 
 def source(lists: str, data_type: str, shuffle: bool) -> uio.Pipeline:
     """Utterances from list files, globs or URLs (``uio.list_files``)."""
-    check(data_type in _LISTS, "--data-type", f"one of {', '.join(get_args(DataType))}", data_type)
-    return _LISTS[data_type][1](lists, shuffle=shuffle)
+    check(data_type in DATA_TYPES, "--data-type", f"one of {', '.join(DATA_TYPES)}", data_type)
+    return _SOURCES[data_type](lists, shuffle=shuffle)
 
 
 def train_pipeline(config: Config, tokenizer: uio.Tokenizer, lists: str, data_type: str) -> uio.Pipeline:

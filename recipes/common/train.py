@@ -28,8 +28,9 @@ from uio_pipes.lane import stable_hash
 
 from . import checkpoint, experiment
 from .config import Config, ConfigError
+from .data_types import list_of
 from .keylog import KeyLog, Run, last_run
-from .pipelines import list_of, train_pipeline, valid_pipeline
+from .pipelines import train_pipeline, valid_pipeline
 from .ranks import SIGTERM_STATUS, Busy, Ranks, hold, let_first_speak, process_group
 from .report import Report
 from .steps import Batch, Groups, Stepper, learning_rate
@@ -212,7 +213,7 @@ def main(
     data: Annotated[Path, typer.Argument(help="Folder that stages 0 to 3 wrote.")],
     exp: Annotated[Path, typer.Argument(help="Folder for the experiment.")],
     config: Annotated[Path, typer.Option(help="YAML: see recipes/common/config.py.")],
-    data_type: Annotated[str, typer.Option(help="raw or shard.")] = "shard",
+    data_type: Annotated[str, typer.Option(help="raw, shard or indexed.")] = "shard",
     train_data: Annotated[str, typer.Option(help="List, glob or URL instead of DATA/train's list.")] = "",
     cv_data: Annotated[str, typer.Option(help="List, glob or URL instead of DATA/dev's list.")] = "",
     override: Annotated[list[str] | None, typer.Option("--set", help="Like train.epochs=3; again for more.")] = None,

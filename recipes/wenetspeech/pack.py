@@ -13,6 +13,7 @@ Each recording is opened and decoded once. Killed at any moment, the same comman
 from __future__ import annotations
 
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,8 +28,10 @@ from .layout import TEST_SUBSETS
 GROUPS = ("10:500", "500:800", "800:1000", "1000:1200")  # frames; above 1200, WenetSpeech's recipes do not train
 
 
-def pack_all(data: Path, groups: tuple[Group, ...], size: int, form: Form, jobs: int) -> dict[str, Packed]:
-    """Pack the training set in ``groups``, the held-out sets whole.
+def pack_all(
+    data: Path, groups: tuple[Group, ...], size: int, form: Form, jobs: int, touch: bool = False
+) -> dict[str, Packed]:
+    """Pack the training set in ``groups``, the held-out sets whole; into shards, or with ``touch`` TouchDatasets.
 
     Raises: OtherPacking, PackingFailed, ListError.
     """
@@ -36,7 +39,10 @@ def pack_all(data: Path, groups: tuple[Group, ...], size: int, form: Form, jobs:
     for name in ("train", *TEST_SUBSETS.values()):
         folder = data.resolve() / name
         settings = PackSettings(size, groups if name == "train" else (), form)
-        results[name] = pack(folder / "data.list", folder / "shards", folder / "shards.list", settings, jobs)
+        target = "shards"
+        if touch:
+            settings, target = replace(settings, form="wav", name="data-{:05d}"), "indexed"
+        results[name] = pack(folder / "data.list", folder / target, folder / f"{target}.list", settings, jobs)
     return results
 
 

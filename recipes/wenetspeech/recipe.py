@@ -18,6 +18,7 @@ from uio_pipes.prep.files import read_lines, write_lines
 from uio_pipes.prep.grouping import Group
 
 from ..common.config import Config
+from ..common.data_types import DataType, list_of
 from ..common.launch import Topology, launch
 from ..common.stages import Need, Stage
 from .layout import TEST_SUBSETS, check_corpus, metadata_path
@@ -46,7 +47,7 @@ class Recipe:
     out: Path
     corpus: Path | None
     config: Path
-    data_type: Literal["raw", "shard"]
+    data_type: DataType
     subset: str
     source: Source
     groups: tuple[Group, ...]
@@ -119,8 +120,7 @@ class Recipe:
         data, train, parts = self.data, self.data / "train", ("train", *HELD_OUT)
         spoken: tuple[Need, ...] = ((-1, metadata_path(self.root)),) if self.corpus is None else ()
         lists: dict[str, Need] = {
-            part: (0, data / part / "data.list") if self.data_type == "raw" else (3, data / part / "shards.list")
-            for part in parts
+            part: (0 if self.data_type == "raw" else 3, Path(list_of(data, part, self.data_type))) for part in parts
         }
         cmvn: tuple[Need, ...] = ((1, data / "global_cmvn"),) if self.settings.model.cmvn else ()
         return [
@@ -184,8 +184,10 @@ class Recipe:
     def make_shards(self) -> str:
         """Stage 3."""
         jobs = self.jobs or multiprocessing.cpu_count()
-        packed = pack_all(self.data, self.groups, self.shard_size, "wav", jobs)
-        return "\n".join(f"{self.data / name / 'shards.list'}: {one}" for name, one in packed.items())
+        touch = self.data_type == "indexed"
+        packed = pack_all(self.data, self.groups, self.shard_size, "wav", jobs, touch)
+        lists = "indexed.list" if touch else "shards.list"
+        return "\n".join(f"{self.data / name / lists}: {one}" for name, one in packed.items())
 
     def train(self) -> str:
         """Stage 4."""
@@ -199,8 +201,7 @@ class Recipe:
     @contextlib.contextmanager
     def _lists(self) -> Iterator[dict[str, str]]:
         """What the trainer reads, on disk or behind a server that runs as long as the block."""
-        name = "data.list" if self.data_type == "raw" else "shards.list"
-        on_disk = {part: str(self.data / part / name) for part in ("train", "dev")}
+        on_disk = {part: list_of(self.data, part, self.data_type) for part in ("train", "dev")}
         chosen = self.train_groups != self.groups and self.data_type == "shard"
         if self.source == "disk":
             yield on_disk | ({"train": selected(str(self.data.resolve()), self.train_groups)} if chosen else {})

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from uio_pipes.prep.grouping import Group, parse_group
 
+from ..common.data_types import DataType
 from ..common.launch import Topology
 from ..common.stages import check_order, run_stages
 from .pack import GROUPS
@@ -34,7 +35,7 @@ def main(
         Literal["S", "M", "L", "W"], typer.Option(help="To train on: 100 h, 1000 h, 10,000 h, weakly labelled.")
     ] = "L",
     data_type: Annotated[
-        Literal["raw", "shard"], typer.Option(help="Segments cut on the fly, or packed in stage 3.")
+        DataType, typer.Option(help="Segments cut on the fly, or packed in stage 3: shards, or TouchDatasets.")
     ] = "shard",
     source: Annotated[
         Literal["disk", "s3", "http"], typer.Option("--from", help="Where training reads shards: local servers.")
@@ -101,12 +102,13 @@ def _check(groups: tuple[Group, ...], chosen: tuple[Group, ...], source: str, da
     unknown = [group.folder for group in chosen if group not in groups]
     if unknown:
         raise ValueError(f"--train-group {', '.join(unknown)} is none of the groups that are packed (--group)")
-    if chosen != groups and data_type == "raw":
-        raise ValueError("--train-group chooses folders of shards; with --data-type raw, set data.max_frames instead")
+    if chosen != groups and data_type != "shard":
+        what = f"with --data-type {data_type}, set data.max_frames instead"
+        raise ValueError(f"--train-group chooses folders of shards; {what}")
     if chosen != groups and source == "http":
         raise ValueError("--train-group needs a glob, which HTTP has not: leave it out, or train --from disk or s3")
-    if source != "disk" and data_type == "raw":
-        raise ValueError(f"--from {source} serves shards; raw lists name recordings on disk: take --data-type shard")
+    if source != "disk" and data_type != "shard":
+        raise ValueError(f"--from {source} serves shards, this list names what is on disk: take --data-type shard")
 
 
 def _gpus() -> int:

@@ -226,6 +226,15 @@ def test_reading_ahead_begins_where_it_is_asked_to(server: FaultServer) -> None:
     assert min(server.offsets("a")) == 2_000_000
 
 
+def test_without_ranges_passing_over_a_gap_asks_for_nothing_again(server: FaultServer) -> None:
+    url = server.add("a", DATA, ranges=False)
+    ahead = ReadAhead(RemoteFile(url))
+    assert ahead.read_upto(0, 100) == DATA[:100]
+    for at in range(262_144, 2_900_000, 600_001):
+        assert ahead.read_upto(at, 1000) == DATA[at : at + 1000]
+    assert server.offsets("a") == [0, 0]
+
+
 def test_many_files_share_the_memory(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readahead, "MAX_ACTIVE", 4)
     monkeypatch.setattr(readahead, "BUDGET", 4 << 20)

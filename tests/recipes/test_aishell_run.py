@@ -77,8 +77,7 @@ def test_from_nothing_to_an_exported_model_and_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--data-type", "indexed"], "needs the indexed source"),
-        (["--data-type", "tar"], "raw or shard"),
+        (["--data-type", "tar"], "must be raw, shard, indexed"),
         (["--nnodes", "2"], "HOST:PORT"),
         (["--stage", "9"], "less than or equal to 6"),
         (["--stage", "5", "--stop-stage", "3"], "nothing would be run"),

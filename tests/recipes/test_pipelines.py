@@ -9,8 +9,9 @@ import tiny
 
 import uio_pipes as uio
 from recipes.common.config import Config, ConfigError
+from recipes.common.data_types import DATA_TYPES, list_of
 from recipes.common.experiment import eos_of, read_tokenizer
-from recipes.common.pipelines import list_of, source, train_pipeline, valid_pipeline
+from recipes.common.pipelines import source, train_pipeline, valid_pipeline
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +19,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.prepare(tmp_path_factory.mktemp("pipelines"))
 
 
-@pytest.mark.parametrize("data_type", ["raw", "shard"])
-def test_both_data_types_give_every_utterance(data: Path, data_type: str) -> None:
+@pytest.mark.parametrize("data_type", DATA_TYPES)
+def test_all_data_types_give_every_utterance(data: Path, data_type: str) -> None:
     config = Config.load(data.parent / "config.yaml")
     for split, graph in (("train", train_pipeline), ("dev", valid_pipeline)):
         pipeline = graph(config, read_tokenizer(data / "dict"), list_of(data, split, data_type), data_type)
@@ -54,7 +55,7 @@ def test_validation_is_not_augmented(data: Path) -> None:
 
 
 def test_an_unknown_data_type_is_named(data: Path) -> None:
-    with pytest.raises(ConfigError, match="--data-type must be one of raw, shard, not 'tar'"):
+    with pytest.raises(ConfigError, match="--data-type must be one of raw, shard, indexed, not 'tar'"):
         list_of(data, "train", "tar")
     with pytest.raises(ConfigError, match="--data-type must be one of raw, shard"):
         source("x", "tar", shuffle=False)

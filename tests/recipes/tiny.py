@@ -7,6 +7,8 @@ from pathlib import Path
 
 import corpus
 
+from uio_pipes.prep.pack import PackSettings, pack
+
 CONFIG = """
 model: {num_mel_bins: 20, cmvn: false, channels: 4, dim: 16, heads: 2, feed_forward: 32, layers: 1, kernel: 7,
         decoder_layers: 1, decoder_feed_forward: 32, dropout: 0.1, ctc_weight: 0.3}
@@ -27,7 +29,9 @@ def prepare(root: Path, sizes: Sequence[int] = SIZES) -> Path:
         made = corpus.shards(data / split, shards, seconds=(0.3, 1.0))
         made.list.rename(data / split / "shards.list")
         raw = corpus.raw_list(data / split, sum(shards))
-        raw.list.rename(data / split / "data.list")
+        listed = raw.list.rename(data / split / "data.list")
+        settings = PackSettings(10, sample_rate=None, name="data-{:05d}")
+        pack(listed, data / split / "indexed", data / split / "indexed.list", settings)
     (data / "dict").mkdir()
     tokens = ["<blank>", "<unk>", "<sos/eos>", "文", *"0123456789"]
     (data / "dict" / "lang_char.txt").write_text("".join(f"{t} {i}\n" for i, t in enumerate(tokens)))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import corpus
+import fsspec
 import numpy as np
 import pytest
 import soundfile
@@ -105,6 +106,22 @@ def test_of_a_wav_in_a_tar_only_the_segment_is_read(tmp_path: Path, monkeypatch:
     made, _ = run(graph.decode_audio())
     assert made[0]["wav"].shape == (1, RATE)
     assert sum(sizes) < 40_000 + 2 * RATE
+
+
+@pytest.mark.parametrize("seconds", [3, 200])
+def test_far_recordings_are_cut(seconds: int, tmp_path: Path) -> None:
+    """Long ones by segment: those above 4 MB are not fetched early as a whole."""
+    made = touchdataset.speech(2, 16_000, (seconds, seconds))
+    for _, fields in made:
+        fields["info"] = {"segments": [{"start": a, "end": b, "txt": "x"} for a, b in TIMES]}
+    folder = touchdataset.write(tmp_path / "d", made)
+    memory = fsspec.filesystem("memory")
+    for path in folder.iterdir():
+        memory.pipe(f"/long{seconds}/{path.name}", path.read_bytes())
+    near, _ = run(uio.from_indexed(folder).segments().decode_audio())
+    far, stats = run(uio.from_indexed(f"memory://long{seconds}").segments().decode_audio())
+    assert stats.failures == 0
+    assert all(torch.equal(a["wav"], b["wav"]) for a, b in zip(near, far, strict=True))
 
 
 def test_adjacent_segments_are_joined_up_to_the_bound(folder: Path) -> None:

@@ -22,7 +22,7 @@ class Job(Generic[T]):
     """Something that a thread works out. ``work`` gets a function to sleep with, which ends early if cancelled."""
 
     def __init__(self, work: Callable[[Callable[[float], object]], T]) -> None:
-        self._work = work
+        self._work: Callable[[Callable[[float], object]], T] | None = work
         self._over, self._cancelled = threading.Event(), threading.Event()
         self._value: T | None = None
         self._error: BaseException | None = None
@@ -49,9 +49,11 @@ class Job(Generic[T]):
         try:
             if self._cancelled.is_set():
                 raise Cancelled
+            assert self._work is not None
             self._value = self._work(self._sleep)
         except BaseException as error:
             self._error = error
+        self._work = None  # and what it holds: perhaps the job before, and so on
         self._over.set()
 
     def _sleep(self, seconds: float) -> None:

@@ -155,7 +155,7 @@ class Ref:
         return self.file.read(self.offset + start, size)
 
     def behind(self, bytes_: Ref) -> Ref:
-        """This reference, but its bytes are taken from ``bytes_``, which has the same ones: they are under way there."""
+        """This reference, but its bytes come from ``bytes_``, which has the same ones: they are under way there."""
         return bytes_
 
     def __repr__(self) -> str:

@@ -138,8 +138,9 @@ class ReadAhead:
                 fill.write(offset, data)
             return data
 
-        self._last = submit(work)
-        self._blocks.append(_Block(offset, end, self._last))
+        job = submit(work)
+        self._last = job if self._sequential else None
+        self._blocks.append(_Block(offset, end, job))
         self._next = end
 
     def _use(self, offset: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -62,10 +61,6 @@ class Exclude(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return None
-
-    def check(self, before: Sequence[Stage]) -> None:
-        batched = any(stage.gives == "batch" for stage in before)
-        require(not batched, self.name, "it must stand before batches are made", self.path, "put it behind loading")
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:

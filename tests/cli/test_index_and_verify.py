@@ -1,0 +1,116 @@
+"""``uio index`` and ``uio verify``: what they write, say, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import corpus
+import pytest
+from command import uio
+from corpus import DAMAGE, Corpus
+
+from uio_pipes.prep.manifest import ShardEntry, read_manifest, write_manifest
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Corpus:
+    return corpus.shards(tmp_path / "good", [4, 5, 3], seconds=(0.3, 1.0))
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Corpus:
+    return corpus.shards(tmp_path / "bad", [4, 5, 3, 4, 5, 6], seconds=(0.3, 1.0), damage=tuple(DAMAGE))
+
+
+def test_index_writes_indexes_and_a_manifest(good: Corpus) -> None:
+    done = uio("index", good.list, "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert (report["shards"], report["fresh"], report["utterances"], report["problems"]) == (3, 0, 12, [])
+    assert report["manifests"] == [f"{good.list}.manifest"]
+    assert 0 < report["overhead"] <= 0.02
+    manifest = read_manifest(str(good.list))
+    assert manifest is not None
+    assert [entry.utterances for entry in manifest.values()] == [4, 5, 3]
+    assert sum(entry.frames for entry in manifest.values()) == report["frames"]
+    again = json.loads(uio("index", good.list, "--json", "--jobs", 1).stdout)
+    assert (again["fresh"], again["manifests"]) == (3, [])
+
+
+def test_index_into_a_folder(good: Corpus, tmp_path: Path) -> None:
+    assert uio("index", good.list, "--into", tmp_path / "i").returncode == 0
+    assert len(list((tmp_path / "i").rglob("*.uioidx"))) == 3
+    assert list(good.list.parent.glob("*.uioidx")) == []
+    assert uio("verify", good.list, "--crc", "--indexes", tmp_path / "i").returncode == 0
+    missing = uio("verify", good.list, "--crc", "--json")
+    assert (missing.returncode, json.loads(missing.stdout)["reasons"]) == (1, {"missing_index": 3})
+
+
+def test_damage_is_shown_and_the_exit_code_is_1(bad: Corpus) -> None:
+    done = uio("index", bad.list)
+    assert done.returncode == 1
+    assert "5 problems" in done.stdout
+    assert all(f"[{reason}]" in done.stderr for reason in DAMAGE.values())
+    assert not Path(f"{bad.list}.manifest").exists()  # counts of damaged shards are no promise
+
+
+def test_verify_finds_writes_and_confirms(bad: Corpus, good: Corpus, tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    done = uio("verify", bad.list, "--decode", "--quarantine", file, "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert report["reasons"] == dict.fromkeys(sorted(DAMAGE.values()), 1)
+    assert len(file.read_text().strip().split("\n")) == len(DAMAGE)
+    uio("verify", bad.list, "--decode", "--quarantine", file)
+    assert len(file.read_text().strip().split("\n")) == len(DAMAGE)
+    confirmed = uio("verify", bad.list, "--confirm", file, "--json")
+    assert (confirmed.returncode, len(json.loads(confirmed.stdout)["bad"])) == (1, len(DAMAGE))
+    for number in range(5):  # mended: sound shards under the same names
+        (bad.list.parent / f"s{number:03d}.tar").write_bytes((good.list.parent / "s000.tar").read_bytes())
+    mended = uio("verify", bad.list, "--confirm", file, "--json")
+    assert (mended.returncode, len(json.loads(mended.stdout)["well"])) == (0, len(DAMAGE))
+    other = uio("verify", good.list, "--confirm", file)
+    assert (other.returncode, "5 of shards on none of the lists" in other.stdout) == (0, True)
+
+
+def test_verify_raw_lists(tmp_path: Path) -> None:
+    listed = corpus.raw_list(tmp_path, 9)
+    assert uio("verify", listed.list, "--decode").returncode == 0
+    (tmp_path / "r003.wav").write_bytes(b"")
+    (tmp_path / "r004.wav").unlink()
+    report = json.loads(uio("verify", listed.list, "--json", "--rate", 16_000).stdout)
+    assert report["reasons"] == {"empty_audio": 1, "missing_file": 1, "wrong_rate": 7}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["index", "nothing.list"], "cannot read the list nothing.list: no such file"),
+        (["verify", "nothing.list"], "cannot read the list nothing.list: no such file"),
+        (["verify", "x.tar", "--grouping", "kaldi"], "must be 'wenet' or 'webdataset'"),
+        (["verify", "x.tar", "--confirm", "a", "--quarantine", "b"], "--quarantine"),
+        (["verify", "x.tar", "--confirm", "nothing"], "cannot read the quarantine file nothing"),
+        (["index"], "Missing argument"),
+    ],
+)
+def test_wrong_use_is_one_line(arguments: list[str], text: str, tmp_path: Path) -> None:
+    done = uio(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_raw_list_cannot_be_indexed(tmp_path: Path) -> None:
+    listed = corpus.raw_list(tmp_path, 3)
+    done = uio("index", listed.list)
+    assert (done.returncode, "pack it first" in done.stderr) == (2, True)
+
+
+def test_a_manifest_survives_writing_and_reading(tmp_path: Path) -> None:
+    entries = [ShardEntry("a/语音.tar", 3, 400, 10_240, "00ff00ff"), ShardEntry("b.tar", 0, 0, 1024, "12345678")]
+    path = write_manifest(tmp_path / "x.list", entries)
+    assert Path(path).name == "x.list.manifest"
+    assert Path(path).read_text().split("\n")[0] == '{"manifest": 1}'
+    assert read_manifest(str(tmp_path / "x.list")) == {entry.shard: entry for entry in entries}
+    assert read_manifest(str(tmp_path / "y.list")) is None
