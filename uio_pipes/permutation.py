@@ -1,4 +1,4 @@
-"""A shuffled ``range(n)`` that is worked out where it is looked at: as quick to begin for ten million items as for ten."""
+"""A shuffled ``range(n)``, worked out where it is looked at: as quick to begin for ten million items as for ten."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _count(value: object) -> bool:
 
 
 def _step(value: object) -> bool:
-    return _count(value) and int(value) < 1 << 32  # type: ignore[call-overload, no-any-return]
+    return _count(value) and int(value) < 1 << 32  # type: ignore[call-overload]
 
 
 def _are_counts(value: object) -> bool:

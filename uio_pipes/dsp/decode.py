@@ -213,8 +213,8 @@ def _by_library(
             if (last - first) * audio.channels > _MOST_SAMPLES:
                 raise DataError(
                     "bomb",
-                    f"its header tells {last - first} samples of {audio.channels} channels, more than can be decoded at "
-                    "once: cut it into segments",
+                    f"its header tells {last - first} samples of {audio.channels} channels, more than can be decoded "
+                    "at once: cut it into segments",
                 )
             samples = audio.read(last - first, dtype="float32", always_2d=True)
             if audio.subtype in ("FLOAT", "DOUBLE") and not np.isfinite(samples).all():
