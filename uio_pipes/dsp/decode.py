@@ -1,4 +1,5 @@
-"""Audio files to waveforms: 16-bit PCM wav by its own header walk, m4a, aac, wma by FFmpeg, all others by libsndfile.
+"""Audio files to waveforms: 16-bit PCM wav by its own header walk, m4a, aac, wma by FFmpeg, all others by libsndfile
+(whole FLAC files by dr_flac where it is installed).
 
 Every function raises DataError for bad audio, with ``url`` and ``member`` left for the caller to fill.
 Formats: Microsoft's RIFF/WAVE (mmreg.h) and RFC 9639 (FLAC).
@@ -13,10 +14,12 @@ from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import soundfile
 import torch
 
 from uio_pipes.dsp.codecs import coded, decode_coded
+from uio_pipes.dsp.flac import decode_flac
 from uio_pipes.errors import DataError
 
 __all__ = ["AudioInfo", "check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
@@ -86,6 +89,8 @@ def decode(
         raise DataError("empty_audio", "the file has 0 bytes; make it again")
     wav = _walk(data, len(data))
     if wav is None or not wav.is_pcm16:
+        if start is None and end is None and data[:4] == b"fLaC" and (found := _flac(data, channel)):
+            return found
         form = coded(data)
         return (
             _by_ffmpeg(data, form, channel, start, end) if form else _by_library(io.BytesIO(data), channel, start, end)
@@ -227,8 +232,22 @@ def _by_library(
             sample_rate = int(audio.samplerate)
     except (soundfile.SoundFileError, TypeError, MemoryError) as error:  # MemoryError: a header's absurd claim
         raise _bad(error) from error
+    return _picked(samples, channel), sample_rate
+
+
+def _flac(data: bytes, channel: int | None) -> tuple[torch.Tensor, int] | None:
+    info = _flac_info(data)
+    samples = None if info is None else decode_flac(data, info.samples, info.channels)
+    if info is None or samples is None:
+        return None
+    check_channel(channel, info.channels)
+    return _picked(samples, channel), info.sample_rate
+
+
+def _picked(samples: npt.NDArray[np.float32], channel: int | None) -> torch.Tensor:
+    """(S, C) as (C, S), or (1, S) of one channel."""
     picked = samples.T if channel is None else samples.T[channel : channel + 1]
-    return torch.from_numpy(np.ascontiguousarray(picked)), sample_rate
+    return torch.from_numpy(np.ascontiguousarray(picked))
 
 
 def _by_ffmpeg(
