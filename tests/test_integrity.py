@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import lzma
+import os
 import re
 import struct
 import tarfile
@@ -355,12 +356,50 @@ def test_shard_of_the_manifest_that_the_list_lost(tmp_path: Path) -> None:
     assert report.reasons == {"missing_shard": 1}
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "", '{"manifest": 2}', '{"manifest": 1}\n{"shard": 3}', "[" * 99_999])
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", "", '{"manifest": 2}', '{"manifest": true}', '{"manifest": 1}\n{"shard": 3}', "[" * 99_999]
+)
 def test_damaged_manifest(tmp_path: Path, text: str) -> None:
     listed, _ = with_manifest(tmp_path)
     (tmp_path / "l.list.manifest").write_text(text)
     with pytest.raises(uio.ListError, match=r"l\.list\.manifest is damaged \(line \d: .*uio index --manifest"):
         run(uio.from_shard_list(listed))
+
+
+def test_manifest_cut_at_a_line_end(tmp_path: Path) -> None:
+    listed, _ = with_manifest(tmp_path)
+    manifest = tmp_path / "l.list.manifest"
+    lines = manifest.read_text().splitlines(keepends=True)
+    for kept in range(1, len(lines)):
+        manifest.write_text("".join(lines[:kept]))
+        with pytest.raises(uio.ListError, match="cut off, or changed by hand"):
+            run(uio.from_shard_list(listed))
+
+
+def test_shard_out_of_reach_is_short_of_what_the_manifest_knows(tmp_path: Path) -> None:
+    listed, _ = with_manifest(tmp_path)
+    for damage, reason in ((Path.unlink, "missing_file"), (Path.touch, "empty_file")):
+        damage(tmp_path / "b.tar")
+        _, loader = run(uio.from_shard_list(listed))
+        assert loader.stats().skipped == {reason: 1, "short_shard": 1}
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("batched", [False, True])
+def test_flipped_payload_that_no_stage_touches(tmp_path: Path, indexed: bool, batched: bool) -> None:
+    path = tmp_path / "s.tar"
+    shard(path, [part for i in range(4) for part in ((f"u{i}.txt", b"text"), (f"u{i}.wav", audio(seed=i)))])
+    index_lists([str(path)])
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    data[data.index(audio(seed=2)) + 60] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    pipeline = (uio.from_tar_index if indexed else uio.from_shard_list)(str(path), verify="crc")
+    loader = uio.Loader(pipeline.batch(2) if batched else pipeline)
+    found = list(loader)
+    assert sum(len(x) if batched else 1 for x in found) == 3
+    assert loader.stats().skipped == {"bad_crc": 1}
 
 
 def test_nothing_is_written_under_a_name_from_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

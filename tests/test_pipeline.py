@@ -375,3 +375,13 @@ def test_a_forgotten_stage_is_named(
     """Not only `KeyError: 'sample_rate'`."""
     with pytest.raises(uio.UioError, match=missing):
         run(build(uio.from_raw_list(raw_items(tmp_path, 1))).batch(1).pad(), on_error="raise")
+
+
+def test_an_error_of_the_run_is_not_its_own_cause(raw_corpus: Corpus) -> None:
+    def wrong(sample: Any) -> Any:
+        raise uio.PipelineError("wrong as a whole")
+
+    graph = uio.from_raw_list(raw_corpus.list).decode_audio().map(wrong, length="same")
+    with pytest.raises(uio.PipelineError, match="wrong as a whole") as raised:
+        list(uio.Loader(graph))
+    assert raised.value.__cause__ is not raised.value

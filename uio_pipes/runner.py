@@ -124,10 +124,10 @@ class LaneRunner:
     def _deliver(self, item: Any) -> Any:
         """What goes to the trainer: with everything computed that still is deferred. None: nothing is left of it."""
         if isinstance(item, Sample):
-            realized = realize([item], self.context)
+            realized = realize([item], self.context, whole=True)
             return dict(realized[0]) if realized else None
         if isinstance(item, list) and item and isinstance(item[0], Sample):
-            return [dict(s) for s in realize(item, self.context)] or None
+            return [dict(s) for s in realize(item, self.context, whole=True)] or None
         return None if isinstance(item, (list, dict)) and not item else item
 
     def _message(self, k: int, batch: Any, snapshot: str | None) -> Message:

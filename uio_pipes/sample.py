@@ -78,6 +78,10 @@ class Chain:
             chain = self._then[id(link)] = Chain((*self.links, link))
         return chain
 
+    def names(self, name: str) -> bool:
+        """Whether a link says that it writes field ``name``; one that may write any field does not say so."""
+        return any(name in link.writes for link in self.links)
+
     def writers(self, name: str) -> int:
         """Bits of the links to run before field ``name`` has its value."""
         return self._find(name, reading=False)
@@ -159,7 +163,7 @@ class Sample(MutableMapping[str, Any]):
                 try:
                     link.apply(self)
                 except Exception as error:
-                    raise self.failure(error, link.name) from error
+                    raise self._caused(error, link.name)  # noqa: B904
                 self.done |= 1 << i
 
     def compute(self, link: Link) -> None:
@@ -169,6 +173,15 @@ class Sample(MutableMapping[str, Any]):
     def finish(self) -> None:
         """Run all that is still deferred."""
         self._run((1 << len(self.chain.links)) - 1)
+
+    def read(self) -> None:
+        """Read what is only referred to. Raises: DataError."""
+        for name, value in self.fields.items():
+            if isinstance(value, Ref):
+                try:
+                    self.fields[name] = value.read()
+                except DataError as error:
+                    raise self.failure(error, "read") from error
 
     @property
     def plan(self) -> Plan:
@@ -197,7 +210,7 @@ class Sample(MutableMapping[str, Any]):
                         plan = links[i].plan(plan, self)
                 self._plan, self._planned = plan, len(links)
             except Exception as error:
-                raise self.failure(error, "plan") from error
+                raise self._caused(error, "plan")  # noqa: B904
         return self._plan
 
     def draws(self, salt: int) -> Draws:
@@ -211,6 +224,13 @@ class Sample(MutableMapping[str, Any]):
             digest = blake2b(repr(tuple(self.origin)).encode(), digest_size=8, key=self._run_key).digest()
             self._seed = int.from_bytes(digest, "little")
         return self._seed
+
+    def _caused(self, error: Exception, stage: str) -> UioError:
+        """:meth:`failure`, caused by ``error`` if it is another one: its own cause would be a reference cycle."""
+        failure = self.failure(error, stage)
+        if failure is not error:
+            failure.__cause__ = error
+        return failure
 
     def failure(self, error: Exception, stage: str) -> UioError:
         """``error`` as a ``DataError`` that says where, unless the run is wrong as a whole."""
@@ -256,13 +276,18 @@ def run_key(lane: Lane) -> bytes:
     return f"{lane.seed}/{lane.epoch}".encode()
 
 
-def realize(samples: list[Sample], lane: Lane) -> list[Sample]:
-    """Run all that is deferred; a sample that fails is handled by the policy and left out."""
+def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> list[Sample]:
+    """Run all that is deferred; a sample that fails is handled by the policy and left out.
+
+    ``whole``: read what no stage has read, too: samples that go to the trainer as they are.
+    """
     fetch_early(sample.fields for sample in samples)
     out, lengths = [], []
     for sample in samples:
         try:
             actual = compute(sample)
+            if whole:
+                sample.read()
         except DataError as error:
             lane.ledger.fail(error, "realize")
         else:

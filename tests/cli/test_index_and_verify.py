@@ -111,6 +111,6 @@ def test_a_manifest_survives_writing_and_reading(tmp_path: Path) -> None:
     entries = [ShardEntry("a/语音.tar", 3, 400, 10_240, "00ff00ff"), ShardEntry("b.tar", 0, 0, 1024, "12345678")]
     path = write_manifest(tmp_path / "x.list", entries)
     assert Path(path).name == "x.list.manifest"
-    assert Path(path).read_text().split("\n")[0] == '{"manifest": 1}'
+    assert Path(path).read_text().split("\n")[0].startswith('{"manifest": 1,')
     assert read_manifest(str(tmp_path / "x.list")) == {entry.shard: entry for entry in entries}
     assert read_manifest(str(tmp_path / "y.list")) is None

@@ -258,3 +258,21 @@ def test_in_a_spawned_process(server: FaultServer) -> None:
     process.start()
     process.join(60)
     assert process.exitcode == 0
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/a", "http://nowhere.invalid/a"])
+def test_hosts_never_reached_are_given_up_soon_by_the_command_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match="after 4 attempts"):
+        RemoteFile(url).read(0, 5)
+    monkeypatch.setattr(retry, "_hasty", True)
+    with pytest.raises(DataError, match="after 3 attempts"):
+        RemoteFile(url).read(0, 5)
+    monkeypatch.setattr(retry, "_reached", {url.rpartition("/")[0]})
+    with pytest.raises(DataError, match="after 4 attempts"):
+        RemoteFile(url).read(0, 5)
+
+
+def test_a_host_that_has_answered_is_waited_for(server: FaultServer) -> None:
+    url = server.add("a", DATA)
+    assert RemoteFile(url).read(0, 5) == DATA[:5]
+    assert any(url.startswith(host) for host in retry._reached)

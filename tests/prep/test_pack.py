@@ -272,3 +272,19 @@ def test_lists_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     bad.write_text('{"key": "a", "wav": "b", "txt": "c"}\n')
     with pytest.raises(ListError, match="start and end"):
         pack(bad, tmp_path / "out", tmp_path / "list", SETTINGS)
+
+
+def test_a_kaldi_segment_that_ends_at_minus_one_ends_with_its_recording(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "r.wav", np.arange(RATE, dtype=np.int16), RATE)
+    (tmp_path / "wav.scp").write_text(f"r {tmp_path}/r.wav\n")
+    (tmp_path / "text").write_text("a 一\nb 二\nc 三\n")
+    (tmp_path / "segments").write_text("a r 0.75 -1\nb r 0.25 0.5\nc r 0.5 0.25\n")
+    result = pack(tmp_path, tmp_path / "out", tmp_path / "shards.list", PackSettings(sample_rate=RATE))
+    assert (result.utterances, result.failures) == (2, {"bad_segment": 1})
+    found = [m for shard in sorted((tmp_path / "out").rglob("*.tar")) for m in members(shard).items()]
+    lengths = {name: soundfile.info(io.BytesIO(data)).frames for name, data in found if name.endswith(".wav")}
+    assert lengths == {"a.wav": RATE // 4, "b.wav": RATE // 4}
+
+
+def test_a_segment_to_the_recording_s_end_stays_one_in_a_raw_list() -> None:
+    assert json.loads(Utterance("a", "r.wav", "一", start=0.75).to_json())["start"] == 0.75

@@ -49,7 +49,7 @@ def test_shards_done_under_way_and_to_come(many_shards: Corpus) -> None:
     keys: list[str] = []
     for step, batch in enumerate(loader):
         keys += batch["keys"]
-        items = progress(view(loader.state_dict()), str(many_shards.list))
+        items, _ = progress(view(loader.state_dict()), str(many_shards.list))
         assert sorted(name for names in items.values() for name in names) == sorted(shards)
         by_shard = {shard: _keys(shard) for shard in shards}
         assert all(by_shard[s] <= set(keys) for s in items["done"])
@@ -57,17 +57,36 @@ def test_shards_done_under_way_and_to_come(many_shards: Corpus) -> None:
         assert len(items["under way"]) <= 2
         if step == 0:
             assert not items["done"] or len(items["to come"]) > 20
-    done = progress(view(loader.state_dict()), str(many_shards.list))
+    done, _ = progress(view(loader.state_dict()), str(many_shards.list))
     assert len(done["done"]) == len(shards)
 
 
-def test_a_shard_whose_utterances_are_in_a_buffer_is_under_way(many_shards: Corpus) -> None:
-    pipeline = uio.from_shard_list(many_shards.list).decode_audio().shuffle(9).batch(2).pad()
-    loader = uio.Loader(pipeline, lanes=2)
+@pytest.mark.parametrize("sort", [0, 5])
+def test_what_buffers_may_have_read_is_never_told_as_to_come(many_shards: Corpus, sort: int) -> None:
+    pipeline = uio.from_shard_list(many_shards.list, shuffle=True).decode_audio().shuffle(6)
+    pipeline = pipeline.sort(sort) if sort else pipeline
+    loader = uio.Loader(pipeline.batch(2).pad(), lanes=3)
+    shards = {line: _keys(line) for line in many_shards.list.read_text().splitlines() if line.endswith(".tar")}
+    keys: set[str] = set()
+    for batch in loader:
+        keys |= set(batch["keys"])
+        seen = view(loader.state_dict())
+        items, seen = progress(seen, str(many_shards.list))
+        assert sorted(name for names in items.values() for name in names) == sorted(shards)
+        assert all(shards[s] <= keys for s in items["done"])
+        assert not any(shards[s] & keys for s in items["to come"])
+        under_way = [lane for lane in seen.lanes if lane.k and not lane.done]
+        assert all(lane.url in items["under way"] and lane.offset is not None for lane in under_way if lane.since)
+        assert all(lane.held <= lane.since for lane in under_way)
+    assert len(items["done"]) == len(shards)
+
+
+def test_a_lane_read_to_its_end_has_nothing_to_come(many_shards: Corpus) -> None:
+    loader = uio.Loader(uio.from_shard_list(many_shards.list).decode_audio().shuffle(99).batch(2).pad(), lanes=2)
     next(iter(loader))
-    items = progress(view(loader.state_dict()), str(many_shards.list))
-    assert len(items["under way"]) == 1
-    assert not items["done"]
+    items, seen = progress(view(loader.state_dict()), str(many_shards.list))
+    assert [len(items[name]) for name in ("done", "under way", "not finished", "to come")] == [0, 12, 0, 12]
+    assert [(lane.held, lane.since, lane.offset) for lane in seen.lanes] == [(16, 18, 0), (0, 0, None)]
 
 
 def _keys(shard: str) -> set[str]:
@@ -138,6 +157,17 @@ def test_hostile_and_foreign_files_are_refused_with_a_message(tmp_path: Path) ->
     with pytest.raises(uio.StateError, match="could run code"):
         find_state(str(tmp_path / "evil.pt"))
     assert not Path("/tmp/uio_was_here").exists()
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_a_file_holds_too_much_is_named_in_words_of_our_own(tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(1, 1), tmp_path / "module.pt")
+    with pytest.raises(uio.StateError, match=r"\(weights_only refused torch\.nn\.modules\.linear\.Linear\)") as raised:
+        find_state(str(tmp_path / "module.pt"))
+    assert "\x1b" not in str(raised.value)
+    (tmp_path / "new.pickle").write_bytes(pickle.dumps({"loader": Evil()}, protocol=4))  # torch warns of the protocol
+    with pytest.raises(uio.StateError, match="could run code"):
+        find_state(str(tmp_path / "new.pickle"))
 
 
 def test_damaged_states_are_refused(many_shards: Corpus) -> None:

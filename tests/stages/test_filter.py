@@ -133,3 +133,23 @@ def test_a_filter_on_length_without_length_says_what_is_missing() -> None:
     graph = uio.from_raw_list(items).map(lambda s: {"key": s["key"], "txt": s["txt"]})
     with pytest.raises(uio.PipelineError, match="no length"):
         run(graph.filter(min_frames=1))
+
+
+def test_bounds_on_frames_need_no_labels_and_no_audio_behind_a_map_that_may_write_anything(tmp_path: Path) -> None:
+    touched: list[str] = []
+
+    def mapped(sample: Any) -> Any:
+        touched.append(sample["key"])
+        return sample
+
+    listed = uio.from_raw_list(raw_items(tmp_path, 3, samples=8000)).decode_audio().map(mapped, length="same")
+    assert len(run(listed.filter())[0]) == 3
+    touched.clear()
+    assert run(listed.filter(min_frames=90))[1].stats().skipped == {"too_short": 3}
+    assert not touched
+
+
+def test_labels_behind_such_a_map_are_counted_where_a_tokenizer_stands_before(tmp_path: Path) -> None:
+    listed = uio.from_raw_list(raw_items(tmp_path, 3, samples=8000)).decode_audio().tokenize(list_of_codes)
+    mapped = listed.map(lambda sample: {**sample, "label": []}, length="same")
+    assert run(mapped.filter())[1].stats().skipped == {"too_few_tokens": 3}

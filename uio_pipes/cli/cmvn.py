@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from uio_pipes.cli.common import Json, local_file, print_json, verdict
+from uio_pipes.cli.common import Json, keep_inputs, local_file, print_json, verdict
 from uio_pipes.cli.pack import cores
 
 __all__ = ["DataType", "cmvn"]
@@ -33,6 +33,7 @@ def cmvn(
 ) -> None:
     """Sum the features of a list for global CMVN: the same bits on any number of processes, resumed if killed."""
     local_file(out)
+    keep_inputs([data_list, conf], [out, f"{out}.journal"])
     features = None if conf is None else _dataset_conf(conf)
     from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
     from uio_pipes.prep.data_list import data_type_of

@@ -6,31 +6,38 @@ A command raises ``typer.Exit(1)`` for failures; ``UioError``, ``OSError`` or ``
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from uio_pipes.errors import UioError
+from uio_pipes.io.printable import printable
 from uio_pipes.io.redact import redact
+from uio_pipes.io.retry import hasty
 
-__all__ = ["Json", "local_file", "parsed", "print_json", "run", "verdict"]
+__all__ = ["Json", "Rate", "keep_inputs", "local_file", "parsed", "print_json", "run", "verdict"]
 
 STOPPED = 130
+TABLES = ("wav.scp", "feats.scp", "text", "segments", "utt2spk")  # of a Kaldi folder
 T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
+Rate = Annotated[int | None, typer.Option(min=1000, max=384_000, help="Hz; audio of another rate is resampled.")]
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer brings click along, or its own copy of it
 
 
 def print_json(report: Any) -> None:
-    """One JSON document on stdout."""
-    typer.echo(json.dumps(report, ensure_ascii=False, default=str))
+    """One JSON document on stdout; what a terminal would obey, or could not be encoded, is escaped."""
+    text = json.dumps(report, ensure_ascii=False, default=str)
+    typer.echo(re.sub("[\x7f-\x9f\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def verdict(fine: bool) -> None:
@@ -53,8 +60,34 @@ def local_file(path: Path) -> None:
         raise typer.BadParameter(f"{path} must be a path on this machine", param_hint="OUT")
 
 
+def keep_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Path | None]) -> None:
+    """Raises: typer.BadParameter if a file that is to be written is one that is read."""
+    read = [path for given in inputs if given is not None for path in _files_of(str(given))]
+    for out in (str(given) for given in outputs if given is not None):
+        for path in read:
+            if _same(path, out):
+                raise typer.BadParameter(f"{out} is read here, and would be overwritten: name another file to write to")
+
+
+def _files_of(given: str) -> Iterator[str]:
+    """What a path stands for: itself, the tables of a folder, what a glob finds."""
+    yield given
+    if os.path.isdir(given):
+        yield from (os.path.join(given, name) for name in TABLES)
+    elif glob.has_magic(given):
+        yield from glob.iglob(given)
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # one of them is not there, or a URL
+        return os.path.realpath(one) == os.path.realpath(other)
+
+
 def run(app: Callable[..., Any]) -> int:
     """Run a typer app with the arguments of this process; returns the exit code."""
+    hasty()
     try:
         code = int(app(standalone_mode=False) or 0)
         if code == STOPPED:  # typer's own answer to Ctrl-C
@@ -75,7 +108,7 @@ def run(app: Callable[..., Any]) -> int:
 def _wrong_use(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "uio")
-    message = error.format_message().strip().rstrip(".")  # type: ignore[attr-defined]
+    message = printable(" ".join(error.format_message().split()).rstrip("."))  # type: ignore[attr-defined]
     _say(f"error: {message} (all options: {command} --help)")
     return 2
 
@@ -90,7 +123,7 @@ def one_line(error: Exception) -> str:
         text = f"a package is not installed: {error}"
     else:
         text = f"{type(error).__name__}: {error} (UIO_DEBUG=1 shows where)"
-    return redact(" ".join(text.split()))
+    return printable(redact(" ".join(text.split())))
 
 
 def _say(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.cli.common import Json, print_json, verdict
+from uio_pipes.cli.common import Json, Rate, keep_inputs, print_json, verdict
 
 __all__ = ["convert"]
 
@@ -34,8 +34,9 @@ def convert(
     to: Annotated[To, typer.Option(help="indexed: a TouchDataset; shards: WeNet's; raw: audio files.")] = To.indexed,
     list_path: Annotated[str, typer.Option("--list", help="The data list to write. OUT/data.list")] = "",
     per_part: Annotated[int, typer.Option(min=1, help="Utterances in a folder or shard.")] = 5000,
-    resample: Annotated[int | None, typer.Option(min=1, help="Hz; audio of another rate is resampled.")] = None,
+    resample: Rate = None,
     form: Annotated[Form, typer.Option("--format", help="Of audio files in shards and raw lists.")] = Form.wav,
+    allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Threads that decode; 0: one for each core.")] = 0,
     json: Json = False,
 ) -> None:
@@ -46,6 +47,8 @@ def convert(
     from uio_pipes.cli.pack import cores
     from uio_pipes.prep import convert as prep
 
+    target, failed = list_path or os.path.join(out, "data.list"), os.path.join(out, "failed.jsonl")
+    keep_inputs([source], [target, f"{target}.manifest", failed])
     done = prep.convert(
         source,
         out,
@@ -54,6 +57,7 @@ def convert(
         resample=resample,
         form=form.value,
         list_path=list_path or None,
+        allow_pipes=allow_pipes,
         jobs=jobs or cores(),
     )
     if json:
@@ -61,5 +65,5 @@ def convert(
     else:
         typer.echo(f"{done.data_list}: {done}")
         if done.failed:
-            typer.echo(f"what failed: {os.path.join(out, 'failed.jsonl')}")
+            typer.echo(f"what failed: {failed}")
     verdict(not done.failed)

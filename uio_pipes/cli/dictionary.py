@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from uio_pipes.cli.cmvn import DataType
-from uio_pipes.cli.common import Json, local_file, print_json, verdict
+from uio_pipes.cli.common import Json, keep_inputs, local_file, print_json, verdict
 
 __all__ = ["dictionary", "spm"]
 
@@ -35,6 +35,7 @@ def dictionary(
 ) -> None:
     """Write the dictionary of characters: <blank> 0, <unk> 1, <sos/eos> 2, then all that the texts have."""
     local_file(out)
+    keep_inputs([data_list, non_lang_syms], [out])
     from uio_pipes.prep.data_list import Texts
     from uio_pipes.prep.dictionary import characters, write_table
 
@@ -53,6 +54,7 @@ def spm(
 ) -> None:
     """Train a SentencePiece model whose labels are those of the lang_char.txt beside it."""
     local_file(out)
+    keep_inputs([data_list], [out / "spm.model", out / "lang_char.txt"])
     from uio_pipes.prep.data_list import Texts
     from uio_pipes.prep.dictionary import write_pieces
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar, cast
 import typer
 
 from uio_pipes.cli.common import Json, print_json
+from uio_pipes.io.printable import printable
 
 __all__ = ["index", "show"]
 
@@ -54,7 +55,7 @@ def index(
 def show(problems: list[Any], most: int = 20) -> None:
     """Failures, a line each, on stderr."""
     for error in problems[:most]:
-        typer.echo(str(error), err=True)
+        typer.echo(printable(str(error)), err=True)
     if len(problems) > most:
         typer.echo(f"… {len(problems)} in all: --json shows them", err=True)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uio_pipes.cli.common import Json, print_json
+from uio_pipes.cli.common import Json, keep_inputs, print_json
 from uio_pipes.cli.tables import check_suffix, print_tables
 
 if TYPE_CHECKING:
@@ -25,14 +25,16 @@ def inspect(
     limit: Annotated[int | None, typer.Option(min=1, help="Look at so many utterances of each only.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     report: Annotated[str | None, typer.Option(help="Write a page with plots: a .html file.")] = None,
+    allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     as_json: Json = False,
 ) -> None:
     """Tell what is in data: counts, hours, durations, characters, sample rates, failures, a few samples."""
     check_suffix(report, ".html")
+    keep_inputs(paths, [report])
     from uio_pipes.seeing import inspect as look
     from uio_pipes.seeing.kinds import recognize
 
-    sources = [recognize(path) for path in paths]  # all are known before the first is read
+    sources = [recognize(path, allow_pipes) for path in paths]  # all are known before the first is read
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uio_pipes.cli.common import Json, parsed, print_json, verdict
+from uio_pipes.cli.common import Json, Rate, keep_inputs, parsed, print_json, verdict
 
 if TYPE_CHECKING:
     from uio_pipes.prep.pack import Packed
@@ -43,7 +43,7 @@ def pack(
     out: Annotated[str, typer.Argument(help="Folder for the shards. Path or URL.")],
     list_path: Annotated[str, typer.Option("--list", help="The list of shards to write. OUT/shards.list")] = "",
     per_shard: Annotated[int, typer.Option(min=1, help="Utterances in a shard.")] = 1000,
-    resample: Annotated[int | None, typer.Option(min=1, help="Hz; audio of another rate is resampled.")] = None,
+    resample: Rate = None,
     form: Annotated[Form, typer.Option("--format", help="as-is: files unchanged, segments as wav.")] = Form.as_is,
     to: Annotated[To, typer.Option(help="shards: tars. indexed: folders of a TouchDataset (16-bit PCM).")] = To.shards,
     segments: Annotated[
@@ -79,7 +79,8 @@ def pack(
         settings = prep.PackSettings(per_shard, groups, "wav", resample, name)
     else:
         settings = prep.PackSettings(per_shard, groups, form.value, resample, f"{name}.tar")
-    target = list_path or f"{out.rstrip('/')}/shards.list"
+    target, failed = list_path or f"{out.rstrip('/')}/shards.list", f"{out.rstrip('/')}/failed.jsonl"
+    keep_inputs([source, segments], [target, f"{target}.manifest", failed])
     packed = prep.pack(
         source,
         out,
@@ -98,7 +99,7 @@ def pack(
     else:
         typer.echo(str(packed) if packed.waiting else f"{target}: {packed}")
         if packed.failed and not packed.waiting:
-            typer.echo(f"what failed: {out.rstrip('/')}/failed.jsonl")
+            typer.echo(f"what failed: {failed}")
     verdict(not packed.failed)
 
 

@@ -47,6 +47,7 @@ def simulate(
         typer.echo(
             "note: reads the headers in every shard, which is slower than an index: uio index, from_tar_index", err=True
         )
+    typer.echo("note: what fails only in decoding is not known here: it is planned as if it were good", err=True)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("lanes")
@@ -107,7 +108,7 @@ def tables(run: Simulation) -> list[Rows]:
     left = [(reason, f"{n:,}") for reason, n in run.left_out.items()]
     if run.cut_off[0]:
         left.append(("behind the common end (stop)", f"{run.cut_off[0]:,} in {run.cut_off[1]:,} batches"))
-    return [*found, ("Utterances left out", ("reason", "count"), left or [("none", "0")])]
+    return [*found, ("Utterances left out, as known from headers", ("reason", "count"), left or [("none", "0")])]
 
 
 def _range(steps: list[int]) -> str:

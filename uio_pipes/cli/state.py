@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uio_pipes.cli.common import Json, print_json
+from uio_pipes.cli.common import Json, keep_inputs, print_json
 from uio_pipes.cli.tables import print_tables, say
 
 if TYPE_CHECKING:
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 MOST = 40  # lanes or items that a table shows
+_MEANS = {
+    "done": "all of it has been delivered, or left out",
+    "under way": "open at the lane's offset, or read into buffers",
+    "not finished": "in lanes with buffers: how far they have read ahead is not in the state",
+    "to come": "not begun",
+}
 app = typer.Typer(help="Look at a saved loader state: show, diff, reshard.", no_args_is_help=True)
 File = Annotated[str, typer.Argument(help="A file of torch.save or JSON with the loader's state under any key.")]
 
@@ -35,7 +41,9 @@ def show(
 
     key, state = saved.find_state(file)
     seen = saved.view(state)
-    items = None if data is None else saved.progress(seen, data)
+    items = None
+    if data is not None:
+        items, seen = saved.progress(seen, data)
     if as_json:
         lanes = [_lane(lane) for lane in seen.lanes]
         print_json({"key": key, "meta": seen.meta, "lanes": lanes, "missing": seen.missing, "items": items})
@@ -46,6 +54,7 @@ def show(
 def _lane(lane: LaneView) -> dict[str, Any]:
     return {
         "lane": lane.lane, "k": lane.k, "pass": lane.pass_, "done": lane.done, "url": lane.url, "offset": lane.offset,
+        "held": lane.held, "read_since": lane.since, "all_read": lane.exhausted,
         "utterances": lane.stats.utterances, "hours": lane.stats.hours, "failures": lane.stats.failures,
         "skipped": lane.stats.skipped,
     }  # fmt: skip
@@ -66,15 +75,17 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
     rows += [("graph" if i == 0 else "", line) for i, line in enumerate(meta["graph"])]
     lanes = [
         (lane.lane, lane.k, "done" if lane.done else "to begin" if not lane.k else "under way",
-         f"{lane.stats.utterances:,}", lane.stats.failures, lane.url, "" if lane.offset is None else f"{lane.offset:,}")
+         f"{lane.stats.utterances:,}", lane.stats.failures, lane.url, "" if lane.offset is None else f"{lane.offset:,}",
+         lane.held or "", f"{lane.since:,}{', to its end' * lane.exhausted}" if lane.since else "")
         for lane in seen.lanes[:MOST]
     ]  # fmt: skip
     title = "Lanes" if len(seen.lanes) <= MOST else f"The first {MOST} of {len(seen.lanes)} lanes"
-    headings = ("lane", "k", "is", "utterances", "failures", "shard under way", "offset")
+    headings = ("lane", "k", "is", "utterances", "failures", "shard under way", "offset", "in buffers", "read since")
     found: list[Rows] = [("State", ("", "value"), rows), (title, headings, lanes)]
     if items is None:
         return found
-    found.append(("Items of the list", ("", "count"), [(name, f"{len(names):,}") for name, names in items.items()]))
+    counts = [(name, f"{len(names):,}", _MEANS[name]) for name, names in items.items()]
+    found.append(("Items of the list", ("", "count", ""), counts))
     for name, names in items.items():
         if names:
             more = f" (the first {MOST} of {len(names):,})" if len(names) > MOST else ""
@@ -135,6 +146,8 @@ def reshard(
     seen = saved.view(merged)
     rows = saved.moves(seen, world_size, workers)
     if out is not None:
+        whole = out.endswith(".json")
+        keep_inputs(files, [out] if whole else [f"{out}/rank_{rank:03d}.json" for rank in range(world_size)])
         _write(out, merged, saved.per_rank(merged, world_size))
     if as_json:
         print_json({"epoch": seen.meta["epoch"], "lanes": seen.meta["lanes"], "assignment": rows, "out": out})

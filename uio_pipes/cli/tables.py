@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from uio_pipes.io.printable import printable
 from uio_pipes.seeing.page import Rows
 
 __all__ = ["check_suffix", "print_tables", "say"]
@@ -20,7 +21,7 @@ def print_tables(tables: Iterable[Rows]) -> None:
         console = Console(width=200)
     for title, headings, rows in tables:
         table = Table(box=None, pad_edge=False)
-        filled = [[str(value) for value in row] for row in rows]
+        filled = [[printable(str(value)) for value in row] for row in rows]
         for number, heading in enumerate(headings):
             counts = heading not in ("value", "text") and all(_is_number(row[number]) for row in filled)
             table.add_column(heading, justify="right" if number and counts else "left", overflow="fold")
@@ -39,7 +40,7 @@ def say(text: str) -> None:
     """One line on stdout, no markup."""
     import typer
 
-    typer.echo(text)
+    typer.echo(printable(text))
 
 
 def check_suffix(path: str | None, *suffixes: str) -> None:

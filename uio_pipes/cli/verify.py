@@ -8,8 +8,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from uio_pipes.cli.common import Json, print_json
+from uio_pipes.cli.common import Json, keep_inputs, print_json
 from uio_pipes.cli.index import show
+from uio_pipes.io.printable import printable
 
 __all__ = ["verify"]
 
@@ -36,10 +37,21 @@ def verify(
         raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
     if confirm is not None and quarantine is not None:
         raise typer.BadParameter("cannot be given with --confirm", param_hint="--quarantine")
+    keep_inputs(paths, [quarantine])
+    _refuse_folders(paths)
     wanted = Wanted(decode or confirm is not None, crc, rate, cast(Any, grouping), text, indexes)
     bad = _confirm(paths, confirm, wanted, jobs, json) if confirm else _verify(paths, wanted, quarantine, jobs, json)
     if bad:
         raise typer.Exit(1)
+
+
+def _refuse_folders(paths: list[str]) -> None:
+    """Raises: typer.BadParameter, or ListError that says what is in the folder."""
+    for path in filter(os.path.isdir, paths):
+        from uio_pipes.seeing.kinds import recognize
+
+        kind = recognize(path, allow_pipes=True).kind
+        raise typer.BadParameter(f"{path} is a {kind}; verify takes lists and shards: use uio inspect {path}")
 
 
 def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, json: bool) -> bool:
@@ -74,7 +86,8 @@ def _confirm(paths: list[str], path: str, wanted: Any, jobs: int, json: bool) ->
         elsewhere = f", {len(result.elsewhere)} of shards on none of the lists" if result.elsewhere else ""
         typer.echo(f"{len(result.bad)} are still bad, {len(result.well)} are well now{elsewhere}")
         for entry in result.bad[:20]:
-            typer.echo(f"{entry['url']}: {entry.get('key') or entry.get('member')} [{entry['reason']}]", err=True)
+            where = f"{entry['url']}: {entry.get('key') or entry.get('member')} [{entry['reason']}]"
+            typer.echo(printable(where), err=True)
     return bool(result.bad)
 
 

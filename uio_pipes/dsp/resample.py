@@ -76,6 +76,7 @@ def change_speed(waveform: torch.Tensor, sample_rate: int, speed: float) -> torc
     return resample(waveform, *_speed_ratio(speed))
 
 
+@lru_cache(64)
 def _speed_ratio(speed: float) -> tuple[int, int]:
     ratio = Fraction(speed).limit_denominator(_MAX_DENOMINATOR) if math.isfinite(speed) else Fraction(0)
     if ratio <= 0:

@@ -50,11 +50,14 @@ def _library_step(frame: Any, data: bytes) -> tuple[bytes, bytes, bool]:
     return piece, b"", not frame.eof and not frame.needs_input
 
 
+WINDOW = 1 << 27  # bytes that a stream may make its reader keep: as `zstd --long`, and more than any preset of xz
+
+
 class _ZstdFrame:
     """zstd has no bound for what comes out: 4 bytes may stand for 128 KiB. So it is fed little where it swells."""
 
     def __init__(self) -> None:
-        self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        self._frame = zstandard.ZstdDecompressor(max_window_size=WINDOW).decompressobj()
         self._feed = 1 << 13
         self._passed = b""  # behind the frame's end, what it was not fed
 
@@ -97,7 +100,7 @@ _FORMATS = (
     Format("gzip", (b"\x1f\x8b",), (".gz", ".tgz"), lambda: fast_zlib.decompressobj(wbits=31), _zlib_step),
     Format("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), (".zst",), _ZstdFrame, _ZstdFrame.step),
     Format("bzip2", (b"BZh",), (".bz2",), bz2.BZ2Decompressor, _library_step),
-    Format("xz", (b"\xfd7zXZ\0",), (".xz",), lzma.LZMADecompressor, _library_step),
+    Format("xz", (b"\xfd7zXZ\0",), (".xz",), lambda: lzma.LZMADecompressor(memlimit=2 * WINDOW), _library_step),
 )
 _ERRORS: tuple[type[Exception], ...] = (
     zlib.error,

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from uio_pipes.errors import DataError
 from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.local import os_failure
-from uio_pipes.io.retry import Fault, retry_after
+from uio_pipes.io.retry import Fault, is_absent, retry_after
 
 __all__ = ["HttpObject"]
 
@@ -214,7 +214,7 @@ def fault(error: Exception, got: int = 0) -> Fault:
     if isinstance(error, TimeoutError):
         return Fault(f"stalled: no byte for {STALL:.0f} s", got)
     kind = "cannot connect: " if isinstance(error, ConnectionRefusedError) else ""
-    return Fault(f"{kind}{type(error).__name__}: {error}", got)
+    return Fault(f"{kind}{type(error).__name__}: {error}", got, absent=is_absent(error))
 
 
 _idle: dict[tuple[str, str | None, int | None], list[http.client.HTTPConnection]] = {}

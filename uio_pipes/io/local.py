@@ -95,6 +95,9 @@ class LocalFile:
             status = os.fstat(descriptor.number)
         except OSError as error:
             raise os_failure(error, self.path) from error
+        except ValueError as error:
+            message = "no such file: its name holds a NUL byte; correct the list"
+            raise DataError("missing_file", message, url=self.path) from error
         identity = (status.st_size, status.st_mtime_ns, status.st_ino)
         if self._identity is None:
             self._identity = identity

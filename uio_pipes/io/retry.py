@@ -8,30 +8,54 @@ from __future__ import annotations
 import email.utils
 import logging
 import random
+import socket
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 
 from uio_pipes.errors import DataError
 
-__all__ = ["Fault", "keep_trying", "retry_after"]
+__all__ = ["Fault", "hasty", "is_absent", "keep_trying", "retry_after"]
 
 ATTEMPTS = 8  # in a row that bring nothing
+FEW = 3  # of these where nothing listens at a host that was never reached, once hasty() was called
 FIRST = 0.5  # seconds: the mean wait after the first failure is 3/4 of it, then twice as long each time
 LONGEST = 30.0
 ASKED_LONGEST = 120.0  # of what a server asks for
 TOTAL = 600.0  # seconds for one block, whatever it brings
+
+_hasty = False
+_reached: set[str] = set()  # hosts (and protocols) that have answered this process
 
 logger = logging.getLogger("uio_pipes")
 _jitter = random.SystemRandom()
 
 
 class Fault(Exception):
-    """A failure that may pass. ``got``: bytes that came all the same; ``after``: seconds that the server asks for."""
+    """A failure that may pass. ``got``: bytes that came all the same; ``after``: seconds that the server asks for;
+    ``absent``: no connection came about, as with a mistyped host or port."""
 
-    def __init__(self, cause: str, got: int = 0, after: float = 0.0, reason: str = "unreadable_file") -> None:
+    def __init__(
+        self, cause: str, got: int = 0, after: float = 0.0, reason: str = "unreadable_file", absent: bool = False
+    ) -> None:
         super().__init__(cause)
-        self.cause, self.got, self.after, self.reason = cause, got, after, reason
+        self.cause, self.got, self.after, self.reason, self.absent = cause, got, after, reason, absent
+
+
+def hasty() -> None:
+    """Give up soon on hosts that refuse the first connection, or have no address: someone waits at a terminal.
+
+    Training keeps its patience: there a server that restarts is likelier than a mistyped name.
+    """
+    global _hasty
+    _hasty = True
+
+
+def is_absent(error: BaseException | None) -> bool:
+    """Whether an error comes of a refused connection, or a host without an address."""
+    while error is not None and not isinstance(error, (ConnectionRefusedError, socket.gaierror)):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def keep_trying(
@@ -42,10 +66,13 @@ def keep_trying(
     ``wait`` sleeps; it may raise to give up. Raises: DataError with url, offset, attempts and the last cause.
     """
     reached = attempts = in_a_row = 0
+    host = "/".join(url.split("/", 3)[:3])
     begun = time.monotonic()
     while True:
         try:
-            return reached + step(reached)
+            got = step(reached)
+            _reached.add(host)
+            return reached + got
         except Fault as fault:
             last = fault
         reached += last.got
@@ -55,7 +82,8 @@ def keep_trying(
         in_a_row = 1 if last.got else in_a_row + 1
         delay = max(min(LONGEST, FIRST * 2 ** (in_a_row - 1)) * _jitter.uniform(0.5, 1), min(last.after, ASKED_LONGEST))
         spent = time.monotonic() - begun
-        if in_a_row >= ATTEMPTS or spent + delay > TOTAL:
+        few = _hasty and last.absent and host not in _reached
+        if in_a_row >= (FEW if few else ATTEMPTS) or spent + delay > TOTAL:
             raise _given_up(last, url, offset + reached, attempts, spent)
         if in_a_row > 1:
             where = f"{url}, byte {offset + reached}"

@@ -15,7 +15,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.http import HttpObject
 from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.local import os_failure
-from uio_pipes.io.retry import Fault
+from uio_pipes.io.retry import Fault, is_absent
 
 __all__ = ["FsObject", "S3Object", "Stream", "Transport", "failure", "filesystem", "transport"]
 
@@ -130,7 +130,7 @@ class FsObject:
         found = failure(error, self.url, self._access)
         if found.reason != "unreadable_file" or isinstance(error, PermissionError) or _is_final(error):
             return found
-        return Fault(self._access.redact(f"{type(error).__name__}: {error}"), got)
+        return Fault(self._access.redact(f"{type(error).__name__}: {error}"), got, absent=is_absent(error))
 
 
 class S3Object(FsObject):

@@ -62,23 +62,25 @@ def convert(
     resample: int | None = None,
     form: Literal["wav", "flac"] = "wav",
     list_path: str | None = None,
+    allow_pipes: bool = False,
     jobs: int = 1,
 ) -> Conversion:
     """Convert what ``source`` names (a list, shard, TouchDataset or Kaldi folder; path or URL) to ``out``.
 
     Mono, 16 bits, the first channel; ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: that of
     audio files in shards and raw lists. ``list_path``: the data list written at the end, by default ``OUT/data.list``.
-    ``jobs``: threads that decode.
+    ``jobs``: threads that decode. ``allow_pipes``: run the commands in a Kaldi folder's ``wav.scp``.
 
     Raises: ListError, OtherPacking.
     """
-    pipeline = recognize(source).pipeline
+    pipeline = recognize(source, allow_pipes).pipeline
+    fingerprint = pipeline.list_fingerprint()  # reads it: nothing is written for what is not there
     folder = Folder(out)
     target = list_path or folder.join("data.list")
     journal = Journal(folder, WHOLE)
     try:
         settings = {"to": to, "per_part": per_part, "resample": resample, "format": form}
-        journal.take_over({"source": pipeline.list_fingerprint(), **settings})
+        journal.take_over({"source": fingerprint, **settings})
         work = _Work(pipeline, folder, journal, to, per_part, form)
         with one_thread():
             work.run(resample, jobs)

@@ -8,6 +8,7 @@ mode enters in the middle, within 60 dB.
 from __future__ import annotations
 
 import io
+import os
 import wave
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -63,13 +64,22 @@ def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None
         if whole and data is not None and (kept := _as_it_is(data, wav, sample_rate)) is not None:
             return [kept] * len(utterances)
         source = (is_local(wav) or wav) if data is None else data
+        if not (os.path.getsize(source) if isinstance(source, str) else source):
+            raise DataError("empty_audio", "the file has 0 bytes; make it again", url=wav)
         return _decoded(source, wav, utterances, sample_rate, "flac" if form == "flac" else "wav")
     except DataError as error:
         return [Failure(error.reason, str(error))] * len(utterances)
     except (soundfile.SoundFileError, OSError, ValueError) as error:
         missing = is_local(wav) is not None and not _exists(is_local(wav) or "")
-        failure = Failure("missing_file" if missing else "bad_audio", f"{wav}: {error}")
+        failure = Failure("missing_file" if missing else "bad_audio", f"{wav}: {_told(error)}")
         return [failure] * len(utterances)
+
+
+def _told(error: Exception) -> str:
+    """Without the name that libsndfile knows: of bytes it is that of a Python object."""
+    if isinstance(error, soundfile.LibsndfileError):
+        return str(error.error_string)
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _read(wav: str) -> bytes:
@@ -89,6 +99,8 @@ def _exists(path: str) -> bool:
 
 def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     """None if it must be resampled. Raises DataError for what is no sound audio file, by its header."""
+    if not data:
+        return None  # said where it would be decoded
     suffix = suffix_of(data, wav)
     if coded(data):
         return Audio(data, suffix, -1) if sample_rate is None else None

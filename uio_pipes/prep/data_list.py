@@ -20,12 +20,18 @@ DataType = Literal["raw", "shard"]
 
 
 def data_type_of(url: str) -> DataType:
-    """WeNet's ``data_type`` of a list, by its first line. Raises: ListError if it is missing or empty."""
+    """WeNet's ``data_type`` of a list, by its first line. Raises: ListError if it is missing, empty or none."""
     if url.endswith(ARCHIVES):
         return "shard"
     for line in read_lines(url):
         if (text := line.strip()) and not text.startswith(b"#"):
-            return "raw" if text.removeprefix(b"\xef\xbb\xbf").startswith(b"{") else "shard"
+            first = text.decode("utf-8-sig", "replace")
+            if first.startswith("{") and not first.endswith(ARCHIVES):
+                return "raw"
+            if first.partition("?")[0].endswith(ARCHIVES):
+                return "shard"
+            raise ListError(f"{url} is no list: its first line is {first[:80]!r}, but a list has a JSON object, or the "
+                            "path of a shard (….tar), a line")  # fmt: skip
     raise ListError(f"the list {url} is empty: no line that is neither blank nor a comment (#)")
 
 

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from uio_pipes.errors import ListError
 from uio_pipes.prep.cutting import FRAMES_PER_SECOND, Form
 from uio_pipes.prep.lists import Bad, Source, Utterance
@@ -76,10 +79,12 @@ class PackSettings:
 
 
 class Placement:
-    """Where everything of a source goes. Reads it once; 4 bytes an utterance stay in memory.
+    """Where everything of a source goes. Reads it once, again if keys come twice; 4 bytes an utterance stay in memory
+    (12 while it is read).
 
     Attributes: ``shards`` (names, in the order in which they begin), ``counts`` (utterances of each), ``left_out``
-    (reasons and counts of what lies in no group), ``bad`` (lines that cannot be read), ``apart`` (no recording is in
+    (reasons and counts of what lies in no group), ``bad`` (lines that cannot be read, and keys that an
+    utterance before has), ``apart`` (no recording is in
     two shards, as far as neighbours tell).
     """
 
@@ -95,11 +100,13 @@ class Placement:
 
     def _place(self) -> None:
         self._of = array("i")
+        hashes = array("q")
         placed: Counter[str] = Counter()
         current: dict[str, int] = {}
         recording, last = "", NOWHERE
         for one in self.source:
             folder = self._folder(one)
+            hashes.append(hash(one.key))
             if folder is None:
                 self._of.append(NOWHERE)
                 continue
@@ -115,6 +122,32 @@ class Placement:
             if isinstance(one, Utterance):
                 self.apart &= one.wav != recording or shard == last
                 recording, last = one.wav, shard
+        self._leave_out_twice(np.frombuffer(hashes, np.int64))
+
+    def _leave_out_twice(self, hashes: npt.NDArray[np.int64]) -> None:
+        """The second and later utterances of one key, in whichever shard, go nowhere: readers would join them."""
+        placed = np.flatnonzero(np.frombuffer(self._of, np.int32) != NOWHERE)
+        hashes = hashes[placed]
+        sorted_hashes = np.sort(hashes)
+        twice = sorted_hashes[1:][sorted_hashes[1:] == sorted_hashes[:-1]]
+        if not len(twice):
+            return
+        suspects = set(placed[np.isin(hashes, twice)].tolist())
+        first: dict[str, int] = {}
+        for number, one in enumerate(self.source):
+            if number in suspects and first.setdefault(one.key, number) != number:
+                detail = f"utterance {number + 1} of the list has the key of utterance {first[one.key] + 1}: rename one"
+                self.bad.append(Bad(one.key, "duplicate_key", detail))
+                self.counts[self._of[number]] -= 1
+                self._of[number] = NOWHERE
+        self._drop_empty()
+
+    def _drop_empty(self) -> None:
+        """Shards that have nothing left."""
+        kept = [number for number, count in enumerate(self.counts) if count]
+        moved = {old: new for new, old in enumerate(kept)} | {NOWHERE: NOWHERE}
+        self._of = array("i", (moved[number] for number in self._of))
+        self.shards, self.counts = [self.shards[n] for n in kept], [self.counts[n] for n in kept]
 
     def share(self, split: Split) -> set[str]:
         """Shards of one job: of each folder's, neighbours, so that few recordings are cut by two jobs."""

@@ -11,7 +11,8 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 from uio_pipes.prep.duplicates import duplicates
 from uio_pipes.prep.index import IndexedShard, index_shards
-from uio_pipes.prep.manifest import read_manifest, write_manifest
+from uio_pipes.prep.manifest import ShardEntry, read_manifest, write_manifest
+from uio_pipes.sources.open_files import miscounted
 from uio_pipes.sources.table import Table
 from uio_pipes.sources.tar_reader import Grouping
 
@@ -83,7 +84,10 @@ def index_lists(
         _add(report, done[url])
     report.problems += duplicates([done[url].keys for url in urls])
     for name in table.lists if manifests is not None else ():
-        if is_local(name) is not None and (manifests == "all" or read_manifest(name, access) is None):
+        known = read_manifest(name, access) if is_local(name) is not None and manifests == "missing" else None
+        if known is not None:
+            report.problems += _miscounted(known, table.of(name), done)
+        elif is_local(name) is not None:
             _write(report, name, table.of(name), done)
     return report
 
@@ -95,6 +99,13 @@ def _add(report: IndexedLists, shard: IndexedShard) -> None:
     report.bytes += shard.bytes
     report.index_bytes += shard.index_bytes
     report.problems += shard.problems
+
+
+def _miscounted(known: dict[str, ShardEntry], lines: list[str], done: dict[str, IndexedShard]) -> Iterator[DataError]:
+    """Shards that hold another number of utterances than the manifest says."""
+    for line in lines:
+        if line in known and done[line].indexed and done[line].utterances != known[line].utterances:
+            yield miscounted(line, known[line].utterances, done[line].utterances)
 
 
 def _write(report: IndexedLists, name: str, lines: list[str], done: dict[str, IndexedShard]) -> None:

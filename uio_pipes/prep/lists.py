@@ -38,7 +38,7 @@ class Utterance:
 
     @property
     def seconds(self) -> float | None:
-        """Length of the segment; None for a whole file."""
+        """Length of the segment; None for a whole file, and where only the file tells its end."""
         return None if self.start is None or self.end is None else self.end - self.start
 
     def to_json(self) -> str:
@@ -46,6 +46,8 @@ class Utterance:
         fields: dict[str, Any] = {"key": self.key, "wav": self.wav, "txt": self.txt}
         if self.seconds is not None:
             fields |= {"start": self.start, "end": self.end, "duration": round(self.seconds, 4)}
+        elif self.start is not None:
+            fields["start"] = self.start
         return json.dumps(fields, ensure_ascii=False)
 
 
@@ -67,17 +69,32 @@ class Source(Protocol):
 
 
 class RawList:
-    """WeNet's raw list. Raises ListError, when read, if it is missing or another kind of list."""
+    """WeNet's raw list. Raises ListError, when read, if it is missing or another kind of list: no line is an object."""
 
     def __init__(self, url: str) -> None:
         self.url, self.digest = url, ""
 
     def __iter__(self) -> Iterator[Utterance | Bad]:
         digest = blake2b(digest_size=16)
+        strange: list[tuple[Bad, ListError]] | None = []  # until the first object comes
         for number, line in enumerate(read_lines(self.url), 1):
             digest.update(line)
-            if (text := line.strip()) and not text.startswith(b"#"):
-                yield _utterance(text, f"{self.url}, line {number}")
+            if not (text := line.strip()) or text.startswith(b"#"):
+                continue
+            place = f"{self.url}, line {number}"
+            try:
+                one = _utterance(text, place)
+            except ListError as error:
+                one = Bad(place, "bad_line", str(error))
+                if strange is not None:
+                    strange.append((one, error))
+                    continue
+            if strange:
+                yield from (bad for bad, _ in strange)
+            strange = None
+            yield one
+        if strange:
+            raise strange[0][1]
         self.digest = digest.hexdigest()
 
 
@@ -131,7 +148,8 @@ class KaldiFolder:
         if self._segments is None:
             return Utterance(key, wav, txt, speaker=name)
         of, start, end = self._segments.value(number).split()
-        return Utterance(key, wav, txt, _seconds(start), _seconds(end), of, name)
+        to = _seconds(end)
+        return Utterance(key, wav, txt, _seconds(start), None if to == -1 else to, of, name)  # -1: the recording's end
 
 
 def open_source(url: str, segments: str | None = None, allow_pipes: bool = False) -> Source:

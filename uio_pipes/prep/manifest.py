@@ -1,6 +1,7 @@
 """The manifest of a list of shards: what each shard must hold, so that one that became shorter is noticed.
 
-It lies beside the list, ``X.list.manifest``: JSON lines, the first one ``{"manifest": 1}``, then for each shard
+It lies beside the list, ``X.list.manifest``: JSON lines, the first one ``{"manifest": 1, "shards": n, "crc32": …}``,
+which tells how many follow and the CRC32 of their bytes, so that a manifest that is cut is noticed; then for each shard
 ``{"shard": its line in the list, "utterances": n, "frames": n, "bytes": n, "crc32": "8 hex digits"}``: frames of
 10 ms, bytes and CRC32 of the whole file.
 """
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
@@ -42,8 +44,10 @@ def manifest_path(list_path: str) -> str:
 def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> str:
     """Write the manifest of a list, near or far: complete, or not at all."""
     path = manifest_path(str(list_path))
-    lines = (json.dumps(shard._asdict(), ensure_ascii=False) for shard in shards)
-    write_to(path, "".join(f"{line}\n" for line in (json.dumps({"manifest": VERSION}), *lines)).encode())
+    lines = [json.dumps(shard._asdict(), ensure_ascii=False) + "\n" for shard in shards]
+    body = "".join(lines).encode()
+    head = {"manifest": VERSION, "shards": len(lines), "crc32": f"{crc32(body):08x}"}
+    write_to(path, json.dumps(head).encode() + b"\n" + body)
     return path
 
 
@@ -59,25 +63,28 @@ def read_manifest(list_path: str, access: Access | None = None) -> dict[str, Sha
         if error.reason == "missing_file" or "permission denied" in error.message:  # S3's answer to what is not there
             return None
         raise ListError(f"cannot read the manifest {url}: {error.message}") from error
+    head, _, body = data.partition(b"\n")
     try:
-        lines = data.decode().split("\n")
+        begin, lines = _parsed(url, 1, head.decode()), body.decode().splitlines()
     except UnicodeDecodeError as error:
         raise _damaged(url, 1, "no UTF-8 text") from error
-    if _parsed(url, 1, lines[0]).get("manifest") != VERSION:
+    if begin.get("manifest") is True or begin.get("manifest") != VERSION:
         raise _damaged(url, 1, f'no {{"manifest": {VERSION}}}')
-    entries = (_entry(url, number, line) for number, line in enumerate(lines[1:], 2) if line.strip())
+    if (begin.get("shards"), begin.get("crc32")) != (len(lines), f"{crc32(body):08x}"):
+        raise _damaged(url, 1, "what follows is not what was written: cut off, or changed by hand")
+    entries = (_entry(url, number, line) for number, line in enumerate(lines, 2))
     return {entry.shard: entry for entry in entries}
 
 
 def _entry(url: str, number: int, line: str) -> ShardEntry:
     fields = _parsed(url, number, line)
-    shard, crc32 = fields.get("shard"), fields.get("crc32")
-    if not isinstance(shard, str) or not isinstance(crc32, str) or not _CRC.fullmatch(crc32):
+    shard, crc = fields.get("shard"), fields.get("crc32")
+    if not isinstance(shard, str) or not isinstance(crc, str) or not _CRC.fullmatch(crc):
         raise _damaged(url, number, '"shard" must be a line of the list, "crc32" 8 hex digits')
     counts = {name: fields.get(name) for name in ("utterances", "frames", "bytes")}
     if not all(type(count) is int and 0 <= count < 1 << 60 for count in counts.values()):
         raise _damaged(url, number, '"utterances", "frames" and "bytes" must be whole numbers')
-    return ShardEntry(shard=shard, crc32=crc32, **counts)  # type: ignore[arg-type]
+    return ShardEntry(shard=shard, crc32=crc, **counts)  # type: ignore[arg-type]
 
 
 def _parsed(url: str, number: int, line: str) -> dict[str, Any]:

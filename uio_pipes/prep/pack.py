@@ -103,9 +103,9 @@ def pack(
     """
     folder = Folder(out)
     utterances = open_source(os.fspath(source), segments, allow_pipes)
+    placement = Placement(utterances, settings)  # first: nothing is written for a list that is not there
     journal = Journal(folder, split)
     try:
-        placement = Placement(utterances, settings)
         journal.take_over(settings.identity(utterances.digest))
         todo = placement.share(split) - journal.settled(retry_failed)
         _pack_share(placement, todo, folder, journal, split, jobs, executor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from uio_pipes.errors import DataError
@@ -19,6 +19,8 @@ from uio_pipes.sources.table import Table
 
 __all__ = ["Confirmed", "Verified", "confirm", "verify"]
 
+Task = tuple[Any, int, tuple[Any, ...]]  # a check, the number of its first item, what it takes
+DUPLICATE = "duplicate_key"
 LINES = 256  # of a raw list that a process checks at a time
 
 
@@ -44,7 +46,7 @@ def verify(
     access: Access | None = None,
     only: frozenset[str] | None = None,
 ) -> Iterator[Verified]:
-    """Check lists of shards, shards and raw lists; yields what is known so far after each task, the last time all.
+    """Check lists of shards, shards and raw lists; gives what is known after each task, at last all of it.
 
     ``only``: shards and lists (not their lines) to look at; None: all.
 
@@ -54,12 +56,18 @@ def verify(
     table = Table(tuple(paths), access)
     shards, lines = _sorted(table, only)
     known = _manifest(table, shards, access)
-    report, done = Verified(items=len(shards) + len(lines)), dict[int, Checked]()
-    tasks: list[tuple[Any, int, tuple[Any, ...]]]
-    tasks = [(verify_shard, at, (url, known.get(at), wanted, access)) for at, url in shards.items()]
+    report = Verified(items=len(shards) + len(lines))
+    tasks: list[Task] = [(verify_shard, at, (url, known.get(at), wanted, access)) for at, url in shards.items()]
     for first in range(0, len(lines), LINES):
         chunk = lines[first : first + LINES]
         tasks.append((verify_lines, chunk[0][0], ([(text, place) for _, text, place in chunk], wanted, access)))
+    return _reports(table, tasks, report, jobs, access, whole=only is None)
+
+
+def _reports(
+    table: Table, tasks: list[Task], report: Verified, jobs: int, access: Access | None, *, whole: bool
+) -> Iterator[Verified]:
+    done = dict[int, Checked]()
     for at, checked in each_shard(_run, tasks, jobs):
         done[at] = checked
         report.utterances += checked.utterances
@@ -68,7 +76,7 @@ def verify(
     ordered = [done[at] for at in sorted(done)]
     report.findings = [found for checked in ordered for found in checked.findings]
     report.findings += duplicates([checked.keys for checked in ordered])
-    report.findings += _not_in_list(table, access) if only is None else ()
+    report.findings += _not_in_list(table, access) if whole else ()
     yield report
 
 
@@ -122,7 +130,8 @@ class Confirmed:
 def confirm(
     paths: Sequence[str], entries: list[Entry], wanted: Wanted, *, jobs: int = 1, access: Access | None = None
 ) -> Confirmed:
-    """Look at the shards (and lists) that the entries name, and only at those. Raises: ListError."""
+    """Look at the shards (and lists) that the entries name, and only at those; if one names a key that was there twice,
+    at the headers of all, as its like may be anywhere. Raises: ListError."""
     homes = frozenset(home(entry.get("url", "")) for entry in entries)
     table = Table(tuple(paths), access)
     here = {home(table.place(i)) if table[i].startswith("{") else table[i] for i in range(len(table))}
@@ -132,9 +141,14 @@ def confirm(
     *_, report = verify(paths, wanted, jobs=jobs, access=access, only=homes)
     keys = {(home(found.url), found.key) for found in report.findings if found.key}
     spots = {(home(found.url), found.reason, found.offset) for found in report.findings}
+    twice = set[str]()
+    if any(entry["reason"] == DUPLICATE for entry in entries):
+        *_, all_of_it = verify(paths, replace(wanted, decode=False), jobs=jobs, access=access)
+        twice = {found.key for found in all_of_it.findings if found.reason == DUPLICATE}
     for entry in entries:
         where = home(entry.get("url", ""))
         if where in here:
             same = (where, entry.get("key")) in keys or (where, entry["reason"], entry.get("offset")) in spots
+            same |= entry["reason"] == DUPLICATE and entry.get("key") in twice
             (result.bad if same else result.well).append(entry)
     return result

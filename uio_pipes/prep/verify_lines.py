@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from uio_pipes.dsp.decode import decode
+from uio_pipes.dsp.decode import decode, sample_range
 from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import open_binary
@@ -57,6 +57,8 @@ def _recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Iterator[
         yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}: it decodes as what it is; name it so")
     if info is not None:
         stated = fields.get("sample_rate", wanted.rate)
+        if fields.get("end") is not None:
+            sample_range(info.samples, info.sample_rate, fields.get("start"), fields["end"])
         yield from check_rate(info.sample_rate, stated if isinstance(stated, int) else wanted.rate)
     if wanted.decode:
         decode(data, None, fields.get("start"), fields.get("end"))

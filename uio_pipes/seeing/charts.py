@@ -60,7 +60,7 @@ def of_contents(seen: Contents) -> Any:
     at = sorted(seen.durations)
     durations.bar([i * BIN for i in at], [seen.durations[i] for i in at], width=BIN, align="edge", color=BLUE)
     durations.set(title=f"durations: {seen.utterances:,} utterances, {seen.hours:,.2f} h", xlabel="s")
-    drawn = [(c, n) for c, n in seen.characters.most_common(30) if family(c) is not None]
+    drawn = [(c, n) for c, n in seen.characters.most_common(30) if c.isprintable() and family(c) is not None]
     if drawn:
         right.bar(range(len(drawn)), [n for _, n in drawn], color=BLUE)
         right.set_xticks(range(len(drawn)), [c for c, _ in drawn], fontname=family("".join(c for c, _ in drawn)))

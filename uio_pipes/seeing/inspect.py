@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from uio_pipes.dsp.decode import sample_range
 from uio_pipes.errors import DataError
 from uio_pipes.io.local import Ref
 from uio_pipes.lane import Lane
@@ -81,10 +82,12 @@ class Contents:
         self.samples, self.reports = self.samples[:SAMPLES], self.reports[:REPORTS]
 
     def see(self, sample: Sample) -> None:
-        """Count one utterance. Raises: DataError if its header is bad."""
+        """Count one utterance. Raises: DataError if its header is bad, or its segment lies elsewhere."""
         fields = sample.fields
         plan = sample.planned()
         info = None if "feat" in fields or "wav" not in fields else audio_info(fields["wav"], fields)
+        if info is not None and not (fields.get("start") is None and fields.get("end") is None):
+            sample_range(info.samples, info.sample_rate, fields.get("start"), fields.get("end"))
         self.utterances += 1
         self.fields.update(sorted(fields))
         if plan is None:

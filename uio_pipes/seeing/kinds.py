@@ -29,11 +29,14 @@ class Recognized:
     pipeline: Pipeline
 
 
-def recognize(path: str) -> Recognized:
-    """What ``path`` is. Raises: ListError for what holds no utterances, saying what it is and what is for it."""
+def recognize(path: str, allow_pipes: bool = False) -> Recognized:
+    """What ``path`` is; ``allow_pipes``: of a Kaldi folder.
+
+    Raises: ListError for what holds no utterances, saying what it is and what is for it.
+    """
     local = is_local(path)
     if local is not None and os.path.isdir(local):
-        return _folder(path, local)
+        return _folder(path, local, allow_pipes)
     if path.endswith(ARCHIVES):
         return Recognized(path, "tar shard", from_shard_list(path))
     if os.path.basename(path) in NAMED:
@@ -65,7 +68,7 @@ def _head(path: str) -> bytes:
         raise ListError(f"{path}: {error.message}") from error
 
 
-def _folder(path: str, local: str) -> Recognized:
+def _folder(path: str, local: str, allow_pipes: bool) -> Recognized:
     names = set(os.listdir(local))
     if {"metainfo.idx", "metainfo.bin"} & names:
         from uio_pipes.sources.indexed import from_indexed
@@ -74,7 +77,9 @@ def _folder(path: str, local: str) -> Recognized:
     if {"wav.scp", "feats.scp"} & names:
         from uio_pipes.sources.kaldi import from_kaldi
 
-        return Recognized(path, "Kaldi data folder", from_kaldi(path))
+        return Recognized(path, "Kaldi data folder", from_kaldi(path, allow_pipes=allow_pipes))
+    if written := sorted({"data.list", "shards.list"} & names):
+        raise ListError(f"{path} is a folder with a list: name the list ({os.path.join(path, written[0])})")
     if any(name.endswith(ARCHIVES) for name in names):
         raise ListError(f"{path} is a folder with shards: name them by a glob in quotes ('{path.rstrip('/')}/*.tar')")
     raise ListError(

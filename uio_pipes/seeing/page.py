@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
+import warnings
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from uio_pipes.io.printable import printable
 
 __all__ = ["Rows", "html", "png", "save"]
 
@@ -22,7 +25,9 @@ h2{font-size:1.1rem;margin-top:1.5rem}"""
 def png(figure: Any) -> bytes:
     """A drawing's PNG."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
+    with warnings.catch_warnings():  # a rare character that no font here has is drawn as a box
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
+        figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()
 
 
@@ -34,7 +39,7 @@ def html(title: str, tables: Iterable[Rows], figure: Any = None) -> str:
         parts.append(f'<img alt="drawing of the figures in the tables" src="data:image/png;base64,{data}">')
     for name, headings, rows in tables:
         head = "".join(f"<th>{escape(h)}</th>" for h in headings)
-        body = "".join(f"<tr>{''.join(f'<td>{escape(str(v))}</td>' for v in row)}</tr>" for row in rows)
+        body = "".join(f"<tr>{''.join(f'<td>{escape(printable(str(v)))}</td>' for v in row)}</tr>" for row in rows)
         parts.append(f"<h2>{escape(name)}</h2><table><tr>{head}</tr>{body}</table>")
     meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     return f"<!doctype html><html lang=en><head>{meta}<title>{escape(title)}</title><style>{STYLE}</style></head>" + (

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from uio_pipes.errors import StateError
@@ -17,18 +20,23 @@ from uio_pipes.lane import Lane, Site, lanes_of, worker_of
 from uio_pipes.ledger import Ledger
 from uio_pipes.loader import _first_difference
 from uio_pipes.sources.list_files import ListFiles, list_files
-from uio_pipes.state import lane_name, lanes_in, read_lane, read_meta
+from uio_pipes.state import lane_name, lanes_in, read_lane, read_meta, unpack
 from uio_pipes.stats import Stats
 
 __all__ = ["LaneView", "StateView", "differences", "find_state", "moves", "per_rank", "progress", "view"]
 
 DEPTH = 12  # dicts within dicts that are looked through
 MOST = 1 << 28  # bytes of a JSON file
+_REFUSED = re.compile(r"(?:GLOBAL|class|function|type) (?:<class ')?([\w.]*\w)")
 
 
 @dataclass(frozen=True)
 class LaneView:
-    """One lane: where it stands, what it has counted, and the shard that it has open."""
+    """One lane: where it stands, what it has counted, and the shard that it has open.
+
+    Where buffers stand in the graph, ``url``, ``offset`` and ``position`` are those before the oldest utterance that
+    they hold; how far they have read since is not in a state by place, only by number.
+    """
 
     lane: int
     k: int
@@ -37,7 +45,10 @@ class LaneView:
     stats: Stats
     url: str = ""
     offset: int | None = None
-    buffered: bool = False  # buffers hold utterances of the next item, too
+    held: int = 0  # utterances in buffers; of several, the first ones' as they were when the last one's window began
+    since: int = 0  # utterances that buffers have taken in since there, summed likewise
+    ahead: bool = False  # more may have been read than up to offset
+    exhausted: bool = False  # all of the lane has been read
     position: int | None = None  # items of the epoch's order that have been passed; None: not told by one number
 
 
@@ -95,17 +106,25 @@ def _read(path: str) -> Any:
     import torch
 
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch, about what the message below says
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        found = _REFUSED.search(str(error))
+        what = f" (weights_only refused {found[1]})" if found else ", or is no file of torch.save"
         raise StateError(
-            f"{path} is no file of torch.save, or holds more than tensors, numbers and strings, which is not loaded as "
-            f"it could run code ({' '.join(str(error).split())[:120]}…). Save the loader's state in a file of its own"
+            f"{path} holds more than tensors, numbers and strings{what}; it is not loaded as it could run code. "
+            "Save the loader's state in a file of its own"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, OSError) as error:
         raise StateError(
-            f"{path} is neither JSON nor a sound file of torch.save ({' '.join(str(error).split())[:120]}); "
-            "use an older checkpoint"
+            f"{path} is neither JSON nor a sound file of torch.save with weights only ({_first_sentence(error)}); "
+            "use an older checkpoint, or save the loader's state in a file of its own"
         ) from error
+
+
+def _first_sentence(error: Exception) -> str:
+    return shorten(str(error).split("\n")[0].partition(". ")[0], 120, placeholder=" …")
 
 
 def _read_json(file: Path) -> Any:
@@ -151,11 +170,16 @@ def _lane_view(number: int, saved: dict[str, Any]) -> LaneView:
     opened = next((n for n in _nested(nodes) if isinstance(n.get("url"), str)), {})
     at = opened.get("at")
     offset = at[0] if isinstance(at, list) and at and isinstance(at[0], int) else None
-    held = not opened and any(n.get("window", 0) > 0 for n in _nested(nodes))
-    position = 0 if nodes is None else _position(nodes)
+    buffers = [n for n in _nested(nodes) if "window" in n]
+    since = sum(n["window"] for n in buffers)
     return LaneView(
-        number, saved["k"], saved["pass"], saved["done"], stats, opened.get("url", ""), offset, held, position
-    )
+        number, saved["k"], saved["pass"], saved["done"], stats, opened.get("url", ""), offset,
+        held=sum(len(unpack(n["held"])) for n in buffers),
+        since=since,
+        ahead=since > 0 or saved["k"] > saved["at"],
+        exhausted=bool(buffers and buffers[0]["exhausted"]),
+        position=0 if nodes is None else _position(nodes),
+    )  # fmt: skip
 
 
 def _nested(nodes: Any, depth: int = 64) -> Iterator[dict[str, Any]]:
@@ -181,41 +205,49 @@ def _add(total: Stats, stats: Stats) -> None:
 # Shards done, under way, to come
 
 
-def progress(seen: StateView, data: str) -> dict[str, list[str]]:
-    """The items of the list ``data`` by how far they are: "done", "under way", "to come".
+def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateView]:
+    """The items of the list ``data`` by how far they are, and ``seen`` with the names of those that buffers begin in.
 
-    Under way is the shard of the oldest utterance that a lane's buffers hold; what was read ahead of it counts as to
-    come, since a resumed run opens it again.
+    "done": all of it has left the buffers; "under way": open at the lane's offset, or certainly read in part; "not
+    finished": behind it in a lane that reads ahead, so perhaps in buffers or even delivered, in part or as a whole; "to
+    come": certainly not begun.
 
     Raises: StateError if the list is not the state's, or the graph orders it in a way that the state does not tell.
     """
     meta = seen.meta
-    first = str(meta["graph"][0]) if meta["graph"] else ""
+    stage = _listed(meta, data)
+    out: dict[str, list[str]] = {"done": [], "under way": [], "not finished": [], "to come": []}
+    lanes = {lane.lane: lane for lane in seen.lanes}
+    begun: set[int] = set()
+    for p, item in enumerate(_order(stage, meta)):
+        lane = lanes.get(p % meta["lanes"])
+        if lane is None:
+            continue
+        status = _status(lane, p, item, lane.lane in begun)
+        if status != "done" and lane.lane not in begun:
+            begun.add(lane.lane)
+            if lane.ahead and not lane.url:
+                lanes[lane.lane] = replace(lane, url=item, offset=0)
+        out[status].append(item)
+    return out, replace(seen, lanes=list(lanes.values()))
+
+
+def _listed(meta: dict[str, Any], data: str) -> ListFiles:
+    """The list's stage, as the state's graph has it."""
     lines = [str(line) for line in meta["graph"]]
+    first = lines[0] if lines else ""
     cut = next((i for i, line in enumerate(lines) if line.startswith("sharding_filter")), None)
     if not first.startswith("list_files(") or cut != 1:
         raise StateError(
             "--data tells shards of graphs that begin list_files(…).sharding_filter(); this one begins "
             f"{' → '.join(lines[:3])}: see the counts without --data"
         )
-    shuffle = "shuffle=True" in first
-    pipeline = list_files(data, shuffle=shuffle)
+    pipeline = list_files(data, shuffle="shuffle=True" in first)
     if pipeline.list_fingerprint() != meta["list"]:
         raise StateError(f"{data} is not the list of the state: another number of lines, or other lines")
     stage = pipeline.stages[0]
     assert isinstance(stage, ListFiles)
-    out: dict[str, list[str]] = {"done": [], "under way": [], "to come": []}
-    lanes = {lane.lane: lane for lane in seen.lanes}
-    waiting = {lane.lane for lane in seen.lanes if lane.buffered}
-    for p, item in enumerate(_order(stage, meta)):
-        lane = lanes.get(p % meta["lanes"])
-        if lane is not None:
-            status = _status(lane, p, item)
-            if status == "to come" and lane.lane in waiting:
-                waiting.remove(lane.lane)
-                status = "under way"
-            out[status].append(item)
-    return out
+    return stage
 
 
 def _order(stage: ListFiles, meta: dict[str, Any]) -> Iterator[str]:
@@ -223,15 +255,18 @@ def _order(stage: ListFiles, meta: dict[str, Any]) -> Iterator[str]:
     node.reset(None)
     while True:
         try:
-            yield node.next().text
+            yield node.next().key  # without credentials, as states have it
         except StopIteration:
             return
 
 
-def _status(lane: LaneView, p: int, item: str) -> str:
-    if lane.done or (lane.position is not None and p < lane.position):
+def _status(lane: LaneView, p: int, item: str, begun: bool) -> str:
+    """``begun``: an item of the lane before this one is not done."""
+    if lane.done or (lane.position is not None and p < lane.position and item != lane.url):
         return "done"
-    return "under way" if lane.url and item == lane.url else "to come"
+    if item == lane.url or lane.exhausted or (lane.ahead and not (begun or lane.url)):
+        return "under way"
+    return "not finished" if lane.ahead else "to come"
 
 
 # Two of them

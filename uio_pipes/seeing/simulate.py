@@ -62,7 +62,8 @@ class Simulation:
         padded: padded frames of each batch that is delivered, by rank; lengths: of all utterances planned.
         skew: share of the frames' time that ranks wait for the slowest at each step.
         workers: padded frames of the busiest worker over those of the mean one.
-        left_out: utterances by reason, failures among them; cut_off: utterances and batches behind the common end.
+        left_out: utterances by reason, failures among them, those that headers show (what fails only in
+            decoding is taken as good); cut_off: utterances and batches behind the common end.
     """
 
     world_size: int
@@ -96,7 +97,7 @@ class Simulation:
         out["utterances_per_batch"] = spread(np.concatenate(self.counts))
         out["frames_per_utterance"] = spread(self.lengths)
         out["left_out"] = dict(self.left_out)
-        out["failures"] = self.failures
+        out["failures_known_from_headers"] = self.failures
         out["cut_off"] = {"utterances": self.cut_off[0], "batches": self.cut_off[1]}
         out["buckets"] = [vars(b) for b in self.buckets]
         out["fill"] = self.fill

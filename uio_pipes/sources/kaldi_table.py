@@ -19,6 +19,7 @@ from uio_pipes.sources.kaldi_ark import ArkMatrix, ark_audio, parse_pointer
 from uio_pipes.sources.kaldi_files import KaldiFiles
 from uio_pipes.sources.kaldi_lines import Ints, KaldiLines
 from uio_pipes.sources.kaldi_scp import check_pipes, points_at_features
+from uio_pipes.sources.raw_line import LATEST
 
 __all__ = ["KaldiTable"]
 
@@ -119,7 +120,7 @@ class KaldiTable:
             message = f"the segment's recording {name!r} has no line in {self.scp.name}: complete it"
             raise DataError("missing_recording", message)
         start, end = float(self._times[0][number]), float(self._times[1][number])
-        if start < 0 or (end <= start and end != -1):
+        if not 0 <= start < LATEST or not (start < end < LATEST or end == -1):
             message = (
                 f"start and end must be seconds with 0 <= start < end, or -1 for the recording's end: {start} {end}"
             )

@@ -118,11 +118,20 @@ class _TarNode(Node):
     def _failed(self, error: DataError) -> None:
         if self.file is not None:
             error.item = self.file.origin.item
+        out_of_reach = self.reader is None or error.reason in UNREADABLE
         if self.reader is not None:
-            self.seen += error.reason not in NO_UTTERANCE
-            if error.reason in UNREADABLE:
-                self._close()  # the rest of this shard is out of reach
+            self.seen += error.reason not in NO_UTTERANCE and not out_of_reach
         self.lane.ledger.fail(error, self.stage.name)
+        if out_of_reach:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """The rest of this shard is out of reach."""
+        short = self._miscounted() if self.file is not None else None
+        if self.reader is not None:
+            self._close()
+        if short is not None:
+            self.lane.ledger.fail(short, self.stage.name)
 
     def _miscounted(self) -> DataError | None:
         """The error if the shard, read to its end, held another number of utterances than the manifest says."""

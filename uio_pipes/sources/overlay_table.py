@@ -63,7 +63,7 @@ class OverlayTable:
             position = int(self._positions[at])
             entry = _parse(self._entries.read(position), self._entries, position)
             if entry["key"] == key:
-                return entry
+                return _of_text(entry) if isinstance(self._entries, _Metainfo) else entry
             at += 1
         return None
 
@@ -163,6 +163,14 @@ class _Metainfo:
 
     def place(self, position: int) -> str:
         return f"{self.path}, utterance {position}"
+
+
+# A TouchDataset's metadata tells where its own audio came from, and of its rate and times: not of the utterance's.
+_OF_ITS_AUDIO = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
+
+
+def _of_text(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name not in _OF_ITS_AUDIO}
 
 
 def _is_metainfo(path: str, access: Access) -> bool:

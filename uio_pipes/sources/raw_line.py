@@ -40,10 +40,13 @@ def parse(text: str, place: str) -> dict[str, Any]:
     return fields
 
 
+LATEST = 1e9  # seconds: more is a mistake, and too much for counting samples
+
+
 def check_segment(fields: dict[str, Any], place: str, key: str) -> None:
     start, end = fields.get("start"), fields.get("end")
     start = 0 if start is None else start
-    numbers = all(type(v) in (int, float) and isfinite(v) for v in (start, 0 if end is None else end))
+    numbers = all(type(v) in (int, float) and isfinite(v) and v < LATEST for v in (start, 0 if end is None else end))
     if not numbers or start < 0 or (end is not None and end <= start):
         message = f"start and end must be seconds with 0 <= start < end, not {start!r} and {end!r}"
         raise DataError("bad_segment", message, url=place, member=key)

@@ -235,6 +235,9 @@ class OpenIndex(Mapping[str, Sample]):
         origin = Origin(number, self.records.start(number))
         return Sample(fields, origin, b"0/0", chain, self.records.place(number))
 
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and super().__contains__(key)
+
     def __iter__(self) -> Iterator[str]:
         for shard in self.records.shards:
             yield from map(shard.index.key, range(len(shard.index)))

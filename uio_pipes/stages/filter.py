@@ -57,7 +57,7 @@ class Filter(Stage):
         frames = sample.plan.duration_frames
         if not self.min_frames <= frames <= self.max_frames:
             return "too_short" if frames < self.min_frames else "too_long"
-        if not sample.chain.writers("label") and "label" not in sample.fields:
+        if "label" not in sample.fields and not sample.chain.names("label"):
             return None
         labels = len(sample["label"])
         if not self.token_min_length <= labels <= self.token_max_length:

@@ -32,7 +32,8 @@ class Overlay(Stage):
 
     Args:
         path: JSONL, ``{"key": …, "txt": …, …}`` a line, plain or ``.gz``; or metadata of a TouchDataset by its prefix
-            (``FOLDER/metainfo_v2``). Local or a URL.
+            (``FOLDER/metainfo_v2``), of which what tells of its own audio (``wav``, ``sample_rate``, ``start``, …) is
+            left alone. Local or a URL.
         missing: what becomes of an utterance whose key is not there: "keep" it as it is, "drop" it (counted as
             ``not_in_overlay``), or "error": the run stops.
         storage_options: as for ``list_files``.
