@@ -377,11 +377,11 @@ def test_a_forgotten_stage_is_named(
         run(build(uio.from_raw_list(raw_items(tmp_path, 1))).batch(1).pad(), on_error="raise")
 
 
-def test_an_error_of_the_run_is_not_its_own_cause(raw_corpus: Corpus) -> None:
+def test_an_error_of_the_run_is_not_its_own_cause(tmp_path: Path) -> None:
     def wrong(sample: Any) -> Any:
         raise uio.PipelineError("wrong as a whole")
 
-    graph = uio.from_raw_list(raw_corpus.list).decode_audio().map(wrong, length="same")
+    graph = uio.from_raw_list(raw_items(tmp_path, 2)).decode_audio().map(wrong, length="same")
     with pytest.raises(uio.PipelineError, match="wrong as a whole") as raised:
         list(uio.Loader(graph))
-    assert raised.value.__cause__ is not raised.value
+    assert raised.value.__cause__ is None

@@ -61,6 +61,15 @@ def test_reports_and_drawings(uio_command: Uio, plain_corpus: Corpus) -> None:
     assert Path("c.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_simulate_says_that_it_knows_failures_from_headers_alone(
+    uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert uio_command("simulate", "graphs.py:pipeline", "--json") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["failures_known_from_headers"] == 0
+    assert "fails only in decoding is not known" in said.err
+
+
 def test_simulate(uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:
     assert uio_command("simulate", "graphs.py:pipeline", "--world-size", "2", "--uneven", "join", "--json") == 0
     captured = capsys.readouterr()

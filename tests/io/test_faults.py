@@ -262,6 +262,7 @@ def test_in_a_spawned_process(server: FaultServer) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/a", "http://nowhere.invalid/a"])
 def test_hosts_never_reached_are_given_up_soon_by_the_command_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_hasty", False)
     with pytest.raises(DataError, match="after 4 attempts"):
         RemoteFile(url).read(0, 5)
     monkeypatch.setattr(retry, "_hasty", True)

@@ -280,7 +280,7 @@ def test_a_kaldi_segment_that_ends_at_minus_one_ends_with_its_recording(tmp_path
     (tmp_path / "text").write_text("a 一\nb 二\nc 三\n")
     (tmp_path / "segments").write_text("a r 0.75 -1\nb r 0.25 0.5\nc r 0.5 0.25\n")
     result = pack(tmp_path, tmp_path / "out", tmp_path / "shards.list", PackSettings(sample_rate=RATE))
-    assert (result.utterances, result.failures) == (2, {"bad_segment": 1})
+    assert (result.utterances, dict(result.failed)) == (2, {"bad_segment": 1})
     found = [m for shard in sorted((tmp_path / "out").rglob("*.tar")) for m in members(shard).items()]
     lengths = {name: soundfile.info(io.BytesIO(data)).frames for name, data in found if name.endswith(".wav")}
     assert lengths == {"a.wav": RATE // 4, "b.wav": RATE // 4}

@@ -13,7 +13,8 @@ import torch
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.seeing.saved import differences, find_state, moves, per_rank, progress, view
+from uio_pipes.seeing.progress import progress
+from uio_pipes.seeing.saved import differences, find_state, moves, per_rank, view
 
 
 def training(corpus: Corpus) -> uio.Pipeline:

@@ -145,7 +145,7 @@ def test_bounds_on_frames_need_no_labels_and_no_audio_behind_a_map_that_may_writ
     listed = uio.from_raw_list(raw_items(tmp_path, 3, samples=8000)).decode_audio().map(mapped, length="same")
     assert len(run(listed.filter())[0]) == 3
     touched.clear()
-    assert run(listed.filter(min_frames=90))[1].stats().skipped == {"too_short": 3}
+    assert run(listed.filter(min_frames=120))[1].stats().skipped == {"too_short": 3}
     assert not touched
 
 

@@ -29,7 +29,9 @@ STOPPED = 130
 TABLES = ("wav.scp", "feats.scp", "text", "segments", "utt2spk")  # of a Kaldi folder
 T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
-Rate = Annotated[int | None, typer.Option(min=1000, max=384_000, help="Hz; audio of another rate is resampled.")]
+Rate = Annotated[
+    int | None, typer.Option(min=1000, max=384_000, help="Hz, 1000 to 384000; audio of another rate is resampled.")
+]
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer brings click along, or its own copy of it
 

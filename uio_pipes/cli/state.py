@@ -43,7 +43,9 @@ def show(
     seen = saved.view(state)
     items = None
     if data is not None:
-        items, seen = saved.progress(seen, data)
+        from uio_pipes.seeing.progress import progress
+
+        items, seen = progress(seen, data)
     if as_json:
         lanes = [_lane(lane) for lane in seen.lanes]
         print_json({"key": key, "meta": seen.meta, "lanes": lanes, "missing": seen.missing, "items": items})
@@ -80,7 +82,17 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
         for lane in seen.lanes[:MOST]
     ]  # fmt: skip
     title = "Lanes" if len(seen.lanes) <= MOST else f"The first {MOST} of {len(seen.lanes)} lanes"
-    headings = ("lane", "k", "is", "utterances", "failures", "shard under way", "offset", "in buffers", "read since")
+    headings = (
+        "lane",
+        "k",
+        "is",
+        "utterances",
+        "failures",
+        "shard under way",
+        "offset",
+        "in the last buffer",
+        "read since",
+    )
     found: list[Rows] = [("State", ("", "value"), rows), (title, headings, lanes)]
     if items is None:
         return found

@@ -179,7 +179,10 @@ class _Work:
             total.frames += one.frames
             total.bytes += one.bytes
         lines = (dict(zip(("key", "reason", "detail"), failure, strict=True)) for failure in failures)
-        self.folder.write("failed.jsonl", "".join(json.dumps(n, ensure_ascii=False) + "\n" for n in lines).encode())
+        self.folder.write(
+            "failed.jsonl",
+            "".join(json.dumps(n, ensure_ascii=False) + "\n" for n in lines).encode("utf-8", "backslashreplace"),
+        )
         if not total.utterances:
             first = f"; the first: {failures[0][2]}" if failures else ""
             raise ListError(f"nothing of {source} could be converted: {total}{first}")

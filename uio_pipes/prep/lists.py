@@ -182,12 +182,24 @@ def _utterance(line: bytes, place: str) -> Utterance | Bad:
         return Bad(place, "bad_line", f"{place}: no UTF-8 ({error.reason} at byte {error.start})")
     except DataError as error:
         return Bad(error.member or place, error.reason, str(error))
+    if b"\\ud" in line.lower() and not _encodes(
+        f"{fields['key']}{fields['txt']}{fields['wav']}{fields.get('speaker')}"
+    ):
+        return Bad(place, "bad_text", f"{place}: half of a surrogate pair (as \\ud800) is no character")
     start, end, speaker = fields.get("start"), fields.get("end"), fields.get("speaker")
     duration = fields.get("duration")
     return Utterance(
         fields["key"], fields["wav"], fields["txt"], start, end,
         speaker="" if speaker is None else str(speaker), duration=duration if type(duration) in (int, float) else None,
     )  # fmt: skip
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _seconds(word: str) -> float:

@@ -183,7 +183,7 @@ def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Jou
         return packed
     if not packed.shards:
         _nothing(failures, packed)
-    folder.write("failed.jsonl", "".join(_failure(one) for one in failures).encode())
+    folder.write("failed.jsonl", "".join(_failure(one) for one in failures).encode("utf-8", "backslashreplace"))
     # The list is written last: it names complete shards only.
     tars = placement.settings.name.endswith(".tar")
     if tars:

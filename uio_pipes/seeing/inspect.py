@@ -155,7 +155,9 @@ def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None) -> Conte
         try:
             seen.see(sample)
         except DataError as error:
-            ledger.fail(error, "inspect")
+            failure = sample.failure(error, "inspect")
+            assert isinstance(failure, DataError)
+            ledger.fail(failure, "inspect")
         if len(ledger.reports) > REPORTS:
             del ledger.reports[REPORTS:]
     seen.failures.update(ledger.skipped)

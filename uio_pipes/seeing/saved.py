@@ -10,20 +10,18 @@ import pickle
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from uio_pipes.errors import StateError
-from uio_pipes.lane import Lane, Site, lanes_of, worker_of
-from uio_pipes.ledger import Ledger
+from uio_pipes.lane import lanes_of, worker_of
 from uio_pipes.loader import _first_difference
-from uio_pipes.sources.list_files import ListFiles, list_files
 from uio_pipes.state import lane_name, lanes_in, read_lane, read_meta, unpack
 from uio_pipes.stats import Stats
 
-__all__ = ["LaneView", "StateView", "differences", "find_state", "moves", "per_rank", "progress", "view"]
+__all__ = ["LaneView", "StateView", "differences", "find_state", "moves", "per_rank", "view"]
 
 DEPTH = 12  # dicts within dicts that are looked through
 MOST = 1 << 28  # bytes of a JSON file
@@ -45,8 +43,8 @@ class LaneView:
     stats: Stats
     url: str = ""
     offset: int | None = None
-    held: int = 0  # utterances in buffers; of several, the first ones' as they were when the last one's window began
-    since: int = 0  # utterances that buffers have taken in since there, summed likewise
+    held: int = 0  # utterances in the last buffer of the graph; what is in one before it, a state does not tell
+    since: int = 0  # utterances read since that place, to within what buffers before the last one hold
     ahead: bool = False  # more may have been read than up to offset
     exhausted: bool = False  # all of the lane has been read
     position: int | None = None  # items of the epoch's order that have been passed; None: not told by one number
@@ -170,26 +168,28 @@ def _lane_view(number: int, saved: dict[str, Any]) -> LaneView:
     opened = next((n for n in _nested(nodes) if isinstance(n.get("url"), str)), {})
     at = opened.get("at")
     offset = at[0] if isinstance(at, list) and at and isinstance(at[0], int) else None
-    buffers = [n for n in _nested(nodes) if "window" in n]
-    since = sum(n["window"] for n in buffers)
+    buffers = [n for n in _nested(nodes, within=False) if "window" in n]
+    since = sum(n["window"] for n in _nested(nodes) if "window" in n)
     return LaneView(
         number, saved["k"], saved["pass"], saved["done"], stats, opened.get("url", ""), offset,
         held=sum(len(unpack(n["held"])) for n in buffers),
         since=since,
         ahead=since > 0 or saved["k"] > saved["at"],
-        exhausted=bool(buffers and buffers[0]["exhausted"]),
+        exhausted=bool(buffers) and all(n["exhausted"] for n in buffers),
         position=0 if nodes is None else _position(nodes),
     )  # fmt: skip
 
 
-def _nested(nodes: Any, depth: int = 64) -> Iterator[dict[str, Any]]:
+def _nested(nodes: Any, depth: int = 64, *, within: bool = True) -> Iterator[dict[str, Any]]:
+    """The states of all nodes, the last node's first; ``within``: of those before a buffer, too, which are older."""
     if isinstance(nodes, dict) and depth:
         yield nodes
-        for value in nodes.values():
-            yield from _nested(value, depth - 1)
+        if within or "window" not in nodes:
+            for value in nodes.values():
+                yield from _nested(value, depth - 1, within=within)
     elif isinstance(nodes, list) and depth:
         for value in nodes:
-            yield from _nested(value, depth - 1)
+            yield from _nested(value, depth - 1, within=within)
 
 
 def _position(nodes: Any) -> int | None:
@@ -200,73 +200,6 @@ def _position(nodes: Any) -> int | None:
 
 def _add(total: Stats, stats: Stats) -> None:
     total.add(vars(stats) | {"waited_us": int(stats.waited * 1e6)})
-
-
-# Shards done, under way, to come
-
-
-def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateView]:
-    """The items of the list ``data`` by how far they are, and ``seen`` with the names of those that buffers begin in.
-
-    "done": all of it has left the buffers; "under way": open at the lane's offset, or certainly read in part; "not
-    finished": behind it in a lane that reads ahead, so perhaps in buffers or even delivered, in part or as a whole; "to
-    come": certainly not begun.
-
-    Raises: StateError if the list is not the state's, or the graph orders it in a way that the state does not tell.
-    """
-    meta = seen.meta
-    stage = _listed(meta, data)
-    out: dict[str, list[str]] = {"done": [], "under way": [], "not finished": [], "to come": []}
-    lanes = {lane.lane: lane for lane in seen.lanes}
-    begun: set[int] = set()
-    for p, item in enumerate(_order(stage, meta)):
-        lane = lanes.get(p % meta["lanes"])
-        if lane is None:
-            continue
-        status = _status(lane, p, item, lane.lane in begun)
-        if status != "done" and lane.lane not in begun:
-            begun.add(lane.lane)
-            if lane.ahead and not lane.url:
-                lanes[lane.lane] = replace(lane, url=item, offset=0)
-        out[status].append(item)
-    return out, replace(seen, lanes=list(lanes.values()))
-
-
-def _listed(meta: dict[str, Any], data: str) -> ListFiles:
-    """The list's stage, as the state's graph has it."""
-    lines = [str(line) for line in meta["graph"]]
-    first = lines[0] if lines else ""
-    cut = next((i for i, line in enumerate(lines) if line.startswith("sharding_filter")), None)
-    if not first.startswith("list_files(") or cut != 1:
-        raise StateError(
-            "--data tells shards of graphs that begin list_files(…).sharding_filter(); this one begins "
-            f"{' → '.join(lines[:3])}: see the counts without --data"
-        )
-    pipeline = list_files(data, shuffle="shuffle=True" in first)
-    if pipeline.list_fingerprint() != meta["list"]:
-        raise StateError(f"{data} is not the list of the state: another number of lines, or other lines")
-    stage = pipeline.stages[0]
-    assert isinstance(stage, ListFiles)
-    return stage
-
-
-def _order(stage: ListFiles, meta: dict[str, Any]) -> Iterator[str]:
-    node = stage.build(None, Lane(Ledger(), 0, 1, meta["seed"], meta.get("stream", meta["epoch"])), Site(stage.name, 0))
-    node.reset(None)
-    while True:
-        try:
-            yield node.next().key  # without credentials, as states have it
-        except StopIteration:
-            return
-
-
-def _status(lane: LaneView, p: int, item: str, begun: bool) -> str:
-    """``begun``: an item of the lane before this one is not done."""
-    if lane.done or (lane.position is not None and p < lane.position and item != lane.url):
-        return "done"
-    if item == lane.url or lane.exhausted or (lane.ahead and not (begun or lane.url)):
-        return "under way"
-    return "not finished" if lane.ahead else "to come"
 
 
 # Two of them

@@ -1,0 +1,216 @@
+"""What commands do with mistakes of users and with odd data: nothing is overwritten, nothing is obeyed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import digests, uio, write_list
+
+from uio_pipes.io.printable import printable
+
+COUNT = 14
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    return write_list(tmp_path / "data", COUNT)
+
+
+def changed(raw: Path, name: str, *lines: dict[str, Any] | str) -> Path:
+    """A list beside ``raw``: of strings, and of its first lines with changes."""
+    good = [json.loads(line) for line in raw.read_text().splitlines()]
+    texts = (line if isinstance(line, str) else json.dumps(good[n] | line) for n, line in enumerate(lines))
+    path = raw.with_name(name)
+    path.write_text("".join(f"{text}\n" for text in texts))
+    return path
+
+
+def kaldi(folder: Path, raw: Path, **tables: str) -> Path:
+    folder.mkdir()
+    wav = raw.with_name("r0.wav")
+    for name, text in ({"wav.scp": f"a cat {wav} |\nb {wav}\n", "text": "a A\nb B\n"} | tables).items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["cmvn", "RAW", "RAW"],
+        ["cmvn", "RAW", "LINK"],
+        ["dict", "RAW", "LINK"],
+        ["pack", "RAW", "OUT", "--list", "RAW"],
+        ["convert", "RAW", "OUT", "--list", "LINK"],
+        ["verify", "RAW", "--quarantine", "LINK"],
+        ["verify", "GLOB", "--quarantine", "RAW"],
+        ["inspect", "PAGE", "--report", "PAGE"],
+    ],
+)
+def test_what_is_read_is_never_overwritten(raw: Path, arguments: list[str]) -> None:
+    link, page = raw.with_name("link"), raw.with_name("list.html")
+    link.symlink_to(raw)
+    page.write_bytes(raw.read_bytes())
+    named = {"RAW": raw, "LINK": link, "GLOB": f"{raw.parent}/*.list", "PAGE": page, "OUT": raw.with_name("out")}
+    before = raw.read_bytes()
+    done = uio(*(named.get(one, one) for one in arguments))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "would be overwritten" in done.stderr
+    assert (raw.read_bytes(), page.read_bytes(), raw.with_name("out").exists()) == (before, before, False)
+
+
+def test_states_are_not_overwritten_with_their_shares(tmp_path: Path) -> None:
+    import uio_pipes as pipes
+
+    corpus = write_list(tmp_path / "data", COUNT)
+    (tmp_path / "s").mkdir()
+    loader = pipes.Loader(pipes.from_raw_list(corpus).decode_audio().batch(2).pad())
+    file = tmp_path / "s/rank_000.json"
+    file.write_text(json.dumps(loader.state_dict()))
+    for out in (file, tmp_path / "s"):
+        done = uio("state", "reshard", file, "--out", out)
+        assert (done.returncode, "would be overwritten" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--per-shard", 3], ["--per-shard", 3, "--jobs", 3]])
+def test_a_key_is_packed_once_whatever_the_shards(raw: Path, tmp_path: Path, options: list[object]) -> None:
+    lines = raw.read_text().splitlines(keepends=True)
+    twice = raw.with_name("twice.list")
+    twice.write_text("".join([*lines[:5], lines[0], *lines[5:], lines[9], lines[9]]))
+    done = uio("pack", twice, tmp_path / "out", "--json", *options)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["utterances"], report["failed"]) == (1, COUNT, {"duplicate_key": 3})
+    failed = [json.loads(line) for line in (tmp_path / "out/failed.jsonl").read_text().splitlines()]
+    assert [one["key"] for one in failed] == ["U00000", "U00009", "U00009"]
+    assert "utterance 6 of the list has the key of utterance 1" in failed[0]["detail"]
+    assert json.loads(uio("verify", tmp_path / "out/shards.list", "--json").stdout)["findings"] == []
+
+
+def test_jobs_of_an_array_leave_out_the_same_copies(raw: Path, tmp_path: Path) -> None:
+    lines = raw.read_text().splitlines(keepends=True)
+    raw.write_text("".join([*lines, *lines[:4]]))  # the last shard has copies only
+    whole, split = tmp_path / "whole", tmp_path / "split"
+    assert uio("pack", raw, whole, "--per-shard", 7).returncode == 1
+    for share in ("2/2", "1/2"):
+        done = uio("pack", raw, split, "--per-shard", 7, "--split", share, "--json")
+    assert json.loads(done.stdout)["failed"] == {"duplicate_key": 4}
+    assert digests(whole) == digests(split)
+    assert len(digests(whole)) == 2
+    again = uio("pack", raw, whole, "--per-shard", 7, "--json")
+    assert json.loads(again.stdout)["failed"] == {"duplicate_key": 4}
+
+
+def test_confirm_knows_copies_in_other_shards(raw: Path, tmp_path: Path) -> None:
+    few = raw.with_name("few.list")
+    few.write_text("".join(raw.read_text().splitlines(keepends=True)[:2]))
+    for source, name in ((raw, "a"), (few, "b")):
+        assert uio("pack", source, tmp_path / name).returncode == 0
+    (a, b), both = (tmp_path / n / "shards.list" for n in "ab"), tmp_path / "both.list"
+    both.write_text(a.read_text() + b.read_text())
+    assert uio("verify", both, "--quarantine", tmp_path / "q").returncode == 1
+    still = uio("verify", both, "--confirm", tmp_path / "q", "--json")
+    assert (still.returncode, len(json.loads(still.stdout)["bad"])) == (1, 2)
+    mended = uio("verify", b, "--confirm", tmp_path / "q", "--json")
+    assert (mended.returncode, len(json.loads(mended.stdout)["well"])) == (0, 2)
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_segment_behind_its_recording_is_found_without_decoding(raw: Path, command: str) -> None:
+    path = changed(raw, "late.list", {"start": 0.1, "end": 99}, {"start": 0.1, "end": 0.3})
+    found = uio(command, path, "--json")
+    report = json.loads(found.stdout)
+    assert (found.returncode, report["failures" if command == "inspect" else "reasons"]) == (1, {"bad_segment": 1})
+
+
+def test_control_characters_are_shown_not_obeyed(raw: Path, tmp_path: Path) -> None:
+    evil = "a\x1b[31m\0\x9b\ud800$"
+    path = changed(raw, "evil.list", {"txt": evil}, {"key": "k\x1b]0;x\x07", "wav": "/nope"})
+    for command in ("inspect", "verify"):
+        for options in ([], ["--json"]):
+            done = uio(command, path, *options)
+            assert done.returncode == 1
+            assert not any(c in done.stdout + done.stderr for c in "\x1b\0\x9b"), command
+    assert "\\x1b" in uio("inspect", path).stdout
+    assert printable("文 é\x1b\u202e") == "文 é\\x1b\\u202e"
+    packed = uio("pack", path, tmp_path / "out")
+    assert (packed.returncode, "bad_text" in packed.stderr, packed.stderr.count("\x1b]")) == (2, True, 0)
+
+
+def test_a_page_of_odd_characters_comes_without_warnings(raw: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = changed(raw, "odd.list", {"txt": "a\x1b\0\u0378𝕏"})
+    done = uio("inspect", path, "--report", raw.with_name("page.html"))
+    assert (done.returncode, "Glyph" in done.stderr) == (0, False), done.stderr
+    assert "\x1b" not in raw.with_name("page.html").read_text()
+
+
+def test_pipes_run_only_where_allowed(raw: Path, tmp_path: Path) -> None:
+    folder = kaldi(tmp_path / "kd", raw)
+    for arguments in (["inspect", folder], ["convert", folder, tmp_path / "out"]):
+        refused = uio(*arguments)
+        assert (refused.returncode, "--allow-pipes" in refused.stderr) == (2, True), refused.stderr
+        assert not (tmp_path / "out").exists()
+        done = uio(*arguments, "--allow-pipes", "--json")
+        assert (done.returncode, json.loads(done.stdout)["utterances"]) == (0, 2), done.stderr
+
+
+def test_a_damaged_table_is_named_with_its_line(raw: Path, tmp_path: Path) -> None:
+    folder = kaldi(tmp_path / "kd", raw, segments="a a 0 0.2\nshort a 0\n")
+    done = uio("pack", folder, tmp_path / "out")
+    assert (done.returncode, f"{folder}/segments, line 2" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["dict", "cmvn"])
+def test_a_file_of_another_kind_is_named_so_in_one_line(tmp_path: Path, command: str) -> None:
+    (tmp_path / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n" * 9)
+    done = uio(command, tmp_path / "passwd", tmp_path / "out")
+    assert (done.returncode, done.stderr.count("\n"), "is no list" in done.stderr) == (2, 1, True), done.stderr
+
+
+def test_a_line_that_is_no_object_is_counted(raw: Path, tmp_path: Path) -> None:
+    done = uio("pack", changed(raw, "bad.list", "[1,2]", {}, "{broken", "3"), tmp_path / "out", "--json")
+    assert (done.returncode, json.loads(done.stdout)["failed"]) == (1, {"bad_line": 3})
+    none = uio("pack", changed(raw, "none.list", "[1,2]", "3"), tmp_path / "other")
+    assert (none.returncode, "line 1 is no JSON object" in none.stderr, (tmp_path / "other").exists()) == (
+        2,
+        True,
+        False,
+    )
+
+
+@pytest.mark.parametrize("options", [[], ["--format", "flac"], ["--resample", 8000]])
+def test_bad_recordings_are_named(raw: Path, tmp_path: Path, options: list[object]) -> None:
+    empty, noise = tmp_path / "empty.wav", tmp_path / "noise.wav"
+    empty.write_bytes(b"")
+    noise.write_bytes(b"no audio" * 99)
+    path = changed(raw, "bad.list", {"wav": str(empty)}, {"wav": str(noise)}, {})
+    done = uio("pack", path, tmp_path / "out", "--json", *options)
+    assert json.loads(done.stdout)["failed"] == {"empty_audio": 1, "bad_audio": 1}
+    text = (tmp_path / "out/failed.jsonl").read_text()
+    assert (str(empty) in text, str(noise) in text, "BytesIO" in text) == (True, True, False)
+
+
+def test_folders_are_answered_with_what_fits(raw: Path, tmp_path: Path) -> None:
+    assert uio("convert", raw, tmp_path / "cv").returncode == 0
+    folder = kaldi(tmp_path / "kd", raw)
+    expected = {
+        ("convert", tmp_path / "cv", tmp_path / "cv2"): f"{tmp_path}/cv/data.list",
+        ("verify", tmp_path / "cv"): f"{tmp_path}/cv/data.list",
+        ("verify", folder): f"uio inspect {folder}",
+    }
+    for arguments, hint in expected.items():
+        done = uio(*arguments)
+        assert (done.returncode, done.stderr.count("\n"), hint in done.stderr) == (2, 1, True), done.stderr
+
+
+def test_nothing_is_written_for_a_list_that_is_not_there(tmp_path: Path) -> None:
+    for command in ("pack", "convert"):
+        assert uio(command, tmp_path / "nosuch.list", tmp_path / "out").returncode == 2
+        assert not (tmp_path / "out").exists()
+
+
+def test_rates_that_are_none_are_refused(raw: Path, tmp_path: Path) -> None:
+    for command in ("pack", "convert"):
+        assert uio(command, raw, tmp_path / "out", "--resample", 5).returncode == 2
