@@ -193,8 +193,8 @@ def test_what_fails_is_counted_and_listed_and_the_rest_is_packed(tmp_path: Path)
     report = json.loads(done.stdout)
     assert (done.returncode, report["utterances"]) == (1, 2)
     assert report["failed"] == {
-        "missing_file": 1, "bad_audio": 2, "truncated_audio": 1, "duplicate_key": 1, "bad_key": 1, "bad_segment": 1,
-        "missing_text": 1, "bad_line": 1,
+        "missing_file": 1, "bad_audio": 1, "truncated_audio": 1, "duplicate_key": 1, "bad_key": 1, "bad_segment": 1,
+        "missing_text": 1, "bad_line": 1, "empty_audio": 1,
     }  # fmt: skip
     failed = [json.loads(line) for line in (tmp_path / "out/failed.jsonl").read_text().splitlines()]
     assert {one["key"] for one in failed} >= {"gone", "noise", "nothing", "cut", "a", "../x", "late", "untold"}
