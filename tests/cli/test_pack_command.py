@@ -82,8 +82,9 @@ def test_an_array_of_jobs_writes_the_same_bytes_and_the_last_one_the_list(
                   "--jobs", 1, "--json")  # fmt: skip
         assert (job.returncode, json.loads(job.stdout)["waiting"]) == (0, waiting)
     assert digests(tmp_path) == digests(packed)
-    for name in ("shards.list", "shards.list.manifest"):
-        assert (tmp_path / name).read_text() == (packed / name).read_text().replace(str(packed), str(tmp_path))
+    for name, first in (("shards.list", 0), ("shards.list.manifest", 1)):  # a manifest's head is a hash of its lines
+        lines = (packed / name).read_text().replace(str(packed), str(tmp_path)).splitlines()
+        assert (tmp_path / name).read_text().splitlines()[first:] == lines[first:]
 
 
 def test_killed_in_the_middle_it_goes_on_and_ends_with_the_same_bytes(
@@ -301,8 +302,9 @@ def test_ray_writes_the_same_bytes(raw_list: Path, packed: Path, tmp_path: Path)
     done = uio(*command)
     assert done.returncode == 0, done.stderr
     assert digests(tmp_path) == digests(packed)
-    for name in ("shards.list", "shards.list.manifest"):
-        assert (tmp_path / name).read_text() == (packed / name).read_text().replace(str(packed), str(tmp_path))
+    for name, first in (("shards.list", 0), ("shards.list.manifest", 1)):  # a manifest's head is a hash of its lines
+        lines = (packed / name).read_text().replace(str(packed), str(tmp_path)).splitlines()
+        assert (tmp_path / name).read_text().splitlines()[first:] == lines[first:]
 
 
 def test_from_s3_to_s3(raw_list: Path, packed: Path, tmp_path: Path) -> None:
