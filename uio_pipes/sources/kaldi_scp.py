@@ -26,7 +26,8 @@ def check_pipes(scp: KaldiLines, allowed: bool) -> None:
     if not allowed:
         raise ListError(
             f"{scp.place(first)} is a pipe, a command to be run ({scp.value(first)[:80]!r}; {len(piped)} "
-            "lines in all): if you trust the file, allow it with from_kaldi(…, allow_pipes=True), or --allow-pipes of a command"
+            "lines in all): if you trust the file, allow it with from_kaldi(…, allow_pipes=True), or --allow-pipes of "
+            "a command"
         )
     try:
         parse_command(scp.value(first))
