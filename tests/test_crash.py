@@ -78,7 +78,7 @@ def train(settings: dict[str, Any]) -> None:
         log = json.loads((folder / f"log{rank}.json").read_text()) if settings["uneven"] == "stop" else []
     for step, batch in enumerate(loader):
         if step == settings["at"]:
-            die(settings["kill"], rank, folder)
+            die(settings["kill"], rank, folder, settings["uneven"] == "join")
         log.append((digest(batch), keys_of(batch)))
         if (step + 1) % settings["every"] == 0:
             save_checkpoint(folder, loader, log, settings["uneven"])
@@ -103,11 +103,14 @@ def read_checkpoint(folder: Path) -> dict[str, str] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def die(whom: str, rank: int, folder: Path) -> None:
+def die(whom: str, rank: int, folder: Path, join: bool) -> None:
     """Rank 1 dies, or its worker; or it asks the test to kill everything."""
     if rank != 1:
         return
     if whom == "rank":
+        for other in range(dist.get_world_size() if join else 0):
+            while not (folder / f"rank{other}.json").exists():  # ranks that join go each at its own pace
+                time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     elif whom == "worker":
         os.kill(sorted(children(os.getpid()))[0], signal.SIGKILL)

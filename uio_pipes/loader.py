@@ -186,9 +186,10 @@ class Loader:
         """Batches of this rank in ``epoch``, whole, if no utterance fails; ``steps_per_epoch`` where that is set.
 
         Exact wherever nothing has to be read for it: indexed sources, and raw lists with ``duration``. Then the epoch's
-        order is gone through by plan, filters, sort and batches by frames included (the user's functions on utterances
-        are called for it), once per epoch; a list that only goes into ``batch`` is just counted. Every rank
-        computes it by itself, the same.
+        order is gone through by plan, filters, sort and batches by frames included, once per epoch; a list that only
+        goes into ``batch`` is just counted. Every rank computes it by itself, the same. The user's functions on
+        utterances are called for it, so with those ask before the iteration begins: during one they are not called a
+        second time (``list(loader)`` would, which asks for the length of what it goes through).
 
         Raises: TypeError where only running tells: tar shards without an index, lengths that headers tell.
         """
@@ -204,13 +205,13 @@ class Loader:
         if self._lengths_of != of:
             from uio_pipes.planning import NotKnown, count_batches
 
-            lengths = self.pipeline.count(of[1])
+            lengths, calls = self.pipeline.count(of[1]), not self._under_way()
             try:
-                self._lengths = lengths or count_batches(self.pipeline, of[1], self.seed, of[0])
+                self._lengths = lengths or count_batches(self.pipeline, of[1], self.seed, of[0], calls)
             except NotKnown as error:
                 self._lengths, self._unknown = None, str(error)
                 error.__cause__ = error.__traceback__ = None  # frees this loader when it is forgotten
-            self._lengths_of = of
+            self._lengths_of = of if calls or self._lengths else None
         if self._lengths is None:
             raise TypeError(
                 f"the number of batches is not known beforehand: {self._unknown}. Index the data (the command "
@@ -368,6 +369,10 @@ class Loader:
             return progress.step >= self.steps_per_epoch
         counted = self._lengths and self._lengths_of == (progress.stream, progress.lanes)
         return bool(counted) and sum(p.state["k"] for p in progress.positions.values()) >= len(self)
+
+    def _under_way(self) -> bool:
+        active = self._active() if self._active is not None else None
+        return active is not None and not active.closed
 
     def _close(self) -> None:
         active = self._active() if self._active is not None else None

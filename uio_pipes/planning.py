@@ -97,8 +97,10 @@ def plan_lanes(
         yield plan
 
 
-def count_batches(pipeline: Pipeline, lanes: int, seed: int, epoch: int) -> list[int]:
+def count_batches(pipeline: Pipeline, lanes: int, seed: int, epoch: int, calls: bool = True) -> list[int]:
     """How many batches each lane gives in ``epoch`` if none fails; nothing but lists and indexes is read.
+
+    ``calls``: whether the user's functions on utterances may be called for it.
 
     Raises: NotKnown.
     """
@@ -106,7 +108,7 @@ def count_batches(pipeline: Pipeline, lanes: int, seed: int, epoch: int) -> list
         raise NotKnown("the pipeline has no end")
     if not pipeline.skims:
         raise NotKnown("a node given to .through(…) stands behind the batches")
-    graph, tables = _by_plan(pipeline, strict=True), dict[Hashable, Any]()
+    graph, tables = _by_plan(pipeline, strict=True, calls=calls), dict[Hashable, Any]()
     nodes = [graph.build(_lane(index, lanes, seed, epoch, 0, tables)) for index in range(lanes)]
     return [sum(1 for item in _items(node) if not isinstance(item, list) or item) for node in nodes]
 
@@ -164,8 +166,11 @@ def _lengths(item: Any, ledger: Ledger) -> list[int]:
 # The graph that is run instead
 
 
-def _by_plan(pipeline: Pipeline, strict: bool) -> Pipeline:
-    """``pipeline`` without what makes tensors. ``strict``: nothing but lists and indexes may be read."""
+def _by_plan(pipeline: Pipeline, strict: bool, calls: bool = True) -> Pipeline:
+    """``pipeline`` without what makes tensors. ``strict``: nothing but lists and indexes may be read.
+
+    ``calls``: the user's functions may be called.
+    """
     stages: list[Stage] = []
     batched = False
     for stage in pipeline.stages:
@@ -173,9 +178,11 @@ def _by_plan(pipeline: Pipeline, strict: bool) -> Pipeline:
         if batched and isinstance(stage, (Pad, Map)):
             continue
         if isinstance(stage, _Several):
-            stage = replace(stage, pipelines={name: _by_plan(p, strict) for name, p in stage.branches.items()})
+            stage = replace(stage, pipelines={name: _by_plan(p, strict, calls) for name, p in stage.branches.items()})
         if strict:
             _refuse(stage, Pipeline(tuple(stages)).kind)
+            if not calls and callable(getattr(stage, "function", None)):
+                raise NotKnown(f"the function given to {stage.name} would be called for it: ask before iterating")
             if isinstance(stage, PerUtterance) and AUDIO & stage.writes:
                 stage = _PlanOnly(stage)
         stages.append(stage)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import wave
 from pathlib import Path
 
@@ -112,5 +114,8 @@ def test_what_holds_no_utterances_is_named_with_the_command_for_it(tmp_path: Pat
         with pytest.raises(uio.ListError, match=words) as caught:
             recognize(str(tmp_path / name))
         assert "\n" not in str(caught.value)
-    with pytest.raises(uio.ListError, match="by a glob"):
+    with pytest.raises(uio.ListError, match=f"name that, {re.escape(str(plain_corpus.list))}"):
         recognize(str(plain_corpus.list.parent))
+    shutil.copy(next(plain_corpus.list.parent.glob("*.tar")), tmp_path / "only.tar")
+    with pytest.raises(uio.ListError, match="by a glob"):
+        recognize(str(tmp_path))

@@ -37,8 +37,13 @@ def bench(
 
     from uio_pipes.seeing import bench as measure
 
-    logging.getLogger("uio_pipes").setLevel(logging.ERROR)
-    result = measure.bench(graph, seconds=seconds, num_workers=workers, seed=seed)
+    logger = logging.getLogger("uio_pipes")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        result = measure.bench(graph, seconds=seconds, num_workers=workers, seed=seed)
+    finally:
+        logger.setLevel(level)
     if out is not None:
         from uio_pipes.seeing.charts import of_bench
         from uio_pipes.seeing.page import save

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 
 
@@ -17,6 +18,11 @@ def pool_context(preload: list[str]) -> BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for the command alone
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     return context
 
 

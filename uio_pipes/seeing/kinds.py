@@ -79,7 +79,7 @@ def _folder(path: str, local: str, allow_pipes: bool) -> Recognized:
 
         return Recognized(path, "Kaldi data folder", from_kaldi(path, allow_pipes=allow_pipes))
     if written := sorted({"data.list", "shards.list"} & names):
-        raise ListError(f"{path} is a folder with a list: name the list ({os.path.join(path, written[0])})")
+        raise ListError(f"{path} is a folder with a list: name that, {os.path.join(path, written[0])}")
     if any(name.endswith(ARCHIVES) for name in names):
         raise ListError(f"{path} is a folder with shards: name them by a glob in quotes ('{path.rstrip('/')}/*.tar')")
     raise ListError(
