@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.prep.folder import write_to
+from uio_pipes.sources.lines import Lines
 
-__all__ = ["ShardEntry", "manifest_path", "read_manifest", "write_manifest"]
+__all__ = ["Manifest", "ShardEntry", "manifest_path", "read_manifest", "write_manifest"]
 
 VERSION = 1
 _CRC = re.compile(r"[0-9a-f]{8}")
@@ -51,29 +52,58 @@ def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> str:
     return path
 
 
+class Manifest:
+    """The manifest of a list, entry by entry: of one of ten million shards no more is kept than of its list."""
+
+    def __init__(self, list_path: str, lines: Lines) -> None:
+        self.url, self._lines = manifest_path(list_path), lines
+        begin = _parsed(self.url, 1, lines[0] if len(lines) else "")
+        if begin.get("manifest") is True or begin.get("manifest") != VERSION:
+            raise _damaged(self.url, 1, f'no {{"manifest": {VERSION}}}')
+        if (begin.get("shards"), begin.get("crc32")) != (len(self), f"{_body_crc32(lines):08x}"):
+            raise _damaged(self.url, 1, "what follows is not what was written: cut off, or changed by hand")
+
+    @classmethod
+    def of(cls, list_path: str, access: Access | None = None) -> Manifest | None:
+        """None if the list has no manifest. Raises: ListError if it is damaged or cannot be read."""
+        url = manifest_path(list_path)
+        try:
+            return cls(list_path, Lines.known(url, access))
+        except ListError as error:
+            if not isinstance(cause := error.__cause__, DataError):
+                raise
+            if cause.reason == "missing_file" or "permission denied" in cause.message:  # S3's of what is not there
+                return None
+            raise ListError(f"cannot read the manifest {url}: {cause.message}") from cause
+
+    def __len__(self) -> int:
+        return len(self._lines) - 1
+
+    def __iter__(self) -> Iterator[ShardEntry]:
+        return (_entry(self.url, number, line) for number, line in enumerate(self._lines, 1) if number > 1)
+
+    def utterances(self, number: int, shard: str) -> int | None:
+        """How many ``shard`` holds, probably entry ``number``; None if it is not in the manifest."""
+        entry = _entry(self.url, number + 2, self._lines[number + 1]) if number < len(self) else None
+        return entry.utterances if entry is not None and entry.shard == shard else self._by_name.get(shard)
+
+    @cached_property
+    def _by_name(self) -> dict[str, int]:
+        return {entry.shard: entry.utterances for entry in self}
+
+
 def read_manifest(list_path: str, access: Access | None = None) -> dict[str, ShardEntry] | None:
     """The shards of a list by their lines; None if it has no manifest. Raises: ListError if it is damaged."""
-    url = manifest_path(list_path)
-    if (path := is_local(url)) is not None and not Path(path).exists():
-        return None
-    try:
-        with open_binary(url, access) as file:
-            data = file.read()
-    except DataError as error:
-        if error.reason == "missing_file" or "permission denied" in error.message:  # S3's answer to what is not there
-            return None
-        raise ListError(f"cannot read the manifest {url}: {error.message}") from error
-    head, _, body = data.partition(b"\n")
-    try:
-        begin, lines = _parsed(url, 1, head.decode()), body.decode().splitlines()
-    except UnicodeDecodeError as error:
-        raise _damaged(url, 1, "no UTF-8 text") from error
-    if begin.get("manifest") is True or begin.get("manifest") != VERSION:
-        raise _damaged(url, 1, f'no {{"manifest": {VERSION}}}')
-    if (begin.get("shards"), begin.get("crc32")) != (len(lines), f"{crc32(body):08x}"):
-        raise _damaged(url, 1, "what follows is not what was written: cut off, or changed by hand")
-    entries = (_entry(url, number, line) for number, line in enumerate(lines, 2))
-    return {entry.shard: entry for entry in entries}
+    manifest = Manifest.of(list_path, access)
+    return None if manifest is None else {entry.shard: entry for entry in manifest}
+
+
+def _body_crc32(lines: Lines) -> int:
+    """Of all but the first line."""
+    crc = 0
+    for number, (_, chunk) in enumerate(lines.chunks()):
+        crc = crc32(chunk.partition(b"\n")[2] if number == 0 else chunk, crc)
+    return crc
 
 
 def _entry(url: str, number: int, line: str) -> ShardEntry:

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import glob
 import os
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import cached_property
 from hashlib import blake2b
-from typing import ClassVar
+from itertools import accumulate
+from typing import ClassVar, TypeGuard
 
 from braceexpand import braceexpand
 
-from uio_pipes.errors import DataError, ListError
+from uio_pipes.errors import ListError
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.opening import is_local
 from uio_pipes.io.redact import redact
 from uio_pipes.io.transport import failure, filesystem
-from uio_pipes.prep.manifest import read_manifest
+from uio_pipes.prep.manifest import Manifest
+from uio_pipes.sources.lines import Lines
 
 __all__ = ["ARCHIVES", "Table", "expand"]
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
-
-
-LONGEST = 1 << 22  # characters of a line
 
 
 class Table:
@@ -35,124 +34,82 @@ class Table:
 
     def __init__(self, entries: tuple[str, ...], access: Access | None = None) -> None:
         self._access = access or Access()
-        self._items: list[str] = []
-        self._lines = array("I")
-        self._lists: list[str] = []
-        self._firsts: list[int] = []
-        self._expected: array[int] | None = None
+        self._parts: list[Lines | list[str]] = []  # lists, and what was given itself
         for entry in entries:
-            self._add(entry)
-        if not self._items:
+            for name in expand(entry, self._access):
+                self._add(name)
+        self._firsts = [0, *accumulate(map(len, self._parts))]
+        if not len(self):
             raise ListError(f"nothing in {_names(entries)}: no line that is neither blank nor a comment (#)")
-        self.digest = blake2b(redact("\n".join(self._items)).encode(), digest_size=16).hexdigest()
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self._firsts[-1]
 
     def __getitem__(self, number: int) -> str:
-        return self._items[number]
+        part, within = self._find(number)
+        return part[within]
 
     def place(self, number: int) -> str:
         """Where an item stands, for messages: ``data.list, line 7``."""
-        at = bisect_right(self._firsts, number) - 1
-        line = self._lines[number]
-        name = redact(self._lists[at])
-        return f"{name}, line {line}" if line else name
+        part, within = self._find(number)
+        if isinstance(part, Lines):
+            return f"{redact(part.name)}, line {part.line(within)}"
+        return redact(part[within])
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all items, credentials left out."""
+        hashed, between = blake2b(digest_size=16), b""
+        for part in self._parts:
+            for text in part.texts() if isinstance(part, Lines) else ["\n".join(part)]:
+                hashed.update(between + redact(text).encode())
+                between = b"\n"
+        return hashed.hexdigest()
 
     @property
     def lists(self) -> list[str]:
         """The list files that hold shards."""
-        return [name for name, first in zip(self._lists, self._firsts, strict=True) if self._holds_shards(first)]
+        return [part.name for part in self._parts if _holds_shards(part)]
 
     def of(self, name: str) -> list[str]:
         """The items of one list file."""
-        bounds = zip(self._lists, self._firsts, [*self._firsts[1:], len(self._items)], strict=True)
-        return [item for each, first, last in bounds if each == name for item in self._items[first:last]]
-
-    def _holds_shards(self, first: int) -> bool:
-        """Whether item ``first`` is a shard on a line of a list."""
-        return bool(self._lines[first]) and not self._items[first].startswith("{")
+        return [item for part in self._parts if isinstance(part, Lines) and part.name == name for item in part]
 
     def expected(self, number: int) -> int | None:
         """Utterances of a shard as the manifest beside its list says; None without one. Raises: ListError."""
-        if self._expected is None:
-            self._expected = self._read_manifests()
-        count = self._expected[number] if self._expected else -1
-        return None if count < 0 else count
+        part, within = self._find(number)
+        manifest = self._manifests.get(id(part))
+        return manifest.utterances(within, part[within]) if manifest is not None else None
 
-    def _read_manifests(self) -> array[int]:
-        """-1 for what no manifest knows; empty if there is none at all."""
-        counts = array("q")
-        for at, name in enumerate(self._lists):
-            first, last = self._firsts[at], self._firsts[at + 1] if at + 1 < len(self._firsts) else len(self._items)
-            if not self._holds_shards(first):
-                continue
-            if (manifest := read_manifest(name, self._access)) is not None:
-                counts = counts or array("q", [-1]) * len(self._items)
-                for number in range(first, last):
-                    if (shard := manifest.get(self._items[number])) is not None:
-                        counts[number] = shard.utterances
-        return counts
+    @cached_property
+    def _manifests(self) -> dict[int, Manifest]:
+        found = ((id(part), Manifest.of(part.name, self._access)) for part in self._parts if _holds_shards(part))
+        return {part: manifest for part, manifest in found if manifest is not None}
 
-    def _add(self, entry: str) -> None:
-        for name in expand(entry, self._access):
-            self._begin(name)
-            if _path(name).endswith(self.direct) or name.startswith("{"):
-                self._append(name, 0)
-            else:
-                self._read(name)
+    def _find(self, number: int) -> tuple[Lines | list[str], int]:
+        """The part that holds an item, and its number there."""
+        at = bisect_right(self._firsts, number) - 1
+        return self._parts[at], number - self._firsts[at]
 
-    def _begin(self, name: str) -> None:
-        if not self._lists or self._lists[-1] != name:
-            self._lists.append(name)
-            self._firsts.append(len(self._items))
-
-    def _append(self, item: str, line: int) -> None:
-        self._items.append(item)
-        self._lines.append(line)
-
-    def _read(self, name: str) -> None:
-        before = len(self._items)
-        if os.path.isdir(is_local(name) or ""):
-            raise ListError(f"the list {name} is a folder; name a list file, or shards by a glob ({name}/*.tar)")
-        try:
-            with open_binary(name, self._access) as file:
-                data = file.read()
-        except DataError as error:
-            raise ListError(f"cannot read the list {name}: {error.message}") from error
-        for number, line in enumerate(_text(name, data).split("\n"), 1):
-            if len(line) > LONGEST:
-                raise ListError(
-                    f"the list {name} is no list (line {number} has {len(line)} characters); it is a path, URL or JSON "
-                    "object a line"
-                )
-            item = line.strip()
-            if item and not item.startswith("#"):
-                self._append(item, number)
-        if len(self._items) == before:
+    def _add(self, name: str) -> None:
+        if _path(name).endswith(self.direct) or name.startswith("{"):
+            if not self._parts or isinstance(self._parts[-1], Lines):
+                self._parts.append([])
+            self._parts[-1].append(name)  # type: ignore[union-attr]
+            return
+        lines = Lines.known(name, self._access)
+        if not len(lines):
             raise ListError(f"the list {name} is empty: no line that is neither blank nor a comment (#)")
+        self._parts.append(lines)
+
+
+def _holds_shards(part: Lines | list[str]) -> TypeGuard[Lines]:
+    return isinstance(part, Lines) and not part[0].startswith("{")
 
 
 def _path(name: str) -> str:
     """Without what follows the path in a URL: a signature, perhaps."""
     return name.partition("?")[0] if "://" in name else name
-
-
-def _text(name: str, data: bytes) -> str:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise ListError(
-            f"the list {name} is no UTF-8 text (line {line}); if it is a shard, its name must end in one of "
-            f"{' '.join(ARCHIVES)}"
-        ) from error
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise ListError(
-            f"the list {name} is no text (a NUL in line {line}); a list is a path, URL or JSON object a line"
-        )
-    return text
 
 
 def expand(entry: str, access: Access) -> Iterator[str]:
