@@ -1,4 +1,5 @@
-"""Where each microsecond of an utterance goes: tar → fbank with dither, spec-augment, shuffle, sort, padded batch.
+"""Where each microsecond of an utterance goes: tar → fbank with dither, spec-augment, shuffle, sort, padded batch; and
+tar → padded waveforms.
 
 The functions that do the work are timed as they run in a real epoch (each without what it calls of the others), and a
 batch's way from a worker beside it. Written as a table and as results/profile.svg: ``python -m benchmarks.profile``.
@@ -25,13 +26,13 @@ PARTS = {  # shown from the file to the batch
     "reading from the page cache": ["uio_pipes.io.local:LocalFile.read_upto"],
     "length from the wav header": ["uio_pipes.sample:measure"],
     "wav to float32": ["uio_pipes.stages.decode_audio:decode"],
-    "noise for dither": ["uio_pipes.stages.fbank:fresh_noise", "uio_pipes.stages.fbank:pooled_noise"],
+    "noise for dither": ["uio_pipes.stages.fbank:noise"],
     "frames: mean, pre-emphasis, window": ["uio_pipes.dsp.fbank:Fbank.__call__"],
     "FFT": ["torch.fft:rfft"],
     "mel bank": ["torch:mm"],
     "logarithm": ["numpy:maximum", "numpy:log"],
     "spec-augment": ["uio_pipes.stages.spec_aug:SpecAug.apply"],
-    "pad": ["uio_pipes.stages.pad:collate"],
+    "pad": ["uio_pipes.stages.pad:_Batch.add", "uio_pipes.stages.pad:_Batch.made"],
 }
 
 
@@ -59,16 +60,16 @@ class Clock:
         return run
 
 
-def measure(data: str, noise_pool: bool) -> dict[str, Any]:
+def measure(data: str, features: bool) -> dict[str, Any]:
     """Microseconds per utterance, by part; ``total`` was measured before without the clock."""
     corpus = prepare(Path(data))
-    _epoch(corpus, noise_pool)
-    total, batches = _epoch(corpus, noise_pool)
+    _epoch(corpus, features)
+    total, batches = _epoch(corpus, features)
     clock = Clock()
     for part, places in PARTS.items():
         for place in places:
             _patch(place, lambda function, part=part: clock.timed(part, function))
-    clocked, _ = _epoch(corpus, noise_pool)
+    clocked, _ = _epoch(corpus, features)
     parts = {part: clock.seconds.get(part, 0.0) for part in PARTS}
     parts[REST] = clocked - sum(parts.values())
     found = {part: seconds / corpus.utterances * 1e6 for part, seconds in parts.items()}
@@ -87,13 +88,13 @@ def _patch(place: str, change: Callable[[Callable[..., Any]], Callable[..., Any]
     setattr(owner, last, change(getattr(owner, last)))
 
 
-def _epoch(corpus: Corpus, noise_pool: bool) -> tuple[float, list[Any]]:
+def _epoch(corpus: Corpus, features: bool) -> tuple[float, list[Any]]:
     """CPU seconds of an epoch in this process, and some of its batches."""
     import uio_pipes as uio
-    from benchmarks.peers.uio import features
+    from benchmarks.peers import uio as ours
 
     source = uio.from_shard_list(corpus.list("tar"), shuffle=True)
-    loader = uio.Loader(features(source, noise_pool=noise_pool), seed=SEED)
+    loader = uio.Loader(ours.features(source) if features else ours.batched(source.decode_audio()), seed=SEED)
     kept: list[Any] = []
     began = time.process_time()
     for batch in loader:
@@ -130,8 +131,8 @@ def main() -> None:
     each = corpus.seconds / corpus.utterances
     report.text(f"{corpus.utterances:,} utterances of {each:.1f} s on average, one process, CPU time, third epoch.")
     jobs = {
-        "dither drawn anew": {"data": arguments.data, "noise_pool": False},
-        "noise_pool=True": {"data": arguments.data, "noise_pool": True},
+        "features": {"data": arguments.data, "features": True},
+        "waveforms": {"data": arguments.data, "features": False},
     }
     found = rounds(MODULE, jobs, arguments.repeats)
     for name in [name for name, runs in found.items() if "error" in runs[-1]]:

@@ -30,7 +30,7 @@ TOLERANCE = 1e-3
 CHECKED = 60  # utterances
 FIELDS = ("speed", "cpu_speed")
 KINDS = ("tar", "tar.gz", "flac")
-OWN = ("uio_pipes", "uio_pipes, noise_pool=True")
+OWN = "uio_pipes"
 _WHOSE = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
@@ -152,7 +152,7 @@ def main() -> None:
     report.text(
         f"{corpus.utterances:,} utterances, {corpus.seconds / 3600:.2f} h ({corpus.speech}), 6 shards: 80-bin fbank "
         f"with dither 0.1, spec-augment, shuffle 1,500, sort 500, {BUDGET:,} padded frames a batch. The peers draw "
-        "dither for each frame, uio_pipes once for the waveform, or with `noise_pool=True` takes it from a pool."
+        "dither for each frame, uio_pipes takes it for the waveform from tables of normals."
     )
     checks = {name: child(MODULE, data=arguments.data, peer=peer, check=True) for name, peer in PEERS.items()}
     worst = max((check.get("difference", 0.0) for check in checks.values()), default=0.0)
@@ -168,29 +168,27 @@ def _show(report: Report, title: str, arguments: Any, checks: dict[str, Any], ri
     jobs = {
         name: {"data": arguments.data, "peer": peer, **task.what}
         for name, peer in PEERS.items()
-        if task.what["kind"] in WORKS.get(name, KINDS) and (task.what["features"] or "pool" not in name)
+        if task.what["kind"] in WORKS.get(name, KINDS)
     }
     found = rounds(MODULE, jobs, arguments.repeats)
     for name in [name for name, runs in found.items() if "error" in runs[-1]]:
         report.text(f"- {title}: {name} did not run: {found.pop(name)[-1]['error']}")
-    mine = {name: {field: median(found[name], field) for field in FIELDS} for name in OWN if name in found}
+    mine = {field: median(found.get(OWN, []), field) for field in FIELDS}
     rows = []
     for name, runs in found.items():
         row = [name]
         for field in FIELDS:
-            row += [spread(runs, field, ",.0f"), *(ratio(own[field], median(runs, field)) for own in mine.values())]
+            row += [spread(runs, field, ",.0f"), ratio(mine[field], median(runs, field))]
         rows.append([*row, spread(runs, "first"), f"{median(runs, 'memory'):.0f}"])
-    whose = ["uio is", "with pool"][: len(mine)]
-    columns = ["loader", "s of audio per s", *whose, "per s of CPU", *whose, "first batch (s)", "peak MiB"]
+    columns = ["loader", "s of audio per s", "uio is", "per s of CPU", "uio is", "first batch (s)", "peak MiB"]
     report.table(title, columns, rows)
     _show_work(report, title, found, checks if task.what["features"] else {}, right)
     for field, clock in zip(FIELDS, ("wall time", "CPU time"), strict=True):
-        peers = {peer: median(runs, field) for peer, runs in found.items() if peer not in OWN}
+        peers = {peer: median(runs, field) for peer, runs in found.items() if peer != OWN}
         fastest = max(peers, key=lambda peer: peers[peer])
-        for own, values in mine.items():
-            times = values[field] / peers[fastest]
-            claim = f"{title}: {task.target} × the best peer, {clock}, {own}"
-            report.target(claim, times >= task.target, f"{times:.2f}× {fastest}")
+        times = mine[field] / peers[fastest]
+        claim = f"{title}: {task.target} × the best peer, {clock}"
+        report.target(claim, times >= task.target, f"{times:.2f}× {fastest}")
 
 
 def _show_work(report: Report, title: str, found: dict[str, Any], checks: dict[str, Any], right: str) -> None:

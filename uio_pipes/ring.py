@@ -112,8 +112,8 @@ class Writer:
     def place(self, tensor: torch.Tensor) -> Place | None:
         """Where the tensor, plain and on the CPU, is in the slot: copied there if need be. None if it cannot be."""
         made = self._made.get(tensor.data_ptr())
-        if made is not None and made.shape == tuple(tensor.shape) and tensor.is_contiguous():
-            return made if made.dtype is tensor.dtype else None
+        if made is not None and made.dtype is tensor.dtype and tensor.is_contiguous():
+            return Place(made.offset, tuple(tensor.shape), tensor.dtype)  # all of it, or its first rows
         place = self._room(tuple(tensor.shape), tensor.dtype)
         if place is not None:
             self._view(place).copy_(tensor)

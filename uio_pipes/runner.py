@@ -124,8 +124,7 @@ class LaneRunner:
     def _deliver(self, item: Any) -> Any:
         """What goes to the trainer: with everything computed that still is deferred. None: nothing is left of it."""
         if isinstance(item, Sample):
-            realized = realize([item], self.context, whole=True)
-            return dict(realized[0]) if realized else None
+            return next(iter([dict(sample) for sample in realize([item], self.context, whole=True)]), None)
         if isinstance(item, list) and item and isinstance(item[0], Sample):
             return [dict(s) for s in realize(item, self.context, whole=True)] or None
         return None if isinstance(item, (list, dict)) and not item else item

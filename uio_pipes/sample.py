@@ -276,13 +276,13 @@ def run_key(lane: Lane) -> bytes:
     return f"{lane.seed}/{lane.epoch}".encode()
 
 
-def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> list[Sample]:
-    """Run all that is deferred; a sample that fails is handled by the policy and left out.
+def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[Sample]:
+    """Run all that is deferred, of one sample after the other; one that fails is handled by the policy and left out.
 
     ``whole``: read what no stage has read, too: samples that go to the trainer as they are.
     """
     fetch_early(sample.fields for sample in samples)
-    out, lengths = [], []
+    lengths = []
     for sample in samples:
         try:
             actual = compute(sample)
@@ -292,11 +292,10 @@ def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> list[S
             lane.ledger.fail(error, "realize")
         else:
             lane.ledger.fine("realize")
-            out.append(sample)
             lengths.append(actual.length if actual is not None else 0)
-    if out:
+            yield sample
+    if lengths:
         lane.ledger.delivered(lengths)
-    return out
 
 
 def compute(sample: Sample) -> Plan | None:

@@ -19,7 +19,6 @@ __all__ = ["BUDGET", "DITHER", "MELS", "PEERS", "SHUFFLE", "SORT", "WORKS", "Bat
 MELS, DITHER, BUDGET, SHUFFLE, SORT = 80, 0.1, 12_000, 1_500, 500
 PEERS = {
     "uio_pipes": "uio.batches",
-    "uio_pipes, noise_pool=True": "uio.pooled_batches",
     "WeNet style, torchaudio.load": "wenet.torchaudio_batches",
     "WeNet style, soundfile": "wenet.soundfile_batches",
     "torchdata nodes over tarfile": "nodes.batches",

@@ -8,7 +8,7 @@ from typing import Any
 import uio_pipes as uio
 from benchmarks.peers import BUDGET, DITHER, MELS, SHUFFLE, SORT, Batch, Work
 
-__all__ = ["batches", "features", "pipeline", "pooled_batches"]
+__all__ = ["batches", "features", "pipeline"]
 
 
 def pipeline(shards: Any, check: bool = False) -> uio.Pipeline:
@@ -16,12 +16,12 @@ def pipeline(shards: Any, check: bool = False) -> uio.Pipeline:
     return features(uio.from_shard_list(shards, shuffle=True), check)
 
 
-def features(source: uio.Pipeline, check: bool = False, noise_pool: bool = False) -> uio.Pipeline:
+def features(source: uio.Pipeline, check: bool = False) -> uio.Pipeline:
     """The same, behind any source."""
     source = source.decode_audio()
     if check:
         return batched(source.fbank(num_mel_bins=MELS))
-    return batched(source.fbank(num_mel_bins=MELS, dither=DITHER, noise_pool=noise_pool).spec_aug())
+    return batched(source.fbank(num_mel_bins=MELS, dither=DITHER).spec_aug())
 
 
 def batched(source: uio.Pipeline) -> uio.Pipeline:
@@ -29,16 +29,11 @@ def batched(source: uio.Pipeline) -> uio.Pipeline:
     return source.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET).pad()
 
 
-def batches(work: Work, noise_pool: bool = False) -> Iterator[Batch]:
+def batches(work: Work) -> Iterator[Batch]:
     """The loader as users write it."""
     source = uio.from_shard_list(work.corpus.list(work.kind), shuffle=True)
-    graph = features(source, work.check, noise_pool) if work.features else batched(source.decode_audio())
+    graph = features(source, work.check) if work.features else batched(source.decode_audio())
     loader = uio.Loader(graph, seed=work.seed, num_workers=work.workers)
     name, lengths = ("feats", "feats_lengths") if work.features else ("pcm", "pcm_length")
     for batch in loader:
         yield Batch(batch["keys"], batch[name], batch[lengths])
-
-
-def pooled_batches(work: Work) -> Iterator[Batch]:
-    """The same with dither from a pool of noise."""
-    yield from batches(work, noise_pool=True)

@@ -81,12 +81,12 @@ def test_other_frames(length: float, shift: float) -> None:
     shift=st.sampled_from([5.0, 10.0, 12.5]),
 )
 def test_num_frames_is_the_number_of_frames(samples: int, rate: int, length: float, shift: float) -> None:
-    features = Fbank(23, length, shift)(torch.zeros(1, samples), rate, None)
+    features = Fbank(23, length, shift)(torch.zeros(1, samples), rate)
     assert features.shape == (num_frames(samples, rate, length, shift), 23)
 
 
-def normals(count: int, seed: int) -> torch.Tensor:
-    return torch.randn(count, generator=torch.Generator().manual_seed(seed))
+def normals(count: int, seed: int) -> list[torch.Tensor]:
+    return [torch.randn(count, generator=torch.Generator().manual_seed(seed))]
 
 
 def test_num_frames_around_a_window() -> None:
@@ -120,6 +120,16 @@ def test_dither_has_kaldis_distribution_in_a_frame(monkeypatch: pytest.MonkeyPat
     got = fbank(torch.zeros(1, 160000), 16000, normals(160000, 1))
     assert (got.mean(0) - expected.mean(0)).abs().max() < 0.15
     assert (got.std(0) - expected.std(0)).abs().max() < 0.1
+
+
+def test_with_dither_one_rounding_less_moves_quiet_bins_alone() -> None:
+    """Bins far below the peak of a frame move; the noise itself moves them by hundreds of times that."""
+    for waveform in signals(16000).values():
+        noise = normals(waveform.shape[-1], 2)
+        exact = Fbank(80)(waveform + 0.1 / 32768 * noise[0], 16000)
+        ours = Fbank(80, dither=0.1)(waveform, 16000, noise)
+        assert (ours - exact).abs().max() < 1e-2
+        assert (ours - exact).abs().mean() < 3e-4
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from uio_pipes.dsp.fbank import Fbank
+from uio_pipes.dsp.fbank import Fbank, Noise
 from uio_pipes.errors import PipelineError
 
 __all__ = ["Mfcc"]
@@ -47,7 +47,7 @@ class Mfcc(Fbank):
     def _parameters(self) -> tuple[object, ...]:
         return *super()._parameters(), self.num_ceps
 
-    def __call__(self, waveform: torch.Tensor, sample_rate: int, noise: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(self, waveform: torch.Tensor, sample_rate: int, noise: Noise = ()) -> torch.Tensor:
         """(S,) or (1, S) float32 in [-1, 1] → (T, num_ceps) float32; otherwise as :class:`Fbank`."""
         return torch.mm(super().__call__(waveform, sample_rate, noise), self._dct).mul_(self._lifter)
 

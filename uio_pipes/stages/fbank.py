@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-
-from uio_pipes.dsp.dither import fresh_noise, pooled_noise
+from uio_pipes.dsp.dither import noise
 from uio_pipes.dsp.fbank import Fbank, num_frames
 from uio_pipes.errors import DataError
 from uio_pipes.lane import Draws
@@ -27,11 +25,9 @@ class FbankFeatures(PerUtterance):
     """Kaldi's log mel filter bank energies of ``wav``: ``feat`` (T, num_mel_bins) float32.
 
     ``frame_length`` and ``frame_shift`` in ms; ``dither``: standard deviation of the noise, on the scale of 16-bit
-    samples. Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An
-    utterance shorter than a window is the failure ``too_short``, one with precomputed features ``has_features``.
-    ``noise_pool``: take the noise from a pool of a million normals, at a place and with a sign that are the utterance's
-    own, instead of drawing it: a fifth less time. Each utterance's noise is as normal as before, but in a long epoch
-    two utterances may share stretches of it.
+    samples; it is the utterance's own, of tables of normals (:func:`uio_pipes.dsp.dither.noise`). Equal to
+    ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An utterance shorter
+    than a window is the failure ``too_short``, one with precomputed features ``has_features``.
     """
 
     name: ClassVar[str] = "fbank"
@@ -43,7 +39,6 @@ class FbankFeatures(PerUtterance):
     frame_shift: float = 10.0
     dither: float = 0.0
     window_type: str = "povey"
-    noise_pool: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,14 +60,11 @@ class FbankFeatures(PerUtterance):
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
         check_no_features(fields, self.name)
-        noise = self._noise(fields["wav"].shape[-1], draws) if self.dither else None
-        feat = self.kernel(fields["wav"], fields["sample_rate"], noise)
+        dither = noise(fields["wav"].shape[-1], draws) if self.dither else ()
+        feat = self.kernel(fields["wav"], fields["sample_rate"], dither)
         if not len(feat):
             raise DataError("too_short", f"{fields['wav'].shape[-1]} samples are less than one window")
         fields["feat"] = feat
-
-    def _noise(self, samples: int, draws: Draws) -> torch.Tensor:
-        return pooled_noise(samples, draws) if self.noise_pool else fresh_noise(samples, draws)
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:

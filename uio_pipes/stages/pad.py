@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import uio_pipes.batch_memory as batch_memory  # as a name of the package it would import all of api
-from uio_pipes.errors import PipelineError
+from uio_pipes.errors import DataError, PipelineError
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Sample, realize
@@ -18,7 +18,7 @@ from uio_pipes.stage import Stage
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["Pad", "collate"]
+__all__ = ["Pad"]
 
 IGNORE = -1  # WeNet's padding of targets
 
@@ -57,54 +57,122 @@ class _PadNode(Node):
         self.lane, self.pcm = lane, stage.pcm
 
     def next(self) -> dict[str, Any]:
-        batch: list[Sample] = self.source.next()
+        samples: list[Sample] = self.source.next()
         if self.lane.ledger.skimming:
             return {}
-        samples = realize(batch, self.lane)
-        return collate(samples, self.pcm) if samples else {}
+        samples = sorted(samples, key=_planned, reverse=True)
+        batch = _Batch(len(samples), self.pcm)
+        for sample in realize(samples, self.lane):
+            batch.add(sample.fields)
+            # The next utterance gets the memory of this one, which the cache still has.
+            sample.fields = {name: value for name, value in sample.fields.items() if name not in ("wav", "feat")}
+        return batch.made()
 
 
-def collate(samples: list[Sample], pcm: bool = False) -> dict[str, Any]:
-    """Realized samples as a batch: see :class:`Pad`."""
-    for sample in samples:
-        _check_fields(sample.fields, samples[0].fields, pcm)
-    fields = sorted((s.fields for s in samples), key=_size, reverse=True)
-    batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
-    if "feat" in fields[0]:
-        batch["feats"], batch["feats_lengths"] = _stack([f["feat"] for f in fields], 0.0, torch.float32)
-    if "wav" in fields[0] and (pcm or "feat" not in fields[0]):
-        batch["pcm"], batch["pcm_length"] = _stack([_mono(f) for f in fields], 0.0, torch.float32)
-    if "label" in fields[0]:
-        labels = [torch.tensor(f["label"], dtype=torch.int64) for f in fields]
-        batch["target"], batch["target_lengths"] = _stack(labels, IGNORE, torch.int64)
-    if all(isinstance(f.get("speaker"), int) for f in fields):
-        batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
-    for name, field in (("langs", "lang"), ("tasks", "task")):
-        if all(field in f for f in fields):
-            batch[name] = [f[field] for f in fields]
-    return batch
+def _planned(sample: Sample) -> float:
+    try:
+        plan = sample.planned()
+    except DataError:  # told where the sample is realized
+        return 0
+    return plan.duration_frames if plan is not None else 0
 
 
-def _size(fields: dict[str, Any]) -> int:
-    if "feat" in fields:
-        return int(fields["feat"].shape[0])
-    return int(fields["wav"].shape[-1]) if "wav" in fields else len(fields.get("label", ()))
+class _Batch:
+    """A batch that is put together utterance by utterance, the longest one first if plans are right."""
+
+    def __init__(self, most: int, pcm: bool) -> None:
+        self.pcm = pcm
+        self.fields: list[dict[str, Any]] = []  # without audio and features
+        self.sizes: list[int] = []
+        self.feats, self.waves = _Rows(most, 0.0, torch.float32), _Rows(most, 0.0, torch.float32)
+        self.labels = _Rows(most, IGNORE, torch.int64)
+
+    def add(self, fields: dict[str, Any]) -> None:
+        """One more utterance. Raises: PipelineError if it cannot share a batch with the others."""
+        self._check(fields)
+        if "feat" in fields:
+            self.feats.add(torch.as_tensor(fields["feat"]))
+        if "wav" in fields and (self.pcm or "feat" not in fields):
+            self.waves.add(_mono(fields))
+        if "label" in fields:
+            self.labels.add(torch.tensor(fields["label"], dtype=torch.int64))
+        self.sizes.append((self.feats.lengths or self.waves.lengths or self.labels.lengths or [0])[-1])
+        self.fields.append({name: value for name, value in fields.items() if name not in ("wav", "feat", "label")})
+
+    def made(self) -> dict[str, Any]:
+        """See :class:`Pad`; ``{}`` if there is no utterance."""
+        if not self.fields:
+            return {}
+        order = sorted(range(len(self.sizes)), key=self.sizes.__getitem__, reverse=True)
+        fields = [self.fields[i] for i in order]
+        batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
+        for name, lengths, rows in (
+            ("feats", "feats_lengths", self.feats),
+            ("pcm", "pcm_length", self.waves),
+            ("target", "target_lengths", self.labels),
+        ):
+            if rows.lengths:
+                batch[name], batch[lengths] = rows.made(order)
+        if all(isinstance(f.get("speaker"), int) for f in fields):
+            batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
+        for name, field in (("langs", "lang"), ("tasks", "task")):
+            if all(field in f for f in fields):
+                batch[name] = [f[field] for f in fields]
+        return batch
+
+    def _check(self, fields: dict[str, Any]) -> None:
+        key = fields["key"]
+        wants_wave = self.pcm or "feat" not in fields
+        if wants_wave and not isinstance(fields.get("wav", torch.empty(0)), (torch.Tensor, np.ndarray)):
+            raise PipelineError(f"pad: the audio of {key} is not decoded; put .decode_audio() before batching")
+        if not self.fields:
+            return
+        first = self.fields[0]["key"]
+        for name, rows in (("feat", self.feats), ("label", self.labels), *([("wav", self.waves)] if self.pcm else [])):
+            if (name in fields) != bool(rows.lengths):
+                one, other = (key, first) if name in fields else (first, key)
+                raise PipelineError(f"pad: {one} has a {name}, {other} has none; they cannot share a batch")
+        if "feat" in fields and fields["feat"].shape[1] != self.feats.tail[0]:
+            raise PipelineError(
+                f"pad: {first} has features of {self.feats.tail[0]} bins, {key} of {fields['feat'].shape[1]}; "
+                "they cannot share a batch"
+            )
 
 
-def _check_fields(fields: dict[str, Any], first: dict[str, Any], pcm: bool) -> None:
-    """Raises: PipelineError if an utterance cannot share a batch with the first one."""
-    key = fields["key"]
-    for name in ("feat", "label", *(["wav"] if pcm else [])):
-        if (name in fields) != (name in first):
-            one, other = (key, first["key"]) if name in fields else (first["key"], key)
-            raise PipelineError(f"pad: {one} has a {name}, {other} has none; they cannot share a batch")
-    if "feat" in fields and fields["feat"].shape[1] != first["feat"].shape[1]:
-        raise PipelineError(
-            f"pad: {first['key']} has features of {first['feat'].shape[1]} bins, {key} of {fields['feat'].shape[1]}; "
-            "they cannot share a batch"
-        )
-    if (pcm or "feat" not in fields) and not isinstance(fields.get("wav", torch.empty(0)), (torch.Tensor, np.ndarray)):
-        raise PipelineError(f"pad: the audio of {key} is not decoded; put .decode_audio() before batching")
+class _Rows:
+    """Rows of different first dimension, padded, in the memory of the batch."""
+
+    def __init__(self, most: int, padding: float, dtype: torch.dtype) -> None:
+        self.most, self.padding, self.dtype = most, padding, dtype
+        self.lengths: list[int] = []
+        self.out = torch.empty(0, 0)
+
+    @property
+    def tail(self) -> tuple[int, ...]:
+        """Dimensions of a row but for the first."""
+        return tuple(self.out.shape[2:])
+
+    def add(self, row: torch.Tensor) -> None:
+        """One more row."""
+        at, length = len(self.lengths), row.shape[0]
+        if not at or length > self.out.shape[1]:
+            self._widen((self.most, length, *row.shape[1:]))
+        self.out[at, :length] = row
+        self.out[at, length:] = self.padding
+        self.lengths.append(length)
+
+    def _widen(self, shape: tuple[int, ...]) -> None:
+        narrow, self.out = self.out, batch_memory.empty(shape, self.dtype)
+        if at := len(self.lengths):
+            self.out[:at, : narrow.shape[1]] = narrow[:at]
+            self.out[:at, narrow.shape[1] :] = self.padding
+
+    def made(self, order: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rows in ``order``, and their lengths (B,) int32."""
+        out = self.out[: len(order)]
+        if order != list(range(len(order))):
+            out = out[order]
+        return out, torch.tensor([self.lengths[i] for i in order], dtype=torch.int32)
 
 
 def _mono(fields: dict[str, Any]) -> torch.Tensor:
@@ -114,14 +182,3 @@ def _mono(fields: dict[str, Any]) -> torch.Tensor:
             f"pad: {fields['key']} has {wav.shape[0]} channels; choose one with .decode_audio(channel=…)"
         )
     return wav.reshape(-1)
-
-
-def _stack(rows: list[torch.Tensor], padding: float, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of different first dimension as one tensor, and their lengths."""
-    rows = [torch.as_tensor(row) for row in rows]
-    lengths = [row.shape[0] for row in rows]
-    out = batch_memory.empty((len(rows), max(lengths), *rows[0].shape[1:]), dtype)
-    for i, (row, n) in enumerate(zip(rows, lengths, strict=True)):
-        out[i, :n] = row
-        out[i, n:] = padding
-    return out, torch.tensor(lengths, dtype=torch.int32)
