@@ -29,7 +29,7 @@ PARTS = {  # shown from the file to the batch
     "noise for dither": ["uio_pipes.stages.fbank:noise"],
     "frames: mean, pre-emphasis, window": ["uio_pipes.dsp.fbank:Fbank.__call__"],
     "FFT": ["torch.fft:rfft"],
-    "mel bank": ["torch:mm"],
+    "mel bank": ["uio_pipes.dsp.fbank:apply_bank"],
     "logarithm": ["numpy:maximum", "numpy:log"],
     "spec-augment": ["uio_pipes.stages.spec_aug:SpecAug.apply"],
     "pad": ["uio_pipes.stages.pad:_Batch.add", "uio_pipes.stages.pad:_Batch.made"],

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uio_pipes.dsp.fbank import band_groups
+from uio_pipes.dsp.fbank import apply_bank, band_groups
 from uio_pipes.errors import PipelineError
 
 __all__ = ["SAMPLE_RATE", "LogMel", "slaney_mel_bank"]
@@ -61,8 +61,7 @@ class LogMel:
         for start in range(0, count, _BLOCK):
             spectrum = torch.fft.rfft(frames[start : start + _BLOCK] * self._window)
             power = torch.view_as_real(spectrum).view(len(spectrum), -1).square_()
-            for group in self._groups:
-                torch.mm(power[:, group.columns], group.weights, out=features[start : start + _BLOCK, group.bands])
+            apply_bank(self._groups, power, features[start : start + _BLOCK])
         return _compressed(features)
 
     def _padded(self, samples: torch.Tensor) -> torch.Tensor:
