@@ -67,9 +67,9 @@ class Folder:
             self._fs.invalidate_cache()
             return bool(self._fs.exists(f"{self._root}/{name}"))
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write one file."""
-        with self.staged(name) as temporary:
+    def write(self, name: str, data: bytes, mark: str = "") -> None:
+        """Write one file; ``mark`` as of :meth:`staged`."""
+        with self.staged(name, mark) as temporary:
             temporary.write_bytes(data)
 
     def remove(self, name: str) -> None:

@@ -45,16 +45,16 @@ class Finished:
     failed: list[list[str]] = field(default_factory=list)  # key, reason, detail
 
 
-def note(folder: Folder, done: Finished) -> None:
-    """Note a shard that is in its place, from whichever process wrote it."""
-    folder.write(f"{NAME}/{done.shard}.json", json.dumps(asdict(done), ensure_ascii=False).encode())
+def note(folder: Folder, done: Finished, mark: str) -> None:
+    """Note a shard that is in its place, from whichever process wrote it; ``mark`` as of :meth:`Folder.staged`."""
+    folder.write(f"{NAME}/{done.shard}.json", json.dumps(asdict(done), ensure_ascii=False).encode(), mark)
 
 
 class Journal:
     """The journal of one folder of shards; holds a lock on one share of it until closed."""
 
     def __init__(self, folder: Folder, split: Split) -> None:
-        self.folder, self.finished = folder, dict[str, Finished]()
+        self.folder, self.mark, self.finished = folder, str(split), dict[str, Finished]()
         self._lock: TextIO | None = None
         if folder.path is not None:
             (folder.path / NAME).mkdir(parents=True, exist_ok=True)
@@ -62,13 +62,13 @@ class Journal:
             if not taken(self._lock.fileno()):
                 self._lock.close()
                 raise OtherPacking(f"another process packs into {folder.url}; wait for it, or end it")
-            folder.clean(str(split))
+            folder.clean(self.mark)
 
     def take_over(self, settings: dict[str, Any]) -> None:
         """Read what is there. Raises: OtherPacking if it is of another packing."""
         name, settings = SETTINGS, json.loads(json.dumps(settings))
         if not self.folder.exists(name):
-            self.folder.write(name, json.dumps(settings, indent=1).encode())
+            self.folder.write(name, json.dumps(settings, indent=1).encode(), self.mark)
         elif (before := json.loads(self.folder.read([name])[0])) != settings:
             changed = [f"{key} {before.get(key)!r} -> {value!r}" for key, value in settings.items()
                        if before.get(key) != value]  # fmt: skip
@@ -91,7 +91,7 @@ class Journal:
     def add(self, done: Finished) -> None:
         """Note a shard that is in its place."""
         self.finished[done.shard] = done
-        note(self.folder, done)
+        note(self.folder, done, self.mark)
 
     def settled(self, retry_failed: bool = False) -> set[str]:
         """Shards that need no more work: files that were not there, or out of reach, may be there the next time."""

@@ -162,7 +162,7 @@ def write_shard(out: Folder, name: str, mark: str, content: Iterable[tuple[Utter
     except BaseException as error:
         unit.abandon(type(error), error, error.__traceback__)
         raise
-    note(out, done)
+    note(out, done, mark)
     return done
 
 
