@@ -38,6 +38,12 @@ class Job(Generic[T]):
             raise self._error
         return self._value  # type: ignore[return-value]
 
+    def then(self, use: Callable[[T], object]) -> None:
+        """Hand on the result of a job that is over, unless it failed; nobody asks for it again."""
+        if self._error is None:
+            value, self._value = self._value, None
+            use(value)  # type: ignore[arg-type]
+
     @property
     def over(self) -> bool:
         return self._over.is_set()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from uio_pipes.errors import DataError
@@ -11,7 +13,7 @@ from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.retry import keep_trying
 from uio_pipes.io.transport import Stream, Transport, transport
 
-__all__ = ["RemoteFile", "Sequential"]
+__all__ = ["RemoteFile", "Sequential", "give_back"]
 
 Wait = Callable[[float], object]
 
@@ -149,6 +151,23 @@ class Sequential:
             stream.close()
 
 
+_spare: deque[bytearray] = deque(maxlen=4)
+
+
+def give_back(view: memoryview) -> None:
+    """What ``fetch`` returned is not looked at any more: its memory, warm and never blank again, is for the next."""
+    if isinstance(view.obj, bytearray):
+        _spare.append(view.obj)
+
+
+def _buffer(size: int) -> bytearray:
+    for _ in range(len(_spare)):
+        with contextlib.suppress(IndexError):  # another thread took it
+            if len(spare := _spare.popleft()) == size:
+                return spare
+    return bytearray(size)
+
+
 def _fetch(
     file: RemoteFile, fill: Callable[[memoryview, int], int], offset: int, size: int, wait: Wait | None
 ) -> memoryview:
@@ -156,7 +175,7 @@ def _fetch(
         size = min(size, max(0, file.identity.size - offset))
     if size == 0:
         return memoryview(b"")
-    view = memoryview(bytearray(size))
+    view = memoryview(_buffer(size))
     try:
         got = keep_trying(lambda reached: fill(view[reached:], offset + reached), size, file.path, offset, wait)
     except DataError as error:  # the cause's traceback may show what nobody should see

@@ -14,7 +14,7 @@ from weakref import ref
 
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import Filling
-from uio_pipes.io.ranged import RemoteFile, Sequential, Wait
+from uio_pipes.io.ranged import RemoteFile, Sequential, Wait, give_back
 
 __all__ = ["ReadAhead"]
 
@@ -60,7 +60,7 @@ class ReadAhead:
         begin = offset - block.offset
         if begin + size <= len(data):
             return bytes(data[begin : begin + size])
-        pieces = [data[begin:]]
+        pieces = [bytes(data[begin:])]  # copied: a block's memory is used again once the next one is asked for
         while (missing := size - sum(map(len, pieces))) > 0:
             block = self._block(offset + size - missing)
             if block is None:
@@ -69,7 +69,7 @@ class ReadAhead:
             data = block.job.result()[first : first + missing]
             if not data:
                 break
-            pieces.append(data)
+            pieces.append(bytes(data))
         return b"".join(pieces)
 
     @property
@@ -98,7 +98,9 @@ class ReadAhead:
         blocks = self._blocks
         while blocks and blocks[0].end <= offset:
             done = blocks.popleft()
-            if not done.job.over:
+            if done.job.over:
+                done.job.then(give_back)
+            else:
                 done.job.cancel()
         if (not blocks and self._next < offset) or (blocks and offset < blocks[0].offset):
             self._drop()
