@@ -6,12 +6,14 @@ the longest time are put down and taken up again where they were.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 from weakref import ref
 
+from uio_pipes.errors import DataError
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import Filling
 from uio_pipes.io.ranged import RemoteFile, Sequential, Wait, give_back
@@ -22,7 +24,7 @@ BUDGET = 128 << 20  # bytes of a process
 LARGEST = 4 << 20
 SMALLEST = 64 << 10
 BEGIN = 256 << 10  # the first block: soon there
-DEPTH = 4  # blocks of a stream, those in flight and the one being read
+DEPTH = 16  # blocks of a stream, those in flight and the one being read: a buffer that refills asks for many at once
 MAX_ACTIVE = 256
 
 
@@ -83,6 +85,13 @@ class ReadAhead:
     def near_end(self) -> bool:
         """Whether all that there is has been asked for."""
         return self.file.known and self.file.identity.size is not None and self._next >= self.file.size
+
+    def prepare(self) -> None:
+        """Ask for what comes first, before it is read, as soon as that needs no waiting."""
+        blocks = self._blocks
+        if blocks and len(blocks) < DEPTH and (self.file.known or blocks[0].job.over):
+            with contextlib.suppress(DataError):  # raised again when it is read
+                self._ask()
 
     def close(self) -> None:
         self._suspend()

@@ -37,8 +37,12 @@ class NextFiles:
         return found.before, found.file, found.far
 
     def prepare(self, far: Far | None) -> None:
-        """Begin the next file if ``far``, which is worked on, has all been asked for."""
-        if self._next is not None or not isinstance(far, ReadAhead) or not far.near_end():
+        """Begin the next file if ``far``, which is worked on, has all been asked for; then ask for more and more."""
+        if self._next is not None:
+            if isinstance(self._next.far, ReadAhead):
+                self._next.far.prepare()
+            return
+        if not isinstance(far, ReadAhead) or not far.near_end():
             return
         found = self._take()
         if isinstance(found.file, File) and is_local(found.file.url) is None and not found.file.access.cache:
