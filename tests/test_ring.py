@@ -102,16 +102,46 @@ def test_tensors_that_are_not_plain_travel_in_torch_s_way(two: tuple[Ring, Write
 # Slots are used again, and when
 
 
-def test_a_slot_is_used_again_once_it_is_copied(two: tuple[Ring, Writer]) -> None:
+def test_a_slot_is_used_again_once_its_tensors_are_let_go(two: tuple[Ring, Writer]) -> None:
     made, writer = two
-    slots, kept = [], []
+    slots, part = [], torch.zeros(())
+    for number in range(6):
+        writer.begin()
+        packed = sent(writer, x=torch.full(LARGE, float(number)), y=torch.ones(LARGE))
+        slots.append(packed.slot)
+        part = received(made, packed)["x"][3:, ::2]  # a view of one tensor keeps the slot
+        assert float(part.mean()) == number
+    assert slots == [0, 1, 0, 1, 0, 1]
+
+
+def test_batches_that_are_kept_do_not_change() -> None:
+    made = Ring.made(4)
+    assert made is not None
+    writer, slots, kept = Writer(made), [], []
     for number in range(6):
         writer.begin()
         packed = sent(writer, x=torch.full(LARGE, float(number)))
         slots.append(packed.slot)
         kept.append(received(made, packed)["x"])
-    assert slots == [0] * 6
-    assert [float(x.mean()) for x in kept] == list(range(6)), "a batch that is kept does not change"
+    assert slots == [0, 1, 2, 2, 2, 2], "two are lent, the others are copied"
+    assert [float(x.mean()) for x in kept] == list(range(6))
+    kept[0].add_(1)
+    del kept[0]
+    writer.begin()
+    assert sent(writer, x=torch.ones(LARGE)).slot == 0
+
+
+def test_a_forked_process_lets_no_slot_go(two: tuple[Ring, Writer]) -> None:
+    made, writer = two
+    writer.begin()
+    got = received(made, sent(writer, x=torch.ones(LARGE)))
+    if (child := os.fork()) == 0:
+        got.clear()
+        os._exit(0)
+    os.waitpid(child, 0)
+    writer.begin()
+    assert sent(writer, x=torch.zeros(LARGE)).slot == 1
+    assert float(got["x"].mean()) == 1
 
 
 def test_with_no_slot_free_nobody_waits(two: tuple[Ring, Writer]) -> None:

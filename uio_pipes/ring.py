@@ -1,10 +1,11 @@
 """Memory that a worker and its main process share, used again and again: a few slots, each for one message's tensors.
 
 A new shared memory file for each tensor costs a page fault for every 4 KiB, which is more than the copy that it saves.
-Nobody ever waits for a slot: a worker that finds none free sends its tensors in another way. A slot is free when the
-main process has copied what was in it, and nothing in the worker refers to it any more; so neither a batch that the
-trainer keeps nor one that a user's node holds back ever changes. The memory has no name: it goes with the last process
-that has it, however that ends.
+Nobody ever waits for a slot: a worker that finds none free sends its tensors in another way. The trainer gets the slot
+itself, without a copy; a slot is free when neither its tensors nor what the worker made in it is referred to any more,
+so that neither a batch that the trainer keeps nor one that a user's node holds back ever changes. Of a trainer that
+keeps more than ``LENT`` batches the others are copied. The memory has no name: it goes with the last process that has
+it, however that ends.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = ["Place", "Ring", "Writer"]
 SLOT = 1 << 28  # bytes of address space; memory is only taken for what is written
 PAGE = 4096
 ALIGN = 64
+LENT = 2  # slots of a ring that a trainer may have: the batch it works on, and the next one
 PLAIN = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)
 
 
@@ -50,7 +52,8 @@ class Ring:
             os.close(self._fd)
             raise
         weakref.finalize(self, os.close, self._fd)
-        self.taken = np.frombuffer(self._memory, np.uint8, slots)  # by slot: 1 from its sending until it is copied
+        self.taken = np.frombuffer(self._memory, np.uint8, slots)  # by slot: 1 from its sending until it is let go
+        self._leases: weakref.WeakSet[_Lease] = weakref.WeakSet()
 
     @classmethod
     def made(cls, slots: int) -> Ring | None:
@@ -69,10 +72,40 @@ class Ring:
         flat = np.frombuffer(self._memory, _numpy(place.dtype), count, PAGE + slot * SLOT + place.offset)
         return flat.reshape(place.shape)
 
-    def copied(self, slot: int, place: Place, pin: bool) -> torch.Tensor:
-        """What is at ``place``, in memory of its own: pinned if asked for."""
-        made = torch.empty(place.shape, dtype=place.dtype, pin_memory=pin)
-        return made.copy_(torch.from_numpy(self.array(slot, place)))
+    def received(self, slot: int, pin: bool) -> _Lease:
+        """The slot of a message that has arrived. ``pin``: its tensors are copied to pinned memory."""
+        lease = _Lease(self, slot, pin, copies=pin or len(self._leases) >= LENT)
+        if not lease.copies:
+            self._leases.add(lease)
+        return lease
+
+
+class _Lease:
+    """A slot in the main process; let go when the last of its tensors is."""
+
+    def __init__(self, ring: Ring, slot: int, pin: bool, copies: bool) -> None:
+        self.ring, self.slot, self.pin, self.copies = ring, slot, pin, copies
+        self._process, self._here = os.getpid(), os.getpid
+
+    def tensor(self, place: Place) -> torch.Tensor:
+        """What is at ``place``."""
+        array = self.ring.array(self.slot, place)
+        if self.copies:
+            made = torch.empty(place.shape, dtype=place.dtype, pin_memory=self.pin)
+            return made.copy_(torch.from_numpy(array))
+        held = array.view(_Held)
+        held.lease = self
+        return torch.from_numpy(held)
+
+    def __del__(self) -> None:
+        if self._process == self._here():  # and not in a process that was forked meanwhile
+            self.ring.taken[self.slot] = 0
+
+
+class _Held(np.ndarray[Any, Any]):
+    """An array that a tensor keeps, and that keeps the lease."""
+
+    lease: _Lease
 
 
 def _attached(slots: int, fd: Any) -> Ring:

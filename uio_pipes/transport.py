@@ -22,7 +22,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 import uio_pipes.batch_memory as batch_memory  # as a name of the package it would import all of api
-from uio_pipes.ring import PLAIN, Place, Ring, Writer
+from uio_pipes.ring import LENT, PLAIN, Place, Ring, Writer
 from uio_pipes.runner import LaneStream, Message, RunSpec
 
 __all__ = ["InProcess", "Packed", "Source", "Worker", "walk"]
@@ -56,7 +56,9 @@ class Worker:
     def __init__(
         self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]], pin: bool, prefetch: int
     ) -> None:
-        self._ring = Ring.made(prefetch + 2)  # under way, one being copied, one that a user's node may hold
+        self._ring = Ring.made(
+            prefetch + 2 + LENT
+        )  # under way, being made, one that a user's node may hold, the trainer's
         self._pin = pin
         loader: Any = DataLoader(
             _Stream(self._ring, spec, lanes, states),
@@ -136,15 +138,13 @@ class Packed:
         self.slot = writer.sent()
 
     def unpacked(self, ring: Ring | None, pin: bool) -> Message:
-        """The message, with tensors that are nobody else's."""
+        """The message, with tensors that nobody else writes to."""
         message: Message = pickle.loads(self.data)  # from our own worker
         message.batch = walk(message.batch, _Small, lambda small: torch.from_numpy(small.array))
         if pin:
             message.batch = _pinned(message.batch)
         if self.slot is not None and ring is not None:
-            slot = self.slot
-            message.batch = walk(message.batch, Place, lambda place: ring.copied(slot, place, pin))
-            ring.taken[slot] = 0
+            message.batch = walk(message.batch, Place, ring.received(self.slot, pin).tensor)
         return message
 
 
