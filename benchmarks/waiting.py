@@ -1,9 +1,10 @@
 """Claim: a trainer waits for batches only where workers cannot keep up: never while a buffer refills.
 
 A trainer that takes for each step a share of what the loader needs for a batch on average (1.0: exactly as long, so
-that any unevenness shows; 1.25: a fifth of the workers' time to spare), two epochs, two workers, shuffle 1,500 and sort
+that any unevenness shows; 1.25: a fifth of the worker's time to spare), two epochs, one worker, shuffle 1,500 and sort
 500. Waiting as ``loader.stats()`` has it, and where it fell: the first batch of an epoch, or later. The steps are
-sleeps: the cores are the workers'. ``python -m benchmarks.waiting``.
+sleeps; a core is left for the trainer, which would otherwise wait for its turn on one: ``python -m
+benchmarks.waiting``.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def main() -> None:
     jobs = {
         f"step {step} × a batch's time, prefetch={prefetch}": {
             "data": arguments.data,
-            "workers": 2,
+            "workers": 1,
             "prefetch": prefetch,
             "step": step,
         }
@@ -82,10 +83,18 @@ def main() -> None:
             continue
         shares = [f"{100 * median(runs, field):.1f} %" for field in ("share", "waited", "told")]
         rows.append([name, spread(runs, "batch_ms", ".0f"), *shares, spread(runs, "longest"), spread(runs, "first")])
-    columns = ["two workers", "batch, ms", "waiting after the first", "batches waited for", "stats().waited"]
+    columns = ["one worker", "batch, ms", "waiting after the first", "batches waited for", "stats().waited"]
     report.table("Waiting", [*columns, "longest, in batches", "first batch, s"], rows)
-    spare = median(results[f"step {STEPS[1]} × a batch's time, prefetch=2"], "share")
-    report.target("with a fifth to spare, at most 1 % of the time waiting", spare <= 0.01, f"{100 * spare:.2f} %")
+    spare = results[f"step {STEPS[1]} × a batch's time, prefetch=2"]
+    share, longest, each = (median(spare, field) for field in ("share", "longest", "batch_ms"))
+    report.target(
+        "with a fifth to spare, no wait longer than a tenth of a batch's time", longest <= 0.1, f"{longest:.2f}"
+    )
+    report.target(
+        "with a fifth to spare, at most 1 % of the time waiting",
+        share <= 0.01,
+        f"{100 * share:.2f} %: {share * STEPS[1] * each:.1f} ms a batch, the receiving of a message",
+    )
     report.write()
 
 
