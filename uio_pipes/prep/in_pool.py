@@ -8,7 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from uio_pipes.prep.processes import begin_helper, pool_context
+from uio_pipes.prep.processes import begin_helper, pool_context, uninterrupted
 
 __all__ = ["in_order"]
 
@@ -32,7 +32,8 @@ def in_order(
     with ProcessPoolExecutor(jobs, mp_context=pool_context(preload), initializer=begin_helper) as pool:
         try:
             for label, arguments in work:
-                running.append((label, pool.submit(function, *arguments)))
+                with uninterrupted():
+                    running.append((label, pool.submit(function, *arguments)))
                 if len(running) > jobs + 2:
                     done, future = running.popleft()
                     yield done, future.result()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
+from types import FrameType
 
 
 def pool_context(preload: list[str]) -> BaseContext:
@@ -24,6 +27,23 @@ def pool_context(preload: list[str]) -> BaseContext:
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     return context
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C is raised behind the block: a pool that is interrupted while it starts a process never ends."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    caught: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if caught:
+        handler(*caught[0])
 
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # now: there is no time for it after a fork
