@@ -257,11 +257,27 @@ for _ in batches:
 """
 
 
+KILLED_EARLY = """
+import multiprocessing, os, sys, threading, time, test_ring as here
+from pathlib import Path
+from corpus import Corpus
+os.register_at_fork(after_in_child=lambda: time.sleep(1))
+def tell():
+    while len(children := multiprocessing.active_children()) < 2:
+        time.sleep(0.01)
+    print(*(child.pid for child in children), flush=True)
+threading.Thread(target=tell).start()
+for _ in here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())).repeat(), num_workers=2, steps_per_epoch=10**6):
+    pass
+"""
+
+
 @pytest.mark.timeout(60)
-def test_nothing_is_left_when_the_trainer_is_killed(plain_corpus: Corpus) -> None:
+@pytest.mark.parametrize("program", [KILLED, KILLED_EARLY], ids=["at_work", "before_its_workers_began"])
+def test_nothing_is_left_when_the_trainer_is_killed(plain_corpus: Corpus, program: str) -> None:
     path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     run = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(plain_corpus.list)],
+        [sys.executable, "-c", program, str(plain_corpus.list)],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         text=True,

@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 import uio_pipes.batch_memory as batch_memory  # as a name of the package it would import all of api
+from uio_pipes.processes import end_with_parent
 from uio_pipes.ring import LENT, PLAIN, Place, Ring, Writer
 from uio_pipes.runner import LaneStream, Message, RunSpec
 
@@ -66,7 +67,7 @@ class Worker:
             num_workers=1,
             prefetch_factor=prefetch,
             collate_fn=_as_is,
-            worker_init_fn=_outlive_sigterm,
+            worker_init_fn=_begin,
             generator=torch.Generator(),  # its seed for workers must not come from the trainer's generator
         )
         self._batches: Any = iter(loader)
@@ -98,8 +99,13 @@ class Worker:
 Source = InProcess | Worker
 
 
-def _outlive_sigterm(_: int) -> None:
-    """torchrun and Slurm send SIGTERM to all processes of a rank; a trainer that saves first needs its workers."""
+def _begin(_: int) -> None:
+    """torchrun and Slurm send SIGTERM to all processes of a rank; a trainer that saves first needs its workers.
+
+    torch's own watch over the parent misses one that dies while its worker starts.
+    """
+    end_with_parent()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not what the trainer uses it for
     signal.signal(signal.SIGTERM, lambda *_: signal.alarm(GRACE))
 
 

@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from uio_pipes.prep.files import write_bytes
-from uio_pipes.prep.processes import end_with_parent, pool_context
 from uio_pipes.prep.progress import byte_bar, follow
+from uio_pipes.processes import end_with_parent, pool_context
 
 from ..common.fetch import FetchFailed, Remote, check, fetch
 from ..common.unpack import UnpackFailed, read_members, unpack

@@ -18,8 +18,8 @@ import numpy as np
 import typer
 
 from uio_pipes.prep.files import write_lines
-from uio_pipes.prep.processes import end_with_parent, pool_context
 from uio_pipes.prep.progress import follow
+from uio_pipes.processes import end_with_parent, pool_context
 
 from .layout import corpus_dir, transcript_path, wav_path
 from .plan import Settings, Utterance, make_plan, settings_for

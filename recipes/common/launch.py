@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from uio_pipes.prep.locks import Busy, taken
-from uio_pipes.prep.processes import sigterm_with_parent
+from uio_pipes.processes import sigterm_with_parent
 
 __all__ = ["Busy", "Failed", "Stopped", "Topology", "launch"]
 

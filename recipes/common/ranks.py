@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from uio_pipes.prep.locks import Busy, taken
-from uio_pipes.prep.processes import sigterm_with_parent
+from uio_pipes.processes import sigterm_with_parent
 
 __all__ = ["SIGTERM_STATUS", "Busy", "Ranks", "from_first", "hold", "let_first_speak", "process_group"]
 

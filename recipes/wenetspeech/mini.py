@@ -21,8 +21,8 @@ import typer
 from numpy.typing import NDArray
 
 from uio_pipes.prep.files import write_lines
-from uio_pipes.prep.processes import pool_context
 from uio_pipes.prep.progress import follow
+from uio_pipes.processes import pool_context
 
 from ..aishell.speech import RATE, Speaker, to_int16
 from .layout import metadata_path

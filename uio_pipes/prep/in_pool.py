@@ -8,7 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from uio_pipes.prep.processes import begin_helper, pool_context, uninterrupted
+from uio_pipes.processes import begin_helper, pool_context, uninterrupted
 
 __all__ = ["in_order"]
 

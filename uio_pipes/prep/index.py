@@ -16,8 +16,8 @@ from uio_pipes.io.transport import filesystem
 from uio_pipes.prep.duplicates import PackedKeys
 from uio_pipes.prep.files import atomic_path
 from uio_pipes.prep.manifest import ShardEntry
-from uio_pipes.prep.processes import end_with_parent, pool_context
 from uio_pipes.prep.scan import scan_shard
+from uio_pipes.processes import end_with_parent, pool_context
 from uio_pipes.sources.tar_reader import Grouping
 from uio_pipes.sources.tar_sidecar import ShardIndex, dumps
 from uio_pipes.sources.tar_sidecars import open_sidecar, sidecar_path

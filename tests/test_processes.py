@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from uio_pipes.prep.processes import uninterrupted
+from uio_pipes.processes import uninterrupted
 
 
 def test_ctrl_c_is_raised_behind_what_must_not_be_interrupted() -> None:

@@ -1,4 +1,5 @@
-"""Helper processes that start clean: nothing of the parent's threads, libraries or random state is inherited."""
+"""Processes that end with their parent, and helpers that start clean: with nothing of its threads, libraries or
+random state."""
 
 from __future__ import annotations
 
