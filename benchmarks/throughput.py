@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.common import Report, child, in_child, median, parser, ratio, rounds, spread
 from benchmarks.corpus import Corpus, prepare
-from benchmarks.peers import BUDGET, PEERS, WORKS, Batch, Work, batches_of
+from benchmarks.peers import BUDGET, LIMIT, PEERS, WORKS, Batch, Work, batches_of
 from benchmarks.peers.stages import SHIFT
 
 MODULE = "benchmarks.throughput"
@@ -167,7 +167,7 @@ def _show(report: Report, title: str, arguments: Any, checks: dict[str, Any], ri
     task = TASKS[title]
     jobs = {
         name: {"data": arguments.data, "peer": peer, **task.what}
-        for name, peer in PEERS.items()
+        for name, peer in (PEERS if task.what["features"] else PEERS | LIMIT).items()
         if task.what["kind"] in WORKS.get(name, KINDS)
     }
     found = rounds(MODULE, jobs, arguments.repeats)
@@ -184,7 +184,7 @@ def _show(report: Report, title: str, arguments: Any, checks: dict[str, Any], ri
     report.table(title, columns, rows)
     _show_work(report, title, found, checks if task.what["features"] else {}, right)
     for field, clock in zip(FIELDS, ("wall time", "CPU time"), strict=True):
-        peers = {peer: median(runs, field) for peer, runs in found.items() if peer != OWN}
+        peers = {peer: median(runs, field) for peer, runs in found.items() if peer in PEERS and peer != OWN}
         fastest = max(peers, key=lambda peer: peers[peer])
         times = mine[field] / peers[fastest]
         claim = f"{title}: {task.target} × the best peer, {clock}"

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.corpus import Corpus
 
-__all__ = ["BUDGET", "DITHER", "MELS", "PEERS", "SHUFFLE", "SORT", "WORKS", "Batch", "Work", "batches_of"]
+__all__ = ["BUDGET", "DITHER", "LIMIT", "MELS", "PEERS", "SHUFFLE", "SORT", "WORKS", "Batch", "Work", "batches_of"]
 
 MELS, DITHER, BUDGET, SHUFFLE, SORT = 80, 0.1, 12_000, 1_500, 500
 PEERS = {
@@ -26,12 +26,14 @@ PEERS = {
     "Lhotse Shar": "lhotse_shar.batches",
     "Energon": "energon.batches",
 }
+LIMIT = {"bare reads, no order, no checks": "bare.batches"}  # of padded waveforms; no peer
 LIBRARIES = {  # imported before the clock starts, by module of this folder
     "uio": ["uio_pipes.api", "uio_pipes.transport"],
     "wenet": ["torch.utils.data.datapipes.iter", "torchaudio"],
     "nodes": ["torchdata.nodes"],
     "webds": ["webdataset"],
     "lhotse_shar": ["lhotse.dataset", "lhotse.shar"],
+    "bare": [],
     "energon": ["megatron.energon", "megatron.energon.flavors.webdataset"],
 }
 WORKS = {  # kinds of audio and of work that a peer does not do as it comes
