@@ -316,6 +316,14 @@ def test_missing_end(tmp_path: Path) -> None:
     assert delivered(tmp_path, tar(members(COUNT))[:-END]) == (all_but(), {"missing_end": 1})
 
 
+def test_zeros(tmp_path: Path) -> None:
+    data = bytearray(tar([(name, content * 20) for name, content in members(COUNT)]))
+    hole = slice(data.index(b"K002.txt"), data.index(b"K004.txt"))
+    data[hole] = bytes(hole.stop - hole.start)
+    got, counted = delivered(tmp_path, bytes(data))
+    assert (got, counted) == (all_but(2, 3), {"zeros": 1})
+
+
 def test_bad_header(tmp_path: Path) -> None:
     data = bytearray(tar(members(COUNT)))
     data[data.index(b"K002.txt") + 100] ^= 0xFF

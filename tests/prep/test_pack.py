@@ -23,6 +23,7 @@ from slow_pack import SETTINGS, kill_oneself
 import uio_pipes as uio
 from recipes.common.lists import ListWriter
 from uio_pipes.errors import ListError
+from uio_pipes.prep.cutting import Form
 from uio_pipes.prep.lists import Utterance, read_raw_list
 from uio_pipes.prep.pack import Group, OtherPacking, PackingFailed, PackSettings, pack, parse_group
 
@@ -101,6 +102,23 @@ def test_what_fails_is_counted_and_listed(source: Path, packed: Path, tmp_path: 
     result = pack(tmp_path / "data.list", tmp_path / "out", tmp_path / "list", PackSettings())
     assert (result.utterances, dict(result.failed)) == (1, {"missing_file": 1, "bad_audio": 1})
     assert "left out: 1 bad_audio, 1 missing_file" in str(result)
+
+
+@pytest.mark.parametrize("segment", [(None, None), (0.1, 0.6)], ids=["whole", "segment"])
+@pytest.mark.parametrize("form", ["wav", "flac"])
+def test_audio_that_decodes_to_less_or_to_no_numbers_is_no_utterance(
+    tmp_path: Path, form: Form, segment: tuple[float | None, float | None]
+) -> None:
+    samples = np.linspace(-0.5, 0.5, RATE, dtype=np.float32)
+    good, cut, no_numbers = (tmp_path / f"{name}.wav" for name in ("good", "cut", "no_numbers"))
+    soundfile.write(good, samples, RATE)
+    cut.write_bytes(good.read_bytes()[:-20_000])  # segments before the end, too: as in decode_audio
+    samples[2000] = np.nan
+    soundfile.write(no_numbers, samples, RATE, subtype="FLOAT")
+    lines = [Utterance(path.stem, str(path), "一", *segment) for path in (good, cut, no_numbers)]
+    (tmp_path / "data.list").write_text("".join(one.to_json() + "\n" for one in lines))
+    result = pack(tmp_path / "data.list", tmp_path / "out", tmp_path / "list", PackSettings(form=form))
+    assert (result.utterances, dict(result.failed)) == (1, {"truncated_audio": 1, "nan_audio": 1})
 
 
 def test_what_lies_in_no_group_is_counted(source: Path, tmp_path: Path) -> None:

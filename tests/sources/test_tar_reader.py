@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import itertools
 import lzma
 import random
 import tarfile
@@ -290,9 +291,34 @@ def test_names_without_a_suffix_are_errors() -> None:
 
 def test_concatenated_archives(opened: Open) -> None:
     one, two = archive(utterances(2)), archive(utterances(4)[4:])
-    for data in (one + two, one[:-512] + two, one + bytes(51_200) + two + bytes(100)):
-        events = check_resume(data, opened)
-        assert (list(delivered(events)), errors(events)) == (["utt0", "utt1", "utt2", "utt3"], [])
+    ended = one.rstrip(b"\0")
+    bare = ended + bytes(-len(ended) % 512 + 1024)  # by a writer that fills up no record
+    for data in (one + two, bare + two, two + one + bytes(100), two[:-512]):
+        assert errors(check_resume(data, opened)) == []
+    events = check_resume(bare + two, opened)
+    assert list(delivered(events)) == ["utt0", "utt1", "utt2", "utt3"]
+
+
+def test_large_records(opened: Open) -> None:
+    data = archive(utterances(4))
+    for record in (64, 2048):
+        assert errors(check_resume(data + bytes(-len(data) % (512 * record)), opened)) == []
+
+
+def test_zeros_where_utterances_were(opened: Open) -> None:
+    """What was never written, or was lost, with or without whole utterances: one error, and the rest is read."""
+    members = utterances(5, sizes=(30_000, 24_000))
+    data = archive(members)
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        starts = [info.offset for info in tar.getmembers()][::2]
+    for first, last in itertools.combinations([*starts, len(data)], 2):
+        events = check_resume(data[:first] + bytes(last - first) + data[last:], opened)
+        assert errors(events) == ["zeros"]
+        assert len(delivered(events)) == sum(not first <= start < last for start in starts)
+    events = check_resume(data[: starts[1] + 700] + bytes(30_000) + data[starts[1] + 30_700 :], opened)
+    assert (list(delivered(events)), errors(events)) == (["utt0", "utt3", "utt4"], ["zeros"])
+    with pytest.raises(DataError, match=r"s\.tar, byte 0: 99840 bytes of zeros.*fetch the file again"):
+        reader(opened(bytes(100_000))).next()
 
 
 def test_garbage_between_and_after_archives(opened: Open) -> None:

@@ -30,14 +30,14 @@ def suffix_of(data: bytes, name: str) -> str:
     return suffix if suffix.isalnum() else "wav"
 
 
-def cut_off(data: bytes) -> bool:
-    """Whether a RIFF wav has fewer bytes of audio than its header says."""
-    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+def cut_off(head: bytes, size: int) -> bool:
+    """Whether a RIFF wav of ``size`` bytes that begins with ``head`` has less audio than its header says."""
+    if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return False
     at = 12
-    while at + 8 <= len(data):
-        name, size = unpack_from("<4sI", data, at)
+    while at + 8 <= len(head):
+        name, length = unpack_from("<4sI", head, at)
         if name == b"data":
-            return size not in _STREAMED and at + 8 + size > len(data)
-        at += 8 + size + size % 2
+            return length not in _STREAMED and at + 8 + length > size
+        at += 8 + length + length % 2
     return False

@@ -31,6 +31,8 @@ TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as i
 BLOCK = 1 << 20  # samples decoded at a time
 UNKNOWN = 2**62  # libsndfile's count of samples where the header tells none is above this
 FRAMES_PER_SECOND = 100
+HEAD = 4096  # bytes of a file read for its header
+_CUT_OFF = "the file ends before its header says"
 
 
 class Audio(NamedTuple):
@@ -64,8 +66,11 @@ def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None
         if whole and data is not None and (kept := _as_it_is(data, wav, sample_rate)) is not None:
             return [kept] * len(utterances)
         source = (is_local(wav) or wav) if data is None else data
-        if not (os.path.getsize(source) if isinstance(source, str) else source):
+        head, size = _head(source)
+        if not size:
             raise DataError("empty_audio", "the file has 0 bytes; make it again", url=wav)
+        if cut_off(head, size):  # libsndfile would not tell
+            raise DataError("truncated_audio", _CUT_OFF, url=wav)
         return _decoded(source, wav, utterances, sample_rate, "flac" if form == "flac" else "wav")
     except DataError as error:
         return [Failure(error.reason, str(error))] * len(utterances)
@@ -73,6 +78,14 @@ def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None
         missing = is_local(wav) is not None and not _exists(is_local(wav) or "")
         failure = Failure("missing_file" if missing else "bad_audio", f"{wav}: {_told(error)}")
         return [failure] * len(utterances)
+
+
+def _head(source: str | bytes) -> tuple[bytes, int]:
+    """First bytes of a file or its content, and the size of it all."""
+    if isinstance(source, bytes):
+        return source, len(source)
+    with open(source, "rb") as file:
+        return file.read(HEAD), os.fstat(file.fileno()).st_size
 
 
 def _told(error: Exception) -> str:
@@ -108,8 +121,8 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
         rate, samples = audio.samplerate, audio.frames
     if sample_rate not in (None, rate):
         return None
-    if cut_off(data):
-        raise DataError("truncated_audio", "the file ends before its header says", url=wav)
+    if cut_off(data, len(data)):
+        raise DataError("truncated_audio", _CUT_OFF, url=wav)
     if samples <= 0:
         raise DataError("empty_audio", "it has no samples", url=wav)
     known = samples < UNKNOWN
@@ -156,6 +169,8 @@ def _decode(audio: soundfile.SoundFile, wanted: int) -> NDArray[np.int16]:
         block = audio.read(min(BLOCK, wanted - done), dtype="int16" if exact else "float32", always_2d=True)[:, 0]
         if not len(block):
             break
+        if audio.subtype in ("FLOAT", "DOUBLE") and not np.isfinite(block).all():
+            raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make the file again")
         samples[done : done + len(block)] = block if exact else to_int16(block)
         done += len(block)
     return samples[:done]

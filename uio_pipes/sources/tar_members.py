@@ -14,6 +14,9 @@ __all__ = ["MAX_MEMBER", "Member", "TarMembers"]
 MAX_MEMBER = 1 << 30  # bytes: a member above that is passed over
 _MAX_METADATA = 1 << 20  # bytes of a PAX header or a long name
 
+_RECORD = 20  # blocks that GNU tar, Python and libarchive fill up with zeros
+_RECORDS = (1, _RECORD, *(1 << n for n in range(5, 12)))  # other writers fill up nothing; tar -b, what it is told
+
 _REGULAR = frozenset({b"0", b"\0", b"7"})
 _NO_PAYLOAD = frozenset({b"1", b"2", b"3", b"4", b"5", b"6"})  # links, devices, directories, fifos: size is ignored
 _METADATA = frozenset({b"L", b"K", b"x", b"X", b"g"})
@@ -42,10 +45,11 @@ class TarMembers:
         self._zeros, self._over = 0, False
 
     def next(self) -> Member | None:
-        """The next regular file; None where a run of zero blocks begins; ``StopIteration`` at the end.
+        """The next regular file; None for a run of zero blocks; ``StopIteration`` at the end.
 
-        Raises ``DataError``: ``bad_header``, ``truncated``, ``missing_end``, ``unsupported_member``, ``huge_member``,
-        or what the source raises. May be called again after each, except that a failing source fails again.
+        Raises ``DataError``: ``bad_header``, ``truncated``, ``missing_end``, ``zeros``, ``unsupported_member``,
+        ``huge_member``, or what the source raises. May be called again after each, except that a failing source fails
+        again.
         """
         while not self._over:
             self.start = self.at
@@ -53,11 +57,8 @@ class TarMembers:
             if len(block) < BLOCK:
                 self._end(block)
             if block == ZEROS:
-                self._zeros += 1
-                self.at += BLOCK
-                if self._zeros == 1:
-                    return None
-                continue
+                self._pass_zeros()
+                return None
             self._zeros = 0
             try:
                 member = self._member(block)
@@ -94,6 +95,22 @@ class TarMembers:
         self.at = end
         message = "the archive ends without the two zero blocks that every tar ends with: it is cut off, fetch it again"
         raise self._error("missing_end", message, end)
+
+    def _pass_zeros(self) -> None:
+        """Goes behind the zero blocks at ``at``. Raises: DataError if they are more than a tar ends with: two, and
+        up to the end of a record."""
+        while (block := self._read()) == ZEROS:
+            self._zeros, self.at = self._zeros + 1, self.at + BLOCK
+        if len(block) < BLOCK and self._zeros <= _RECORD + 1:
+            return  # a cut within the usual zeros has lost nothing
+        if any(self._zeros <= record + 1 and self.at % (record * BLOCK) == 0 for record in _RECORDS):
+            return
+        size, self._zeros, self._damaged = self._zeros * BLOCK, 0, True
+        message = f"{size} bytes of zeros, more than a tar ends with: never written, or lost; fetch the file again"
+        error = self._error("zeros", message, self.start)
+        if len(block) == BLOCK and not _is_header(block):
+            self._resync("")
+        raise error
 
     def _member(self, block: bytes) -> Member | None:
         """What the header ``block`` at ``at`` begins, None for a directory; its metadata blocks come before it."""

@@ -79,7 +79,7 @@ class TarReader:
         """The next utterance; ``StopIteration`` at the end, again and again.
 
         Raises ``DataError`` and may then be called again: ``bad_header``, ``truncated``, ``missing_end``,
-        ``corrupt_stream``, ``unsupported_member``, ``bad_member_name``, ``huge_member``, ``unsafe_name``,
+        ``zeros``, ``corrupt_stream``, ``unsupported_member``, ``bad_member_name``, ``huge_member``, ``unsafe_name``,
         ``missing_audio``, ``missing_text``, ``duplicate_key``, or what the source raises.
         """
         if self._error is not None:
