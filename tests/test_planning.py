@@ -45,11 +45,18 @@ def in_buckets(pipeline: uio.Pipeline) -> uio.Pipeline:
     return pipeline.decode_audio().shuffle(5).bucket_batch([100, 200], max_frames=700, max_wait=12).pad()
 
 
+def tokens_counted(pipeline: uio.Pipeline) -> uio.Pipeline:
+    labelled = pipeline.decode_audio().normalize_text(str.upper).tokenize(code_points)
+    return (
+        labelled.fbank(num_mel_bins=8).filter(token_min_length=2).ctc_filter(lambda frames: frames // 4).batch(3).pad()
+    )
+
+
 def short_texts(pipeline: uio.Pipeline) -> uio.Pipeline:
     return pipeline.decode_audio().filter(lambda s: s["txt"][-1] in "1234").batch(3, drop_last=True).pad()
 
 
-GRAPHS = [by_frames, in_buckets, short_texts]
+GRAPHS = [by_frames, in_buckets, short_texts, tokens_counted]
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda g: g.__name__)

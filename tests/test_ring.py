@@ -144,6 +144,33 @@ def test_a_forked_process_lets_no_slot_go(two: tuple[Ring, Writer]) -> None:
     assert float(got["x"].mean()) == 1
 
 
+def test_a_forked_process_keeps_the_batches_that_there_were(two: tuple[Ring, Writer]) -> None:
+    """Whatever the trainer, or the child, does to them then; and the slot is used again."""
+    made, writer = two
+    for number in range(3):
+        writer.begin()
+        got = received(made, sent(writer, x=torch.full(LARGE, float(number))))
+        go, goes = os.pipe()
+        if (child := os.fork()) == 0:
+            os.read(go, 1)
+            right = bool((got["x"] == number).all())
+            got["x"].zero_()
+            os._exit(0 if right else 1)
+        kept = got["x"].view(-1)[:5]
+        got.clear()
+        writer.begin()
+        other = sent(writer, x=torch.full(LARGE, float(7)))
+        assert other.slot is not None
+        os.write(goes, b".")
+        assert os.waitpid(child, 0)[1] == 0
+        assert kept.tolist() == [number] * 5
+        assert bool((received(made, other)["x"] == 7).all())
+        del kept
+        os.close(go)
+        os.close(goes)
+    assert not made.taken.any()
+
+
 def test_with_no_slot_free_nobody_waits(two: tuple[Ring, Writer]) -> None:
     made, writer = two
     under_way = []
@@ -242,6 +269,30 @@ def test_workers_may_be_started_in_other_ways(plain_corpus: Corpus, tmp_path: Pa
     script = tmp_path / "other_start.py"
     script.write_text(OTHER_START)
     launch([str(script), str(plain_corpus.list), method])
+
+
+EXITS = """
+import atexit, sys, test_ring as here
+from pathlib import Path
+from corpus import Corpus
+loader = here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())), num_workers=2)
+workers = []
+atexit.register(lambda: print(*(worker.exitcode for worker in workers)))  # called behind what is registered later
+batches = iter(loader)
+next(batches)
+workers += (process for source in loader._active().sources for process in source._batches._workers)
+if sys.argv[2] == "raise":
+    raise ValueError
+"""
+
+
+@pytest.mark.parametrize("end", ["raise", "end"])
+def test_workers_are_ended_when_the_trainer_leaves_an_iterator_open(plain_corpus: Corpus, end: str) -> None:
+    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", EXITS, str(plain_corpus.list), end]
+    run = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["0", "0"], run.stderr
+    assert run.returncode == (end == "raise")
 
 
 KILLED = """

@@ -187,9 +187,9 @@ class Loader:
 
         Exact wherever nothing has to be read for it: indexed sources, and raw lists with ``duration``. Then the epoch's
         order is gone through by plan, filters, sort and batches by frames included, once per epoch; a list that only
-        goes into ``batch`` is just counted. Every rank computes it by itself, the same. The user's functions on
-        utterances are called for it, so with those ask before the iteration begins: during one they are not called a
-        second time (``list(loader)`` would, which asks for the length of what it goes through).
+        goes into ``batch`` is just counted. Every rank computes it by itself, the same. The user's functions are
+        called for it. With one that filters or maps utterances ask before the iteration begins: during one it is not
+        called a second time (``list(loader)`` would, which asks for the length of what it goes through).
 
         Raises: TypeError where only running tells: tar shards without an index, lengths that headers tell.
         """

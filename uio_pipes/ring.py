@@ -4,16 +4,19 @@ A new shared memory file for each tensor costs a page fault for every 4 KiB, whi
 Nobody ever waits for a slot: a worker that finds none free sends its tensors in another way. The trainer gets the slot
 itself, without a copy; a slot is free when neither its tensors nor what the worker made in it is referred to any more,
 so that neither a batch that the trainer keeps nor one that a user's node holds back ever changes. Of a trainer that
-keeps more than ``LENT`` batches the others are copied. The memory has no name: it goes with the last process that has
-it, however that ends.
+keeps more than ``LENT`` batches the others are copied; before one forks, its batches move to memory of its own. The
+memory has no name: it goes with the last process that has it, however that ends.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
 import os
 import weakref
+from collections.abc import Callable
+from functools import partial
 from multiprocessing import reduction
 from typing import Any, NamedTuple
 
@@ -53,7 +56,9 @@ class Ring:
             raise
         weakref.finalize(self, os.close, self._fd)
         self.taken = np.frombuffer(self._memory, np.uint8, slots)  # by slot: 1 from its sending until it is let go
+        self.address = self.taken.ctypes.data
         self._leases: weakref.WeakSet[_Lease] = weakref.WeakSet()
+        _RINGS.add(self)
 
     @classmethod
     def made(cls, slots: int) -> Ring | None:
@@ -72,6 +77,14 @@ class Ring:
         flat = np.frombuffer(self._memory, _numpy(place.dtype), count, PAGE + slot * SLOT + place.offset)
         return flat.reshape(place.shape)
 
+    def maps(self, slot: int, size: int) -> tuple[Callable[[], int], Callable[[], int]]:
+        """What puts new memory of this process alone to ``size`` bytes of the slot, and what puts the ring's back; both
+        return the address, or another number if that fails."""
+        at = PAGE + slot * SLOT
+        where = self.address + at, size, mmap.PROT_READ | mmap.PROT_WRITE
+        alone = partial(_mmap, *where, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED, -1, 0)
+        return alone, partial(_mmap, *where, mmap.MAP_SHARED | _MAP_FIXED, self._fd, at)
+
     def received(self, slot: int, pin: bool) -> _Lease:
         """The slot of a message that has arrived. ``pin``: its tensors are copied to pinned memory."""
         lease = _Lease(self, slot, pin, copies=pin or len(self._leases) >= LENT)
@@ -86,6 +99,9 @@ class _Lease:
     def __init__(self, ring: Ring, slot: int, pin: bool, copies: bool) -> None:
         self.ring, self.slot, self.pin, self.copies = ring, slot, pin, copies
         self._process, self._here = os.getpid(), os.getpid
+        self._size = 0
+        self._back: Callable[[], int] | None = None  # where its memory is not the ring's
+        self._address = ring.address + PAGE + slot * SLOT
 
     def tensor(self, place: Place) -> torch.Tensor:
         """What is at ``place``."""
@@ -95,10 +111,23 @@ class _Lease:
             return made.copy_(torch.from_numpy(array))
         held = array.view(_Held)
         held.lease = self
+        self._size = max(self._size, place.offset + array.nbytes)
         return torch.from_numpy(held)
 
+    def part(self) -> None:
+        """Move the tensors, at the addresses that they have, to memory that this process shares with none."""
+        if self._back is not None or not self._size:
+            return
+        memory = self.ring.array(self.slot, Place(0, (self._size,), torch.uint8))
+        kept = memory.copy()
+        alone, back = self.ring.maps(self.slot, self._size)
+        if alone() == self._address:
+            memory[:], self._back = kept, back
+
     def __del__(self) -> None:
-        if self._process == self._here():  # and not in a process that was forked meanwhile
+        if self._process != self._here():  # in a process that was forked meanwhile
+            return
+        if self._back is None or self._back() == self._address:
             self.ring.taken[self.slot] = 0
 
 
@@ -106,6 +135,25 @@ class _Held(np.ndarray[Any, Any]):
     """An array that a tensor keeps, and that keeps the lease."""
 
     lease: _Lease
+
+
+# Without letting go of the interpreter: no other thread may see a slot between two memories.
+_mmap: Any = ctypes.PyDLL(None).mmap if hasattr(os, "memfd_create") else None
+_MAP_FIXED = 0x10
+_RINGS: weakref.WeakSet[Ring] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    """The child's batches must not change with this process's next ones, nor these with what the child does."""
+    for ring in list(_RINGS):
+        for lease in list(ring._leases):
+            lease.part()
+
+
+if _mmap is not None:
+    _mmap.restype = ctypes.c_void_p
+    _mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    os.register_at_fork(before=_before_fork)
 
 
 def _attached(slots: int, fd: Any) -> Ring:

@@ -260,6 +260,12 @@ class Sample(MutableMapping[str, Any]):
         """A sample with these fields and nothing deferred, of the same origin."""
         return Sample(dict(fields), self.origin, self._run_key, Chain(), self.url)
 
+    def copy(self) -> Sample:
+        """The same utterance: what is computed of either, the other does not have."""
+        copy = Sample(dict(self.fields), self.origin, self._run_key, self.chain, self.url)
+        copy.done, copy._seed, copy._plan, copy._planned = self.done, self._seed, self._plan, self._planned
+        return copy
+
     def child(self, sub: int) -> Sample:
         """A copy of this one that is number ``sub`` of what ``flat_map`` made."""
         origin = self.origin._replace(sub=(*self.origin.sub, sub))
@@ -302,7 +308,10 @@ def compute(sample: Sample) -> Plan | None:
     """Run all that is deferred; the length that came out. Raises: DataError, also if it is above the plan."""
     planned = sample.planned()
     sample.finish()
-    actual = measure(sample.fields)
+    try:
+        actual = measure(sample.fields)
+    except Exception as error:
+        raise sample._caused(error, "realize")  # noqa: B904
     if planned is not None and actual is not None:
         check_length(sample, actual, planned)
     return actual

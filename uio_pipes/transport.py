@@ -8,11 +8,13 @@ as a shared memory file of its own.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import pickle
 import signal
 import traceback
+import weakref
 from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -75,6 +77,7 @@ class Worker:
         self._batches._worker_result_queue._writer.close()
         self._pid = os.getpid()
         self._pids = ", ".join(str(worker.pid) for worker in self._batches._workers)
+        _end_at_exit(self)
 
     def take(self) -> Message:
         """The next message of these lanes, in their order."""
@@ -97,6 +100,20 @@ class Worker:
 
 
 Source = InProcess | Worker
+
+_AT_EXIT: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+def _end_at_exit(worker: Worker) -> None:
+    """At the trainer's end, before torch and multiprocessing send SIGTERM to what is left, and wait for that to end."""
+    _AT_EXIT.add(worker)
+    atexit.unregister(_end_all)
+    atexit.register(_end_all)  # the last one registered is called first
+
+
+def _end_all() -> None:
+    for worker in list(_AT_EXIT):
+        worker.close()
 
 
 def _begin(_: int) -> None:

@@ -125,6 +125,67 @@ def test_features_for_some_only_are_an_error_that_names_an_utterance(tmp_path: P
         run(uio.from_raw_list(items).batch(2).pad(), on_error="raise")
 
 
+FEAT, WAV = {"feat": torch.ones(3, 4)}, {"wav": torch.ones(800), "sample_rate": 8000}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (WAV, {"label": [1]}, "a has a wav, b has none|b has a label, a has none"),
+        ({"label": [1]}, {"label": [2], **WAV}, "b has a wav, a has none"),
+        ({**FEAT, "label": [1]}, FEAT, "a has a label, b has none"),
+        (FEAT, {"feat": torch.ones(2, 5)}, "a has a feat of 4 bins, b one of 5"),
+        ({"label": [1]}, {"label": 3}, "label of b has the shape .* a dimension is missing"),
+        ({"label": "x"}, {"label": [1]}, "label of a is no list of integers"),
+    ],
+)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_cannot_share_a_batch_is_named(
+    first: dict[str, Any], second: dict[str, Any], told: str, workers: int
+) -> None:
+    items = [{"key": "a", **first}, {"key": "b", **second}]
+    with pytest.raises(uio.PipelineError, match=told):
+        list(uio.Loader(uio.from_iterable(items).batch(2).pad(), num_workers=workers))
+
+
+class Twice(uio.Node):
+    """Everything again."""
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state)
+        self.again: Any = None
+
+    def next(self) -> Any:
+        item, self.again = self.again, None
+        if item is None:
+            item = self.again = self.source.next()
+        return item
+
+
+def test_a_node_of_the_users_may_give_a_sample_again(feature_corpus: Corpus) -> None:
+    graph = uio.from_shard_list(str(feature_corpus.list))
+    once = list(uio.Loader(graph.batch(3).pad()))
+    batches = list(uio.Loader(graph.batch(3).through(Twice).pad()))
+    assert [batch["keys"] for batch in batches] == [batch["keys"] for batch in once for _ in range(2)]
+    assert all(
+        torch.equal(one["feats"], other["feats"]) for one, other in zip(batches[::2], batches[1::2], strict=True)
+    )
+    assert [batch["keys"][0] for batch in uio.Loader(graph.through(Twice).batch(2).pad())] == [
+        key for batch in uio.Loader(graph.batch(1).pad()) for key in batch["keys"]
+    ]
+
+
+def test_an_utterance_whose_features_are_none_is_left_out(feature_corpus: Corpus) -> None:
+    def spoil(sample: uio.Sample) -> uio.Sample:
+        if sample["key"] == next(iter(feature_corpus.keys)):
+            sample["feat"] = sample["feat"].tolist()
+        return sample
+
+    loader = uio.Loader(uio.from_shard_list(str(feature_corpus.list)).map(spoil, length="same").batch(4).pad())
+    assert sum(len(batch["keys"]) for batch in loader) == len(feature_corpus.keys) - 1
+    assert loader.stats().skipped == {"realize_failed": 1}
+
+
 def test_undecoded_audio_is_told_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(uio.UioError, match="decode_audio"):
         run(uio.from_raw_list(raw_items(tmp_path, 1)).batch(1).pad(), on_error="raise")

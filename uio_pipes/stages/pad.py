@@ -60,12 +60,13 @@ class _PadNode(Node):
         samples: list[Sample] = self.source.next()
         if self.lane.ledger.skimming:
             return {}
-        samples = sorted(samples, key=_planned, reverse=True)
         batch = _Batch(len(samples), self.pcm)
-        for sample in realize(samples, self.lane):
+        copies = [
+            sample.copy() for sample in sorted(samples, key=_planned, reverse=True)
+        ]  # a user's node may have them
+        for sample in realize(copies, self.lane):
             batch.add(sample.fields)
-            # The next utterance gets the memory of this one, which the cache still has.
-            sample.fields = {name: value for name, value in sample.fields.items() if name not in ("wav", "feat")}
+            sample.fields = {}  # the next utterance gets the memory of this one, which the cache still has
         return batch.made()
 
 
@@ -84,18 +85,17 @@ class _Batch:
         self.pcm = pcm
         self.fields: list[dict[str, Any]] = []  # without audio and features
         self.sizes: list[int] = []
-        self.feats, self.waves = _Rows(most, 0.0, torch.float32), _Rows(most, 0.0, torch.float32)
-        self.labels = _Rows(most, IGNORE, torch.int64)
+        self.feats, self.waves = _Rows(most, 2, 0.0, torch.float32), _Rows(most, 1, 0.0, torch.float32)
+        self.labels = _Rows(most, 1, IGNORE, torch.int64)
 
     def add(self, fields: dict[str, Any]) -> None:
         """One more utterance. Raises: PipelineError if it cannot share a batch with the others."""
-        self._check(fields)
-        if "feat" in fields:
-            self.feats.add(torch.as_tensor(fields["feat"]))
-        if "wav" in fields and (self.pcm or "feat" not in fields):
-            self.waves.add(_mono(fields))
-        if "label" in fields:
-            self.labels.add(torch.tensor(fields["label"], dtype=torch.int64))
+        if "key" not in fields:
+            raise PipelineError("pad: an utterance has no key; what is given to .map(…) must leave it there")
+        waves = "wav" in fields and (self.pcm or "feat" not in fields)
+        self._put(self.feats, "feat", fields, torch.as_tensor(fields["feat"]) if "feat" in fields else None)
+        self._put(self.labels, "label", fields, _labels(fields) if "label" in fields else None)
+        self._put(self.waves, "wav", fields, _mono(fields) if waves else None)
         self.sizes.append((self.feats.lengths or self.waves.lengths or self.labels.lengths or [0])[-1])
         self.fields.append({name: value for name, value in fields.items() if name not in ("wav", "feat", "label")})
 
@@ -120,30 +120,30 @@ class _Batch:
                 batch[name] = [f[field] for f in fields]
         return batch
 
-    def _check(self, fields: dict[str, Any]) -> None:
+    def _put(self, rows: _Rows, name: str, fields: dict[str, Any], row: torch.Tensor | None) -> None:
+        """Add the utterance's ``row``, which it has if the first one of the batch has one, of that width."""
         key = fields["key"]
-        wants_wave = self.pcm or "feat" not in fields
-        if wants_wave and not isinstance(fields.get("wav", torch.empty(0)), (torch.Tensor, np.ndarray)):
-            raise PipelineError(f"pad: the audio of {key} is not decoded; put .decode_audio() before batching")
-        if not self.fields:
+        first = self.fields[0]["key"] if self.fields else key
+        if self.fields and (row is None) == bool(rows.lengths):
+            one, other = (first, key) if row is None else (key, first)
+            raise PipelineError(f"pad: {one} has a {name}, {other} has none; they cannot share a batch")
+        if row is None:
             return
-        first = self.fields[0]["key"]
-        for name, rows in (("feat", self.feats), ("label", self.labels), *([("wav", self.waves)] if self.pcm else [])):
-            if (name in fields) != bool(rows.lengths):
-                one, other = (key, first) if name in fields else (first, key)
-                raise PipelineError(f"pad: {one} has a {name}, {other} has none; they cannot share a batch")
-        if "feat" in fields and fields["feat"].shape[1] != self.feats.tail[0]:
+        if row.ndim < rows.ndim:
+            raise PipelineError(f"pad: the {name} of {key} has the shape {tuple(row.shape)}: a dimension is missing")
+        if rows.lengths and row.shape[1:] != rows.tail:
+            one, other = ("×".join(map(str, tail)) or "no" for tail in (rows.tail, row.shape[1:]))
             raise PipelineError(
-                f"pad: {first} has features of {self.feats.tail[0]} bins, {key} of {fields['feat'].shape[1]}; "
-                "they cannot share a batch"
+                f"pad: {first} has a {name} of {one} bins, {key} one of {other}; they cannot share a batch"
             )
+        rows.add(row)
 
 
 class _Rows:
-    """Rows of different first dimension, padded, in the memory of the batch."""
+    """Rows of ``ndim`` or more dimensions, of which the first differs, padded, in the memory of the batch."""
 
-    def __init__(self, most: int, padding: float, dtype: torch.dtype) -> None:
-        self.most, self.padding, self.dtype = most, padding, dtype
+    def __init__(self, most: int, ndim: int, padding: float, dtype: torch.dtype) -> None:
+        self.most, self.ndim, self.padding, self.dtype = most, ndim, padding, dtype
         self.lengths: list[int] = []
         self.out = torch.empty(0, 0)
 
@@ -175,7 +175,16 @@ class _Rows:
         return out, torch.tensor([self.lengths[i] for i in order], dtype=torch.int32)
 
 
+def _labels(fields: dict[str, Any]) -> torch.Tensor:
+    try:
+        return torch.as_tensor(fields["label"], dtype=torch.int64)
+    except (TypeError, ValueError) as error:
+        raise PipelineError(f"pad: the label of {fields['key']} is no list of integers: {error}") from error
+
+
 def _mono(fields: dict[str, Any]) -> torch.Tensor:
+    if not isinstance(fields["wav"], (torch.Tensor, np.ndarray)):
+        raise PipelineError(f"pad: the audio of {fields['key']} is not decoded; put .decode_audio() before batching")
     wav = torch.as_tensor(fields["wav"])
     if wav.ndim == 2 and wav.shape[0] != 1:
         raise PipelineError(
