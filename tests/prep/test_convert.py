@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import corpus
 import fsspec
 import pytest
 import torch
@@ -18,8 +19,12 @@ from corpus import DAMAGE, Corpus
 
 import uio_pipes as uio
 from uio_pipes.prep.convert import convert
+from uio_pipes.prep.index import index_shard
 from uio_pipes.prep.journal import OtherPacking
 from uio_pipes.prep.metainfo import read
+from uio_pipes.prep.pack import PackSettings, pack
+from uio_pipes.seeing.inspect import inspect
+from uio_pipes.seeing.kinds import recognize
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 from command import start
@@ -79,6 +84,21 @@ def test_a_touchdataset_becomes_shards_or_a_raw_list_again(to: Any, form: Any, t
     kept = [] if to == "shards" else ["info", "speaker"]
     same(made(opened), made(uio.from_indexed(source)), *kept)
     assert done.dropped == (["info"] if to == "shards" else [])
+
+
+def test_an_index_of_shards_gives_what_the_shards_do(tmp_path: Path) -> None:
+    lines = [{"key": f"k{i}", "wav": str(tmp_path / f"{i}.wav"), "txt": "文", "speaker": f"s{i % 2}"} for i in range(6)]
+    for i in range(6):
+        (tmp_path / f"{i}.wav").write_bytes(corpus.wav_bytes(i))
+    (tmp_path / "raw.list").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    pack(tmp_path / "raw.list", tmp_path / "packed", tmp_path / "shards.list", PackSettings())
+    (shard,) = (tmp_path / "packed").glob("*.tar")
+    index_shard(str(shard))
+    sidecar = str(shard) + ".uioidx"
+    assert inspect(recognize(sidecar).pipeline).speakers == inspect(recognize(str(shard)).pipeline).speakers
+    done = convert(sidecar, str(tmp_path / "out"))
+    assert [fields["speaker"] for fields in read(done.data_list)] == ["s0", "s1"] * 3
+    assert done.dropped == []
 
 
 def test_segments_of_a_raw_list_lose_their_times(raw_corpus: Corpus, tmp_path: Path) -> None:

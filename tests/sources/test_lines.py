@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import http.server
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -130,6 +132,15 @@ def test_a_far_list_is_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         thread.join()
     assert [lines[i] for i in (0, 4999, 2500)] == ["/data/0.tar", "/data/4999.tar", "/data/2500.tar"]
     assert lines.line(4999) == 5000
+
+
+def test_a_compressed_list_and_a_pipe_are_told_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "x.list").write_bytes(gzip.compress(b"a.tar\n"))
+    with pytest.raises(uio.UioError, match=r"x\.list is compressed: unpack it"):
+        list(uio.Loader(uio.from_shard_list(str(tmp_path / "x.list"))))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(uio.UioError, match="pipe is a pipe or a device: write it to a file"):
+        list(uio.Loader(uio.from_raw_list(str(tmp_path / "pipe"))))
 
 
 def test_one_endless_line_is_no_list(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ def noise(samples: int, draws: Draws) -> list[torch.Tensor]:
     at drawn places and with drawn signs.
 
     A sum of two independent normals of variance 1/2 is a normal of variance 1. The tables are gone through in circles
-    of coprime lengths, so that 2.7e11 noises are as likely, and none repeats within an utterance. Of 260,000 pairs of
-    utterances one has half of its noise in common, sample for sample. Drawing as many normals takes ten times as long.
+    of coprime lengths, so that 2.7e11 noises are as likely, and none repeats within an utterance; but after 16 s half
+    of it, and after 16 s and a sample the other half, comes with the other sign. Of 260,000 pairs of utterances one has
+    half of its noise in common, sample for sample. Drawing as many normals takes ten times as long.
     """
     return [_stretch(table, samples, draws.below(2 * n)) for table, n in zip(_tables(), LENGTHS, strict=True)]
 

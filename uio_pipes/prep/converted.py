@@ -49,6 +49,7 @@ def decode(sample: Sample) -> Converted | DataError:
     where = wav if isinstance(wav, str) else wav.file.path if isinstance(wav, Ref) else sample.url
     try:
         compute(sample)
+        sample.read()
         known = {"key": sample.key, "wav": where, "txt": _text(sample), "sample_rate": sample["sample_rate"]}
         samples = to_int16(sample["wav"][0].numpy())
     except Exception as error:

@@ -22,6 +22,8 @@ IN_MEMORY = 1 << 23  # bytes: longer lists are read where items are asked for
 CHUNK = 1 << 22  # bytes looked through at a time
 LONGEST = 1 << 22  # bytes of a line
 
+_PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # gzip, bzip2, xz, Zstandard
+
 Block = list[tuple[int, str]]  # line number and item
 
 
@@ -35,8 +37,11 @@ class Lines(Sequence[str]):
     """
 
     def __init__(self, name: str, access: Access | None = None) -> None:
-        if os.path.isdir(is_local(name) or ""):
+        path = is_local(name) or ""
+        if os.path.isdir(path):
             raise ListError(f"the list {name} is a folder; name a list file, or shards by a glob ({name}/*.tar)")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ListError(f"the list {name} is a pipe or a device: write it to a file, it is read more than once")
         self.name = name
         self._data, self._file = _opened(name, access)
         self._stat = _stat(self._file)
@@ -97,9 +102,12 @@ class Lines(Sequence[str]):
         return [(number, item) for number, item in numbered if item and item[0] != "#"]
 
     def _read(self, offset: int, size: int) -> bytes:
+        self._check_same()
+        return self._some(offset, size)
+
+    def _check_same(self) -> None:
         if _stat(self._file) != self._stat:
             raise ListError(f"the list {self.name} was written to while in use: put a changed list beside the old one")
-        return self._some(offset, size)
 
     # Looking through it once
 
@@ -127,6 +135,7 @@ class Lines(Sequence[str]):
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         """The file in pieces of whole lines, each with its offset; the last line gets an end if it has none."""
+        self._check_same()
         at = 3 if self._some(0, 3) == b"\xef\xbb\xbf" else 0  # a byte order mark
         size = CHUNK
         while chunk := self._some(at, size):
@@ -147,6 +156,8 @@ class Lines(Sequence[str]):
         return os.pread(self._file.fileno(), size, offset)
 
     def _check(self, chunk: bytes, line: int) -> None:
+        if line == 1 and chunk.startswith(_PACKED):
+            raise ListError(f"the list {self.name} is compressed: unpack it")
         if not chunk.isascii():
             try:
                 chunk.decode()
