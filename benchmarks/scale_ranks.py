@@ -1,0 +1,94 @@
+"""Claim: with ``bucket_batch(window=1500, sync=True)`` ranks that step together lose at most 3 % of their time to the
+slowest one, by a draw that they share and without a word between them.
+
+A simulation by plan, as ``uio simulate`` does it: 8 to 64 ranks of one lane each, 4,000 utterances a rank, whose
+lengths are drawn from those of the corpus; a step takes as long as the rank with most padded frames needs. Beside it
+what is lost where time goes by frames times length, as in attention: ``python -m benchmarks.scale_ranks``.
+"""
+
+from __future__ import annotations
+
+import random
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import Report, child, in_child, parser
+from benchmarks.corpus import Corpus, prepare
+from benchmarks.peers import BUDGET, SHUFFLE, SORT
+
+MODULE = "benchmarks.scale_ranks"
+RANKS = (8, 16, 32, 64)
+EACH = 4_000  # utterances of a rank
+WAYS = {
+    "bucket_batch(window=1500, sync=True)": "sync",
+    "bucket_batch(window=1500)": "window",
+    "shuffle(1500) + sort(500) + dynamic_batch": "sorted",
+}
+LIMIT = 0.03
+BYTES_PER_SECOND = 32_000
+
+
+def measure(data: str, way: str, ranks: int) -> dict[str, Any]:
+    """One epoch, planned."""
+    import uio_pipes as uio
+    from uio_pipes.seeing.simulate import simulate
+
+    durations, draw = _durations(prepare(Path(data))), random.Random(ranks)
+    items = [
+        {"key": str(i), "wav": f"{i}.wav", "txt": "", "duration": draw.choice(durations)} for i in range(EACH * ranks)
+    ]
+    source = uio.from_raw_list(items, shuffle=True).decode_audio().fbank(num_mel_bins=80)
+    graph = {
+        "sync": lambda: source.bucket_batch(max_frames=BUDGET, window=SHUFFLE, sync=True),
+        "window": lambda: source.bucket_batch(max_frames=BUDGET, window=SHUFFLE),
+        "sorted": lambda: source.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET),
+    }[way]()
+    found = simulate(graph, world_size=ranks, uneven="stop")
+    padded, counts = np.array(found.padded), np.array(found.counts)
+    return {
+        "lost": _lost(padded),
+        "squared": _lost(padded * (padded / counts)),
+        "padding": found.padding_ratio,
+        "left_out": 1 - found.utterances / len(items),
+        "steps": found.steps[0],
+    }
+
+
+def _lost(costs: Any) -> float:
+    """Of (ranks, steps): the share of the time that ranks wait for the slowest."""
+    return 1 - float(costs.mean(axis=0).sum() / costs.max(axis=0).sum())
+
+
+def _durations(corpus: Corpus) -> list[float]:
+    found = []
+    for shard in corpus.shards("tar"):
+        with tarfile.open(shard) as tar:
+            found += [(member.size - 44) / BYTES_PER_SECOND for member in tar if member.name.endswith(".wav")]
+    return found
+
+
+def main() -> None:
+    """Simulate all and write results/scale_ranks.md."""
+    arguments = parser(__doc__, repeats=1).parse_args()
+    if in_child(arguments, measure):
+        return
+    prepare(arguments.data)
+    report = Report("scale_ranks", "Ranks that step together: time lost to the slowest")
+    rows, worst = [], 0.0
+    for name, way in WAYS.items():
+        for ranks in RANKS:
+            found = child(MODULE, data=arguments.data, way=way, ranks=ranks)
+            worst = max(worst, found["lost"] if way == "sync" else 0.0)
+            shares = [f"{100 * found[what]:.2f} %" for what in ("lost", "squared", "padding", "left_out")]
+            rows.append([name, str(ranks), *shares, str(found["steps"])])
+    lost = ["lost to the slowest", "the same, frames × length"]
+    report.table("Of all frames", ["way", "ranks", *lost, "padding", "behind the common end", "steps"], rows)
+    report.target("sync: at most 3 % lost, 8 to 64 ranks", worst <= LIMIT, f"{100 * worst:.2f} % at most")
+    report.write()
+
+
+if __name__ == "__main__":
+    main()
