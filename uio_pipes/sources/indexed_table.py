@@ -21,7 +21,7 @@ from uio_pipes.io.remote import is_local
 from uio_pipes.sources.indexed_folder import IndexedFolder
 from uio_pipes.sources.table import Table, expand
 
-__all__ = ["LISTS", "METAINFO", "IndexedTable", "folders"]
+__all__ = ["LISTS", "METAINFO", "IndexedTable", "folders", "names_folder"]
 
 LISTS = (".list", ".lst", ".txt")  # a URL that ends so is a data list; any other one is a folder
 METAINFO = "metainfo"
@@ -87,6 +87,12 @@ def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> I
             raise ListError(f"there is neither a folder nor a data list {name}; a TouchDataset is made by: uio convert")
         else:
             yield name, metainfo or METAINFO
+
+
+def names_folder(line: str) -> bool:
+    """Whether a line of some list is one of a data list, with its second word."""
+    folder, _, word = line.rpartition(" ")
+    return bool(folder) and not line.startswith("{") and "+" in word and "/" not in word and "." not in word
 
 
 def _parse(line: str, place: str, metainfo: str | None) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from uio_pipes.errors import DataError, ListError
 
-__all__ = ["check_segment", "parse"]
+__all__ = ["check_segment", "parse", "parse_object"]
 
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
 
@@ -20,6 +20,20 @@ def parse(text: str, place: str) -> dict[str, Any]:
         ListError: the line is no JSON object at all (another kind of list).
         DataError: ``bad_line``, ``missing_key``, ``missing_audio``, ``missing_text`` or ``bad_segment``.
     """
+    fields = parse_object(text, place)
+    key = str(fields.get("key", ""))
+    for reason, names in _REQUIRED.items():
+        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in names):
+            raise DataError(reason, f"the line has no {' or '.join(names)}", url=place, member=key)
+    check_segment(fields, place, key)
+    return fields
+
+
+def parse_object(text: str, place: str) -> dict[str, Any]:
+    """Fields of one line, whatever they are; a ``key`` and ``txt`` that are numbers become text.
+
+    Raises: ListError, DataError ``bad_line``.
+    """
     if not text.startswith("{"):
         raise ListError(
             f'{place} is no JSON object: {text[:80]!r}. A raw list has {{"key", "wav", "txt"}} a line; '
@@ -29,14 +43,9 @@ def parse(text: str, place: str) -> dict[str, Any]:
         fields: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
-    key = str(fields.get("key", ""))
     for name in ("key", "txt"):
         if isinstance(fields.get(name), (int, float)):
             fields[name] = str(fields[name])
-    for reason, names in _REQUIRED.items():
-        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in names):
-            raise DataError(reason, f"the line has no {' or '.join(names)}", url=place, member=key)
-    check_segment(fields, place, key)
     return fields
 
 
