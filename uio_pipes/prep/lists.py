@@ -13,6 +13,8 @@ from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.prep.names import meant, near
@@ -120,7 +122,8 @@ class RawList:
 class KaldiFolder:
     """``wav.scp`` and ``text``, and ``segments`` and ``utt2spk`` if they are there.
 
-    ``segments``: where they are if not in the folder. In the order of ``segments``, or of ``wav.scp``.
+    ``segments``: where they are if not in the folder. In the order of ``segments``, or of ``wav.scp``; then
+    what only ``text`` knows.
     """
 
     def __init__(self, url: str, segments: str | None = None, allow_pipes: bool = False) -> None:
@@ -150,14 +153,21 @@ class KaldiFolder:
                 yield self._one(number, text, recording, speaker)
             except DataError as error:
                 yield Bad(keyed.key(number), error.reason, str(error))
+        yield from self._texts_alone(keyed)
+
+    def _texts_alone(self, keyed: KaldiLines) -> Iterator[Bad]:
+        for line in np.flatnonzero(keyed.find(self._text) < 0).tolist():
+            message = f"the utterance has a text, but no line in {keyed.name}"
+            error = DataError("missing_recording", message, url=self._text.place(line))
+            yield Bad(self._text.key(line), error.reason, str(error))
 
     def _one(self, number: int, text: int, recording: int, speaker: int) -> Utterance:
         keyed = self._segments or self._scp
         key = keyed.key(number)
+        if recording < 0:
+            raise DataError("missing_recording", f"its recording is not in {self._scp.name}", url=keyed.place(number))
         if text < 0 or self._text.raw_key(text) != keyed.raw_key(number):  # found by a hash
             raise DataError("missing_text", f"it is not in {self._text.name}", url=keyed.place(number))
-        if recording < 0:
-            raise DataError("missing_audio", f"its recording is not in {self._scp.name}", url=keyed.place(number))
         wav = self._scp.value(recording)
         if wav.endswith("|") and not self._allow_pipes:
             message = "a command in place of a file: --allow-pipes runs such commands, without a shell"
