@@ -366,6 +366,7 @@ def test_from_s3_to_s3(raw_list: Path, packed: Path, tmp_path: Path) -> None:
         (["raw.list", "out", "--per-shrd", "3"], "--per-shard"),
         (["raw.list", "out", "--split", "3/2"], "i from 1 to n, as 3/8"),
         (["raw.list", "out", "--length-groups", "500:10"], "LOW:HIGH"),
+        (["raw.list", "out", "--length-groups", "20:200,10:22"], "10:22 and 20:200"),
         (["raw.list", "out", "--length-groups", "10:500"], '"duration" (seconds)'),
         (["raw.list", "out", "--format", "mp3"], "'as-is', 'wav', 'flac'"),
         (["raw.list", "out", "--segments", "cuts"], "Kaldi folder"),

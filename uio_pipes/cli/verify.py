@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from uio_pipes.cli.common import Json, keep_inputs, print_json
-from uio_pipes.cli.index import show
+from uio_pipes.cli.index import check_reading, show
 from uio_pipes.io.printable import printable
 
 __all__ = ["verify"]
@@ -33,8 +33,7 @@ def verify(
     """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
     from uio_pipes.prep.verify_shard import Wanted
 
-    if grouping not in ("wenet", "webdataset"):
-        raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
+    check_reading(grouping, text)
     if confirm is not None and quarantine is not None:
         raise typer.BadParameter("cannot be given with --confirm", param_hint="--quarantine")
     keep_inputs(paths, [quarantine])
@@ -58,10 +57,11 @@ def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, js
     from uio_pipes.prep.verify import verify as run
     from uio_pipes.quarantine import Quarantine, entry_of
 
-    report = _last(run(paths, wanted, jobs=jobs))
+    reports = run(paths, wanted, jobs=jobs)
+    file = None if quarantine is None else Quarantine(quarantine)  # where nothing can be written, nothing is scanned
+    report = _last(reports)
     entries = [entry_of(found, "verify") for found in report.findings]
-    if quarantine is not None:
-        file = Quarantine(quarantine)
+    if file is not None:
         for entry in entries:
             file.add(entry)
         file.close()
