@@ -14,6 +14,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import corpus
 import numpy as np
 import pytest
 import soundfile
@@ -446,6 +447,14 @@ def test_hostile_raw_lines(tmp_path: Path) -> None:
     path.write_text("\n".join([deep, huge, '{"key": {}, "wav": [], "txt": 0}']) + "\n")
     _, loader = run(uio.from_raw_list(path))
     assert loader.stats().failures == 3
+
+
+def test_raw_line_not_utf8(tmp_path: Path) -> None:
+    good = corpus.raw_list(tmp_path, 3)
+    lines = good.list.read_bytes().splitlines()
+    good.list.write_bytes(b"\n".join([lines[0], lines[1].replace(b'"txt": "', b'"txt": "\xff'), lines[2]]))
+    batches, loader = run(uio.from_raw_list(good.list, shuffle=True))
+    assert (len(keys(batches)), dict(loader.stats().skipped)) == (2, {"bad_line": 1})
 
 
 def named_tests() -> list[str]:

@@ -180,6 +180,18 @@ def test_a_line_that_is_no_object_is_counted(raw: Path, tmp_path: Path) -> None:
     )
 
 
+def test_a_line_that_is_no_utf8_is_counted(raw: Path, tmp_path: Path) -> None:
+    lines = raw.read_bytes().splitlines(keepends=True)
+    path = raw.with_name("bad.list")
+    path.write_bytes(lines[0] + lines[1].replace(b'"U00001"', b'"U\xff"') + lines[2])
+    found = uio("verify", path, "--quarantine", tmp_path / "q", "--json")
+    assert (found.returncode, json.loads(found.stdout)["reasons"]) == (1, {"bad_line": 1}), found.stderr
+    assert json.loads((tmp_path / "q").read_text())["url"] == f"{path}, line 2"
+    summed = uio("cmvn", path, tmp_path / "cmvn", "--json", "--jobs", 1)
+    report = json.loads(summed.stdout)
+    assert (summed.returncode, report["utterances"], report["failures"]) == (1, 2, 1), summed.stderr
+
+
 @pytest.mark.parametrize("options", [[], ["--format", "flac"], ["--resample", 8000]])
 def test_bad_recordings_are_named(raw: Path, tmp_path: Path, options: list[object]) -> None:
     empty, noise = tmp_path / "empty.wav", tmp_path / "noise.wav"

@@ -39,6 +39,8 @@ def parse_object(text: str, place: str) -> dict[str, Any]:
             f'{place} is no JSON object: {text[:80]!r}. A raw list has {{"key", "wav", "txt"}} a line; '
             "if this is a list of shards, use from_shard_list (WeNet's data_type shard)"
         )
+    if not text.isascii():
+        _check_characters(text, place)
     try:
         fields: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -47,6 +49,13 @@ def parse_object(text: str, place: str) -> dict[str, Any]:
         if isinstance(fields.get(name), (int, float)):
             fields[name] = str(fields[name])
     return fields
+
+
+def _check_characters(text: str, place: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # a byte that was none, as a surrogate
+        raise DataError("bad_line", f"no UTF-8 (character {error.start + 1} of the line)", url=place) from error
 
 
 LATEST = 1e9  # seconds: more is a mistake, and too much for counting samples
