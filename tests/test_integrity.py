@@ -272,6 +272,17 @@ def test_duplicate_key_anywhere(tmp_path: Path) -> None:
     assert [e.key for e in index_lists([listed]).problems] == ["K002", "K003"]
 
 
+def test_shard_listed_twice(tmp_path: Path) -> None:
+    names = [shard(tmp_path / f"{name}.tar", members(2, first)) for name, first in (("a", 0), ("b", 2))]
+    listed, other = shard_list(tmp_path / "l.list", [*names, names[0]]), shard_list(tmp_path / "m.list", names)
+    *_, report = verify([listed])
+    assert [(e.reason, e.url) for e in report.findings] == [("duplicate_shard", names[0])]
+    assert f"{listed}, line 3, has it again after {listed}, line 1" in report.findings[0].message
+    assert [e.reason for e in index_lists([listed]).problems] == ["duplicate_shard"]
+    *_, both = verify([other, shard_list(tmp_path / "part.list", names[:1])])
+    assert not both.findings, "lists may share shards"
+
+
 def with_manifest(root: Path) -> tuple[str, Path]:
     names = [shard(root / "a.tar", members(COUNT)), shard(root / "b.tar", members(COUNT, COUNT))]
     listed = shard_list(root / "l.list", names)

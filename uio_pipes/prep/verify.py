@@ -9,7 +9,7 @@ from typing import Any
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
-from uio_pipes.prep.duplicates import duplicates
+from uio_pipes.prep.duplicates import duplicates, listed_twice
 from uio_pipes.prep.index import each_shard
 from uio_pipes.prep.manifest import ShardEntry, read_manifest
 from uio_pipes.prep.verify_lines import verify_lines
@@ -61,11 +61,11 @@ def verify(
     for first in range(0, len(lines), LINES):
         chunk = lines[first : first + LINES]
         tasks.append((verify_lines, chunk[0][0], ([(text, place) for _, text, place in chunk], wanted, access)))
-    return _reports(table, tasks, report, jobs, access, whole=only is None)
+    return _reports(table, tasks, report, jobs, access, only)
 
 
 def _reports(
-    table: Table, tasks: list[Task], report: Verified, jobs: int, access: Access | None, *, whole: bool
+    table: Table, tasks: list[Task], report: Verified, jobs: int, access: Access | None, only: frozenset[str] | None
 ) -> Iterator[Verified]:
     done = dict[int, Checked]()
     for at, checked in each_shard(_run, tasks, jobs):
@@ -76,7 +76,8 @@ def _reports(
     ordered = [done[at] for at in sorted(done)]
     report.findings = [found for checked in ordered for found in checked.findings]
     report.findings += duplicates([checked.keys for checked in ordered])
-    report.findings += _not_in_list(table, access) if whole else ()
+    report.findings += (error for error in listed_twice(table) if only is None or error.url in only)
+    report.findings += _not_in_list(table, access) if only is None else ()
     yield report
 
 
