@@ -148,7 +148,7 @@ def test_a_page_of_odd_characters_comes_without_warnings(raw: Path) -> None:
 
 def test_pipes_run_only_where_allowed(raw: Path, tmp_path: Path) -> None:
     folder = kaldi(tmp_path / "kd", raw)
-    for arguments in (["inspect", folder], ["convert", folder, tmp_path / "out"]):
+    for arguments in (["inspect", folder], ["verify", folder], ["convert", folder, tmp_path / "out"]):
         refused = uio(*arguments)
         assert (refused.returncode, "--allow-pipes" in refused.stderr) == (2, True), refused.stderr
         assert not (tmp_path / "out").exists()
@@ -210,7 +210,7 @@ def test_folders_are_answered_with_what_fits(raw: Path, tmp_path: Path) -> None:
     expected = {
         ("convert", tmp_path / "cv", tmp_path / "cv2"): f"{tmp_path}/cv/data.list",
         ("verify", tmp_path / "cv"): f"{tmp_path}/cv/data.list",
-        ("verify", folder): f"uio inspect {folder}",
+        ("verify", folder): "--allow-pipes",
     }
     for arguments, hint in expected.items():
         done = uio(*arguments)
