@@ -14,6 +14,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import corpus
 import numpy as np
 import pytest
 import soundfile
@@ -271,6 +272,17 @@ def test_duplicate_key_anywhere(tmp_path: Path) -> None:
     assert [e.key for e in index_lists([listed]).problems] == ["K002", "K003"]
 
 
+def test_shard_listed_twice(tmp_path: Path) -> None:
+    names = [shard(tmp_path / f"{name}.tar", members(2, first)) for name, first in (("a", 0), ("b", 2))]
+    listed, other = shard_list(tmp_path / "l.list", [*names, names[0]]), shard_list(tmp_path / "m.list", names)
+    *_, report = verify([listed])
+    assert [(e.reason, e.url) for e in report.findings] == [("duplicate_shard", names[0])]
+    assert f"{listed}, line 3, has it again after {listed}, line 1" in report.findings[0].message
+    assert [e.reason for e in index_lists([listed]).problems] == ["duplicate_shard"]
+    *_, both = verify([other, shard_list(tmp_path / "part.list", names[:1])])
+    assert not both.findings, "lists may share shards"
+
+
 def with_manifest(root: Path) -> tuple[str, Path]:
     names = [shard(root / "a.tar", members(COUNT)), shard(root / "b.tar", members(COUNT, COUNT))]
     listed = shard_list(root / "l.list", names)
@@ -454,6 +466,14 @@ def test_hostile_raw_lines(tmp_path: Path) -> None:
     path.write_text("\n".join([deep, huge, '{"key": {}, "wav": [], "txt": 0}']) + "\n")
     _, loader = run(uio.from_raw_list(path))
     assert loader.stats().failures == 3
+
+
+def test_raw_line_not_utf8(tmp_path: Path) -> None:
+    good = corpus.raw_list(tmp_path, 3)
+    lines = good.list.read_bytes().splitlines()
+    good.list.write_bytes(b"\n".join([lines[0], lines[1].replace(b'"txt": "', b'"txt": "\xff'), lines[2]]))
+    batches, loader = run(uio.from_raw_list(good.list, shuffle=True))
+    assert (len(keys(batches)), dict(loader.stats().skipped)) == (2, {"bad_line": 1})
 
 
 def named_tests() -> list[str]:

@@ -83,12 +83,20 @@ def test_verify_raw_lists(tmp_path: Path) -> None:
     assert report["reasons"] == {"empty_audio": 1, "missing_file": 1, "wrong_rate": 7}
 
 
+def test_a_quarantine_file_that_cannot_be_written_is_said_before_the_scan(good: Corpus, tmp_path: Path) -> None:
+    done = uio("verify", good.list, "--quarantine", tmp_path / "nodir/q.jsonl")
+    assert done.returncode == 2
+    assert done.stderr == f"error: {tmp_path}/nodir/q.jsonl: No such file or directory\n"  # no bar: nothing was read
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (["index", "nothing.list"], "cannot read the list nothing.list: no such file"),
         (["verify", "nothing.list"], "cannot read the list nothing.list: no such file"),
         (["verify", "x.tar", "--grouping", "kaldi"], "must be 'wenet' or 'webdataset'"),
+        (["index", "x.tar", "--text", "json:"], "--text: load_from_tar: text must be a suffix"),
+        (["verify", "x.tar", "--text", "json:"], "--text: load_from_tar: text must be a suffix"),
         (["verify", "x.tar", "--confirm", "a", "--quarantine", "b"], "--quarantine"),
         (["verify", "x.tar", "--confirm", "nothing"], "cannot read the quarantine file nothing"),
         (["index"], "Missing argument"),

@@ -148,7 +148,7 @@ def test_a_page_of_odd_characters_comes_without_warnings(raw: Path) -> None:
 
 def test_pipes_run_only_where_allowed(raw: Path, tmp_path: Path) -> None:
     folder = kaldi(tmp_path / "kd", raw)
-    for arguments in (["inspect", folder], ["convert", folder, tmp_path / "out"]):
+    for arguments in (["inspect", folder], ["verify", folder], ["convert", folder, tmp_path / "out"]):
         refused = uio(*arguments)
         assert (refused.returncode, "--allow-pipes" in refused.stderr) == (2, True), refused.stderr
         assert not (tmp_path / "out").exists()
@@ -180,6 +180,18 @@ def test_a_line_that_is_no_object_is_counted(raw: Path, tmp_path: Path) -> None:
     )
 
 
+def test_a_line_that_is_no_utf8_is_counted(raw: Path, tmp_path: Path) -> None:
+    lines = raw.read_bytes().splitlines(keepends=True)
+    path = raw.with_name("bad.list")
+    path.write_bytes(lines[0] + lines[1].replace(b'"U00001"', b'"U\xff"') + lines[2])
+    found = uio("verify", path, "--quarantine", tmp_path / "q", "--json")
+    assert (found.returncode, json.loads(found.stdout)["reasons"]) == (1, {"bad_line": 1}), found.stderr
+    assert json.loads((tmp_path / "q").read_text())["url"] == f"{path}, line 2"
+    summed = uio("cmvn", path, tmp_path / "cmvn", "--json", "--jobs", 1)
+    report = json.loads(summed.stdout)
+    assert (summed.returncode, report["utterances"], report["failures"]) == (1, 2, 1), summed.stderr
+
+
 @pytest.mark.parametrize("options", [[], ["--format", "flac"], ["--resample", 8000]])
 def test_bad_recordings_are_named(raw: Path, tmp_path: Path, options: list[object]) -> None:
     empty, noise = tmp_path / "empty.wav", tmp_path / "noise.wav"
@@ -198,7 +210,7 @@ def test_folders_are_answered_with_what_fits(raw: Path, tmp_path: Path) -> None:
     expected = {
         ("convert", tmp_path / "cv", tmp_path / "cv2"): f"{tmp_path}/cv/data.list",
         ("verify", tmp_path / "cv"): f"{tmp_path}/cv/data.list",
-        ("verify", folder): f"uio inspect {folder}",
+        ("verify", folder): "--allow-pipes",
     }
     for arguments, hint in expected.items():
         done = uio(*arguments)

@@ -251,7 +251,7 @@ def kaldi(folder: Path) -> Path:
     (folder / "one.wav").write_bytes(make_wav(3, 1))
     (folder / "two.wav").write_bytes(make_wav(2, 2))
     (folder / "wav.scp").write_text(f"one {folder}/one.wav\ntwo {folder}/two.wav\npipe cat {folder}/two.wav |\n")
-    (folder / "text").write_text("one 一 二\ntwo 三\npipe 四\na 五\nb 六\nc 七\nd 八\n")
+    (folder / "text").write_text("one 一 二\ntwo 三\npipe 四\n")
     (folder / "utt2spk").write_text("one X\ntwo Y\na X\nb X\n")
     return folder
 
@@ -271,6 +271,7 @@ def test_a_kaldi_folder(tmp_path: Path) -> None:
 
 def test_segments_of_a_kaldi_folder(tmp_path: Path) -> None:
     folder = kaldi(tmp_path / "kaldi")
+    (folder / "text").write_text("a 五\nb 六\nc 七\nd 八\n")
     (tmp_path / "cuts").write_text("a one 0 1.5\nb one 1.5 2.75\nc two 0.5 1\nd pipe 0 1\ne one 0 1\n")
     done = uio("pack", folder, tmp_path / "out", "--segments", tmp_path / "cuts", "--allow-pipes", "--json",
                "--length-groups", "10:60,60:200")  # fmt: skip
@@ -279,6 +280,18 @@ def test_segments_of_a_kaldi_folder(tmp_path: Path) -> None:
     assert sorted(digests(tmp_path / "out")) == ["10_60/data-00000.tar", "60_200/data-00000.tar"]
     lengths = {name: (len(data) - 44) / 2 / RATE for name, data in members(tmp_path / "out") if name.endswith(".wav")}
     assert lengths == {"c.wav": 0.5, "a.wav": 1.5, "b.wav": 1.25, "d.wav": 1.0}
+
+
+@pytest.mark.parametrize("segments", ["", "one one 0 1\ncut gone 0 1\n"], ids=["recordings", "segments"])
+def test_texts_and_segments_without_a_recording_are_counted_as_convert_does(tmp_path: Path, segments: str) -> None:
+    folder = kaldi(tmp_path / "kaldi")
+    (folder / "wav.scp").write_text(f"one {folder}/one.wav\n")
+    if segments:
+        (folder / "segments").write_text(segments)
+    reports = [json.loads(uio(c, folder, tmp_path / c, "--json").stdout) for c in ("pack", "convert")]
+    assert [r["utterances"] for r in reports] == [1, 1]
+    assert [r["failed"] for r in reports] == [{"missing_recording": 3 if segments else 2}] * 2
+    assert f"{folder}/text, line 2" in (tmp_path / "pack/failed.jsonl").read_text()
 
 
 def test_to_indexed_and_again(raw_list: Path, tmp_path: Path) -> None:
@@ -353,6 +366,7 @@ def test_from_s3_to_s3(raw_list: Path, packed: Path, tmp_path: Path) -> None:
         (["raw.list", "out", "--per-shrd", "3"], "--per-shard"),
         (["raw.list", "out", "--split", "3/2"], "i from 1 to n, as 3/8"),
         (["raw.list", "out", "--length-groups", "500:10"], "LOW:HIGH"),
+        (["raw.list", "out", "--length-groups", "20:200,10:22"], "10:22 and 20:200"),
         (["raw.list", "out", "--length-groups", "10:500"], '"duration" (seconds)'),
         (["raw.list", "out", "--format", "mp3"], "'as-is', 'wav', 'flac'"),
         (["raw.list", "out", "--segments", "cuts"], "Kaldi folder"),

@@ -109,4 +109,52 @@ def test_what_cannot_be_read_is_counted(corpus: Path, tmp_path: Path) -> None:
     done = uio("cmvn", raw_list, tmp_path / "cmvn", "--json", "--jobs", 1)
     assert (done.returncode, json.loads(done.stdout)["failures"]) == (1, 2), done.stderr
     done = uio("dict", raw_list, tmp_path / "dict", "--json")
-    assert (done.returncode, json.loads(done.stdout)["failures"]) == (1, 1), done.stderr
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["failures"], report["reasons"]) == (1, 1, {"bad_line": 1}), done.stderr
+    assert f"{raw_list}, line {COUNT + 2}" in report["failed"][0]["detail"]
+    assert f"{raw_list}, line {COUNT + 2}" in uio("dict", raw_list, tmp_path / "dict").stderr
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"wav.scp": "a sox nowhere.mp3 -t wav - |\nb sox nowhere.mp3 -t wav - |\n"},
+        {"wav.scp": "a gone.wav\n"},
+        {"wav.scp": "r gone.wav\n", "segments": "a r 0 1\n"},
+        {"feats.scp": "a gone.ark:2\nb gone.ark:9\n"},
+    ],
+    ids=["pipes", "missing", "segments", "features"],
+)
+def test_texts_of_a_kaldi_folder_need_no_audio(tmp_path: Path, tables: dict[str, str]) -> None:
+    for name, text in (tables | {"text": "a 今天\nb 很热\n"}).items():
+        (tmp_path / name).write_text(text)
+    done = uio("dict", tmp_path, tmp_path / "dict")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in (tmp_path / "dict").read_text().splitlines()][3:] == sorted("今天很热")
+    done = uio("spm", tmp_path, tmp_path / "spm", "--vocab-size", 8, "--json")
+    assert (done.returncode, json.loads(done.stdout)["failures"]) == (0, 0), done.stderr
+
+
+def test_a_text_of_a_kaldi_folder_that_is_no_utf8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"a \xff\nb B\n")
+    done = uio("dict", tmp_path, tmp_path / "dict")
+    assert (done.returncode, "1 bad_text" in done.stdout, "text, line 1, member 'a'" in done.stderr) == (1, True, True)
+
+
+def test_texts_of_a_touchdataset(corpus: Path, tmp_path: Path) -> None:
+    assert uio("convert", corpus / "raw.list", tmp_path / "out").returncode == 0
+    (tmp_path / "out/data-00000/audio.bin").unlink()
+    uio("dict", corpus / "raw.list", tmp_path / "raw")
+    for source in ("data.list", "data-00000"):
+        done = uio("dict", tmp_path / "out" / source, tmp_path / "dict")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (tmp_path / "dict").read_text() == (tmp_path / "raw").read_text()
+
+
+def test_texts_of_a_raw_list_need_no_audio(tmp_path: Path) -> None:
+    (tmp_path / "raw.list").write_text(
+        '{"key": "a", "txt": "今"}\n{"key": "b", "txt": 1, "feat": "b.npy"}\n{"key": "c"}\n'
+    )
+    done = uio("dict", tmp_path / "raw.list", tmp_path / "dict", "--json")
+    assert (done.returncode, json.loads(done.stdout)["reasons"]) == (1, {"missing_text": 1}), done.stderr
+    assert [line.split()[0] for line in (tmp_path / "dict").read_text().splitlines()][3:] == ["1", "今"]

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from uio_pipes.cli.cmvn import DataType
 from uio_pipes.cli.common import Json, keep_inputs, local_file, print_json, verdict
+from uio_pipes.cli.index import show
+
+if TYPE_CHECKING:
+    from uio_pipes.prep.lists import Bad
 
 __all__ = ["dictionary", "spm"]
 
 Source = Annotated[
-    str, typer.Argument(metavar="LIST", help="A raw list, a list of shards, or a Kaldi folder. Path or URL.")
+    str,
+    typer.Argument(metavar="LIST", help="A list (raw, of shards, of TouchDatasets), or a Kaldi folder. Path or URL."),
 ]
 Type = Annotated[DataType | None, typer.Option("--data-type", help="What LIST is; told by its first line.")]
 
@@ -36,12 +43,12 @@ def dictionary(
     """Write the dictionary of characters: <blank> 0, <unk> 1, <sos/eos> 2, then all that the texts have."""
     local_file(out)
     keep_inputs([data_list, non_lang_syms], [out])
-    from uio_pipes.prep.data_list import Texts
     from uio_pipes.prep.dictionary import characters, write_table
+    from uio_pipes.prep.texts import Texts
 
     texts = Texts(data_list, data_type.value if data_type else None)
     count = write_table(out, characters(texts, str(non_lang_syms) if non_lang_syms else None))
-    _say(json, str(out), count, texts.failures)
+    _say(json, str(out), count, texts.bad)
 
 
 def spm(
@@ -55,17 +62,21 @@ def spm(
     """Train a SentencePiece model whose labels are those of the lang_char.txt beside it."""
     local_file(out)
     keep_inputs([data_list], [out / "spm.model", out / "lang_char.txt"])
-    from uio_pipes.prep.data_list import Texts
     from uio_pipes.prep.dictionary import write_pieces
+    from uio_pipes.prep.texts import Texts
 
     texts = Texts(data_list, data_type.value if data_type else None)
     count = write_pieces(out, texts, vocab_size, model.value)
-    _say(json, str(out), count, texts.failures)
+    _say(json, str(out), count, texts.bad)
 
 
-def _say(json: bool, out: str, tokens: int, failures: int) -> None:
+def _say(json: bool, out: str, tokens: int, bad: list[Bad]) -> None:
+    reasons = dict(sorted(Counter(one.reason for one in bad).items()))
     if json:
-        print_json({"out": out, "tokens": tokens, "failures": failures})
+        failed = [asdict(one) for one in bad]
+        print_json({"out": out, "tokens": tokens, "failures": len(bad), "reasons": reasons, "failed": failed})
     else:
-        typer.echo(f"{out}: {tokens} tokens" + (f"; {failures} texts could not be read" if failures else ""))
-    verdict(not failures)
+        lost = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        typer.echo(f"{out}: {tokens} tokens" + (f"; texts that could not be read: {lost}" if bad else ""))
+        show([one.detail for one in bad])
+    verdict(not bad)

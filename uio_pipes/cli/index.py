@@ -8,10 +8,10 @@ from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
-from uio_pipes.cli.common import Json, print_json
+from uio_pipes.cli.common import Json, parsed, print_json
 from uio_pipes.io.printable import printable
 
-__all__ = ["index", "show"]
+__all__ = ["check_reading", "index", "show"]
 
 T = TypeVar("T")
 
@@ -31,8 +31,7 @@ def index(
     """Index tar shards: a small file for each, nothing is repacked. Lists without a manifest get one."""
     from uio_pipes.prep.index_lists import index_lists
 
-    if grouping not in ("wenet", "webdataset"):
-        raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
+    check_reading(grouping, text)
     report = index_lists(
         paths,
         into=into,
@@ -50,6 +49,15 @@ def index(
         show(report.problems)
     if report.problems:
         raise typer.Exit(1)
+
+
+def check_reading(grouping: str, text: str) -> None:
+    """Raises: typer.BadParameter."""
+    from uio_pipes.sources.load_from_tar import LoadFromTar
+
+    if grouping not in ("wenet", "webdataset"):
+        raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
+    parsed("--text", lambda text: LoadFromTar(text=text), text)
 
 
 def show(problems: list[Any], most: int = 20) -> None:

@@ -71,7 +71,7 @@ def pack(
     """
     from uio_pipes.prep import pack as prep
 
-    groups = tuple(parsed("--length-groups", prep.parse_group, part) for part in length_groups.split(",") if part)
+    groups = parsed("--length-groups", prep.parse_groups, length_groups)
     name = "data-{:05d}" if groups or to is To.indexed else "shards_{:09d}"
     if to is To.indexed:
         if form is not Form.as_is:

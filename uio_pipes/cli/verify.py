@@ -9,14 +9,14 @@ from typing import Annotated, Any, cast
 import typer
 
 from uio_pipes.cli.common import Json, keep_inputs, print_json
-from uio_pipes.cli.index import show
+from uio_pipes.cli.index import check_reading, show
 from uio_pipes.io.printable import printable
 
 __all__ = ["verify"]
 
 
 def verify(
-    paths: Annotated[list[str], typer.Argument(help="Lists of shards or raw lists, globs, shards; local or URLs.")],
+    paths: Annotated[list[str], typer.Argument(help="Lists, globs, shards, TouchDataset or Kaldi folders, URLs.")],
     decode: Annotated[bool, typer.Option("--decode", help="Decode all audio, read all features.")] = False,
     crc: Annotated[bool, typer.Option("--crc", help="Every shard must have an index, to compare CRC32s with.")] = False,
     rate: Annotated[int | None, typer.Option(min=1, help="Hz that all audio must have.")] = None,
@@ -27,41 +27,35 @@ def verify(
     grouping: Annotated[str, typer.Option(help="Names are cut as 'wenet' or as 'webdataset' does.")] = "wenet",
     text: Annotated[str, typer.Option(help="The text's suffix, or json:NAME, a field of a JSON member.")] = "txt",
     indexes: Annotated[str | None, typer.Option(help="Folder of `uio index --into`.")] = None,
+    allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
     json: Json = False,
 ) -> None:
     """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
     from uio_pipes.prep.verify_shard import Wanted
 
-    if grouping not in ("wenet", "webdataset"):
-        raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
+    check_reading(grouping, text)
     if confirm is not None and quarantine is not None:
         raise typer.BadParameter("cannot be given with --confirm", param_hint="--quarantine")
     keep_inputs(paths, [quarantine])
-    _refuse_folders(paths)
     wanted = Wanted(decode or confirm is not None, crc, rate, cast(Any, grouping), text, indexes)
-    bad = _confirm(paths, confirm, wanted, jobs, json) if confirm else _verify(paths, wanted, quarantine, jobs, json)
+    if confirm is not None:
+        bad = _confirm(paths, confirm, wanted, jobs, json)
+    else:
+        bad = _verify(paths, wanted, quarantine, jobs, allow_pipes, json)
     if bad:
         raise typer.Exit(1)
 
 
-def _refuse_folders(paths: list[str]) -> None:
-    """Raises: typer.BadParameter, or ListError that says what is in the folder."""
-    for path in filter(os.path.isdir, paths):
-        from uio_pipes.seeing.kinds import recognize
-
-        kind = recognize(path, allow_pipes=True).kind
-        raise typer.BadParameter(f"{path} is a {kind}; verify takes lists and shards: use uio inspect {path}")
-
-
-def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, json: bool) -> bool:
+def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, allow_pipes: bool, json: bool) -> bool:
     from uio_pipes.prep.verify import verify as run
     from uio_pipes.quarantine import Quarantine, entry_of
 
-    report = _last(run(paths, wanted, jobs=jobs))
+    reports = run(paths, wanted, jobs=jobs, allow_pipes=allow_pipes)
+    file = None if quarantine is None else Quarantine(quarantine)  # where nothing can be written, nothing is scanned
+    report = _last(reports)
     entries = [entry_of(found, "verify") for found in report.findings]
-    if quarantine is not None:
-        file = Quarantine(quarantine)
+    if file is not None:
         for entry in entries:
             file.add(entry)
         file.close()

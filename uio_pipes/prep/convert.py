@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.lane import Lane
-from uio_pipes.ledger import Ledger
 from uio_pipes.node import Node
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.converted import Converted, To, decode, open_part
 from uio_pipes.prep.folder import Folder, write_to
 from uio_pipes.prep.journal import Finished, Journal
 from uio_pipes.prep.manifest import ShardEntry, write_manifest
+from uio_pipes.prep.noting import Noting
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.progress import follow
 from uio_pipes.runner import one_thread
@@ -89,29 +89,13 @@ def convert(
         journal.close()
 
 
-@dataclass
-class _Noting(Ledger):
-    """Keeps what failed in the source."""
-
-    found: list[DataError] = field(default_factory=list)
-
-    def fail(self, error: DataError, stage: str) -> None:
-        if not self.passing:
-            self.found.append(error)
-
-    def take(self) -> list[list[str]]:
-        """Key, reason and detail of what failed since."""
-        found, self.found = self.found, []
-        return [[error.member, error.reason, str(error)] for error in found]
-
-
 class _Work:
     def __init__(
         self, pipeline: Pipeline, folder: Folder, journal: Journal, to: To, per_part: int, form: Literal["wav", "flac"]
     ) -> None:
         self.pipeline, self.folder, self.journal = pipeline, folder, journal
         self.to, self.per_part, self.form = to, per_part, form
-        self.ledger = _Noting()
+        self.ledger = Noting()
         self.dropped: set[str] = set()
         self.names: list[str] = []
 
@@ -147,7 +131,7 @@ class _Work:
                         part.fail(sample, result)
                     else:
                         part.add(result)
-                part.failed += self.ledger.take()
+                part.failed += ([error.member, error.reason, str(error)] for error in self.ledger.take())
                 ended = taken < self.per_part
             self.dropped |= part.dropped
             if taken or part.failed:

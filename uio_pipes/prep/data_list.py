@@ -1,20 +1,19 @@
-"""A data list as the trainer has it, raw or of shards: which of the two it is, its utterances, its texts."""
+"""A data list as the trainer has it, raw or of shards: which of the two it is, and its utterances."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from uio_pipes.errors import ListError
-from uio_pipes.prep.lists import KaldiFolder, RawList, Utterance, open_source, read_lines
+from uio_pipes.prep.lists import read_lines
 from uio_pipes.prep.manifest import read_manifest
 from uio_pipes.sources.table import ARCHIVES
 
 if TYPE_CHECKING:
     import uio_pipes as uio
 
-__all__ = ["DataType", "Texts", "count_utterances", "data_type_of", "digest_of_list", "utterances_of"]
+__all__ = ["DataType", "count_utterances", "data_type_of", "digest_of_list", "first_line", "utterances_of"]
 
 DataType = Literal["raw", "shard"]
 
@@ -23,15 +22,20 @@ def data_type_of(url: str) -> DataType:
     """WeNet's ``data_type`` of a list, by its first line. Raises: ListError if it is missing, empty or none."""
     if url.endswith(ARCHIVES):
         return "shard"
+    first = first_line(url)
+    if first.startswith("{") and not first.endswith(ARCHIVES):
+        return "raw"
+    if first.partition("?")[0].endswith(ARCHIVES):
+        return "shard"
+    raise ListError(f"{url} is no list: its first line is {first[:80]!r}, but a list has a JSON object, or the path of "
+                    "a shard (….tar), a line")  # fmt: skip
+
+
+def first_line(url: str) -> str:
+    """The first that is neither blank nor a comment. Raises: ListError if there is none."""
     for line in read_lines(url):
         if (text := line.strip()) and not text.startswith(b"#"):
-            first = text.decode("utf-8-sig", "replace")
-            if first.startswith("{") and not first.endswith(ARCHIVES):
-                return "raw"
-            if first.partition("?")[0].endswith(ARCHIVES):
-                return "shard"
-            raise ListError(f"{url} is no list: its first line is {first[:80]!r}, but a list has a JSON object, or the "
-                            "path of a shard (….tar), a line")  # fmt: skip
+            return text.decode("utf-8-sig", "replace")
     raise ListError(f"the list {url} is empty: no line that is neither blank nor a comment (#)")
 
 
@@ -56,36 +60,3 @@ def utterances_of(url: str, data_type: DataType) -> uio.Pipeline:
     import uio_pipes as uio
 
     return uio.from_raw_list(url) if data_type == "raw" else uio.from_shard_list(url)
-
-
-class Texts:
-    """The texts of a raw list, a Kaldi folder or a list of shards; ``failures`` counts what could not be read."""
-
-    def __init__(self, url: str, data_type: DataType | None = None) -> None:
-        self.url, self.failures = url, 0
-        source = open_source(url)
-        self._source = source if isinstance(source, KaldiFolder) else None
-        self._data_type = data_type if data_type or self._source else data_type_of(url)
-
-    def __iter__(self) -> Iterator[str]:
-        self.failures = 0
-        return self._of_shards() if self._data_type == "shard" else self._of_lines()
-
-    def _of_lines(self) -> Iterator[str]:
-        for one in self._source or RawList(self.url):
-            if isinstance(one, Utterance):
-                yield one.txt
-            else:
-                self.failures += 1
-
-    def _of_shards(self) -> Iterator[str]:
-        import uio_pipes as uio
-
-        loader = uio.Loader(uio.from_shard_list(self.url).batch(64).map(_texts), rank=0, world_size=1)
-        for texts in loader:
-            yield from texts
-        self.failures = loader.stats().failures
-
-
-def _texts(batch: Any) -> list[str]:
-    return [sample["txt"] for sample in batch]

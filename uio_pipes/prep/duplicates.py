@@ -1,4 +1,4 @@
-"""Keys that occur more than once, over any number of shards or lists, in little memory."""
+"""Keys that occur more than once, over any number of shards or lists, in little memory; shards listed twice."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from uio_pipes.errors import DataError
 from uio_pipes.prep.findings import finding
+from uio_pipes.quarantine import home
+from uio_pipes.sources.table import Table
 
-__all__ = ["PackedKeys", "duplicates"]
+__all__ = ["PackedKeys", "duplicates", "listed_twice"]
 
 _GAP = "\0"  # is in no name of a tar
 
@@ -53,6 +55,17 @@ def duplicates(packed: Sequence[PackedKeys]) -> Iterator[DataError]:
         (was, _, start), (keys, key, offset) = first, later
         message = f"the same key is in {was.url} at {start}: leave one out, or name them differently"
         yield finding("duplicate_key", message, keys.url, key, offset)
+
+
+def listed_twice(table: Table) -> Iterator[DataError]:
+    """One error for each shard that one list has again: ``duplicate_shard``. (Lists may well share shards.)"""
+    seen = dict[tuple[str, str], str]()
+    for number in range(len(table)):
+        item, place = table[number], table.place(number)
+        first = seen.setdefault((home(place), item), place)
+        if first != place and not item.startswith("{"):
+            message = f"{place}, has it again after {first}, and all its utterances would come twice: take one line out"
+            yield DataError("duplicate_shard", message, url=item)
 
 
 def _placed(packed: Sequence[PackedKeys], firsts: npt.NDArray[np.int64], number: int) -> tuple[PackedKeys, str, int]:

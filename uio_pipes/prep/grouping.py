@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from uio_pipes.errors import ListError
 from uio_pipes.prep.cutting import FRAMES_PER_SECOND, Form
 from uio_pipes.prep.lists import Bad, Source, Utterance
 
-__all__ = ["Group", "PackSettings", "Placement", "Split", "parse_group", "parse_split"]
+__all__ = ["Group", "PackSettings", "Placement", "Split", "parse_group", "parse_groups", "parse_split"]
 
 NOWHERE = -1
 
@@ -39,6 +40,16 @@ def parse_group(text: str) -> Group:
     if not (colon and low.isdigit() and high.isdigit() and int(low) < int(high)):
         raise ValueError(f"a group is LOW:HIGH in frames of 10 ms with LOW below HIGH, as 10:500; not {text!r}")
     return Group(int(low), int(high))
+
+
+def parse_groups(text: str) -> tuple[Group, ...]:
+    """``"10:500,500:1000"``: none shares a length with another. Raises: ValueError."""
+    groups = tuple(parse_group(part) for part in text.split(",") if part)
+    for one, other in itertools.pairwise(sorted(groups, key=lambda group: group.low)):
+        if other.low < one.high:
+            shared = f"{one.low}:{one.high} and {other.low}:{other.high}"
+            raise ValueError(f"groups must not overlap, an utterance goes to one of them; {shared} do")
+    return groups
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
-from uio_pipes.prep.duplicates import duplicates
+from uio_pipes.prep.duplicates import duplicates, listed_twice
 from uio_pipes.prep.index import IndexedShard, index_shards
 from uio_pipes.prep.manifest import ShardEntry, read_manifest, write_manifest
 from uio_pipes.sources.open_files import miscounted
@@ -23,7 +23,8 @@ Follow = Callable[[Iterable[IndexedShard], str, int], Iterator[IndexedShard]]
 
 @dataclass
 class IndexedLists:
-    """What indexing came to. ``problems``: shards without an index, damaged spots, audio, keys that occur twice."""
+    """What indexing came to. ``problems``: shards without an index, damaged spots, audio, keys and shards that
+    occur twice."""
 
     shards: int = 0
     fresh: int = 0
@@ -83,6 +84,7 @@ def index_lists(
     for url in urls:
         _add(report, done[url])
     report.problems += duplicates([done[url].keys for url in urls])
+    report.problems += listed_twice(table)
     for name in table.lists if manifests is not None else ():
         known = read_manifest(name, access) if is_local(name) is not None and manifests == "missing" else None
         if known is not None:

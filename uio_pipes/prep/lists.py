@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import PurePosixPath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.opening import is_local, open_binary
@@ -19,7 +21,22 @@ from uio_pipes.prep.names import meant, near
 from uio_pipes.sources.kaldi_lines import KaldiLines
 from uio_pipes.sources.raw_line import parse
 
-__all__ = ["Bad", "KaldiFolder", "RawList", "Source", "Utterance", "open_source", "read_lines", "read_raw_list"]
+__all__ = [
+    "Bad",
+    "KaldiFolder",
+    "RawList",
+    "Source",
+    "Utterance",
+    "encodes",
+    "exists",
+    "is_folder",
+    "open_source",
+    "read_lines",
+    "read_raw_list",
+    "read_table",
+]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +92,10 @@ class RawList:
         self.url, self.digest = url, ""
 
     def __iter__(self) -> Iterator[Utterance | Bad]:
+        return self.read(_utterance)
+
+    def read(self, parse: Callable[[bytes, str], T | Bad]) -> Iterator[T | Bad]:
+        """What ``parse`` makes of each line and its place."""
         digest = blake2b(digest_size=16)
         strange: list[tuple[Bad, ListError]] | None = []  # until the first object comes
         for number, line in enumerate(read_lines(self.url), 1):
@@ -83,7 +104,7 @@ class RawList:
                 continue
             place = f"{self.url}, line {number}"
             try:
-                one = _utterance(text, place)
+                one = parse(text, place)
             except ListError as error:
                 one = Bad(place, "bad_line", str(error))
                 if strange is not None:
@@ -101,13 +122,14 @@ class RawList:
 class KaldiFolder:
     """``wav.scp`` and ``text``, and ``segments`` and ``utt2spk`` if they are there.
 
-    ``segments``: where they are if not in the folder. In the order of ``segments``, or of ``wav.scp``.
+    ``segments``: where they are if not in the folder. In the order of ``segments``, or of ``wav.scp``; then
+    what only ``text`` knows.
     """
 
     def __init__(self, url: str, segments: str | None = None, allow_pipes: bool = False) -> None:
         self.url, self._allow_pipes = url, allow_pipes
         self._scp, self._text = self._table("wav.scp", 1), self._table("text", 0)
-        self._segments = KaldiLines(segments, _read(segments), 3, 3) if segments else self._optional("segments", 3, 3)
+        self._segments = read_table(segments, 3, 3) if segments else self._optional("segments", 3, 3)
         self._speakers = self._optional("utt2spk", 1, 1)
         digest = blake2b(digest_size=16)
         for table in (self._scp, self._text, self._segments, self._speakers):
@@ -115,10 +137,10 @@ class KaldiFolder:
         self.digest = digest.hexdigest()
 
     def _table(self, name: str, least: int, most: int | None = None) -> KaldiLines:
-        return KaldiLines(f"{self.url}/{name}", _read(f"{self.url}/{name}"), least, most)
+        return read_table(f"{self.url}/{name}", least, most)
 
     def _optional(self, name: str, least: int, most: int) -> KaldiLines | None:
-        return self._table(name, least, most) if _exists(f"{self.url}/{name}") else None
+        return self._table(name, least, most) if exists(f"{self.url}/{name}") else None
 
     def __iter__(self) -> Iterator[Utterance | Bad]:
         keyed = self._segments or self._scp
@@ -131,14 +153,21 @@ class KaldiFolder:
                 yield self._one(number, text, recording, speaker)
             except DataError as error:
                 yield Bad(keyed.key(number), error.reason, str(error))
+        yield from self._texts_alone(keyed)
+
+    def _texts_alone(self, keyed: KaldiLines) -> Iterator[Bad]:
+        for line in np.flatnonzero(keyed.find(self._text) < 0).tolist():
+            message = f"the utterance has a text, but no line in {keyed.name}"
+            error = DataError("missing_recording", message, url=self._text.place(line))
+            yield Bad(self._text.key(line), error.reason, str(error))
 
     def _one(self, number: int, text: int, recording: int, speaker: int) -> Utterance:
         keyed = self._segments or self._scp
         key = keyed.key(number)
+        if recording < 0:
+            raise DataError("missing_recording", f"its recording is not in {self._scp.name}", url=keyed.place(number))
         if text < 0 or self._text.raw_key(text) != keyed.raw_key(number):  # found by a hash
             raise DataError("missing_text", f"it is not in {self._text.name}", url=keyed.place(number))
-        if recording < 0:
-            raise DataError("missing_audio", f"its recording is not in {self._scp.name}", url=keyed.place(number))
         wav = self._scp.value(recording)
         if wav.endswith("|") and not self._allow_pipes:
             message = "a command in place of a file: --allow-pipes runs such commands, without a shell"
@@ -155,14 +184,17 @@ class KaldiFolder:
 def open_source(url: str, segments: str | None = None, allow_pipes: bool = False) -> Source:
     """A raw list, or the folder of Kaldi's files. Raises: ListError."""
     url = url.rstrip("/") or "/"
-    local = is_local(url)
-    # Elsewhere folders cannot be told from files: a list's name has a suffix.
-    folder = os.path.isdir(local) if local is not None else "." not in url.rpartition("/")[2]
-    if folder:
+    if is_folder(url):
         return KaldiFolder(url, segments, allow_pipes)
     if segments is not None:
         raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {url} is none")
     return RawList(url)
+
+
+def is_folder(url: str) -> bool:
+    """Elsewhere than here, folders cannot be told from files: a list's name has a suffix."""
+    local = is_local(url)
+    return os.path.isdir(local) if local is not None else "." not in url.rstrip("/").rpartition("/")[2]
 
 
 def read_raw_list(path: str | os.PathLike[str]) -> Iterator[Utterance]:
@@ -182,9 +214,7 @@ def _utterance(line: bytes, place: str) -> Utterance | Bad:
         return Bad(place, "bad_line", f"{place}: no UTF-8 ({error.reason} at byte {error.start})")
     except DataError as error:
         return Bad(error.member or place, error.reason, str(error))
-    if b"\\ud" in line.lower() and not _encodes(
-        f"{fields['key']}{fields['txt']}{fields['wav']}{fields.get('speaker')}"
-    ):
+    if b"\\ud" in line.lower() and not encodes(f"{fields['key']}{fields['txt']}{fields['wav']}{fields.get('speaker')}"):
         return Bad(place, "bad_text", f"{place}: half of a surrogate pair (as \\ud800) is no character")
     start, end, speaker = fields.get("start"), fields.get("end"), fields.get("speaker")
     duration = fields.get("duration")
@@ -194,7 +224,8 @@ def _utterance(line: bytes, place: str) -> Utterance | Bad:
     )  # fmt: skip
 
 
-def _encodes(text: str) -> bool:
+def encodes(text: str) -> bool:
+    """Whether it is text that can be written: no half of a surrogate pair is in it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -220,11 +251,13 @@ def read_lines(url: str) -> Iterable[bytes]:
         raise ListError(f"cannot read {url}: {error}") from error
 
 
-def _read(url: str) -> bytes:
-    return b"".join(read_lines(url))
+def read_table(url: str, least: int, most: int | None = None) -> KaldiLines:
+    """One of Kaldi's tables; ``least``, ``most``: words behind the key. Raises: ListError."""
+    return KaldiLines(url, b"".join(read_lines(url)), least, most)
 
 
-def _exists(url: str) -> bool:
+def exists(url: str) -> bool:
+    """Raises: ListError if that cannot be told."""
     try:
         open_binary(url).close()
     except DataError as error:

@@ -22,7 +22,7 @@ from typing import Any, Literal, NoReturn
 from uio_pipes.errors import UioError
 from uio_pipes.prep.cutting import Cut, cut_recording
 from uio_pipes.prep.folder import Folder, write_to
-from uio_pipes.prep.grouping import Group, PackSettings, Placement, Split, parse_group, parse_split
+from uio_pipes.prep.grouping import Group, PackSettings, Placement, Split, parse_group, parse_groups, parse_split
 from uio_pipes.prep.in_pool import in_order
 from uio_pipes.prep.journal import Finished, Journal, OtherPacking
 from uio_pipes.prep.lists import Utterance, open_source
@@ -40,6 +40,7 @@ __all__ = [
     "Split",
     "pack",
     "parse_group",
+    "parse_groups",
     "parse_split",
 ]
 

@@ -1,20 +1,26 @@
-"""Reading everything once, to know what is wrong before training does: shards, raw lists, manifests, indexes."""
+"""Reading everything once, to know what is wrong before training does: shards, raw lists, TouchDatasets, Kaldi folders,
+manifests, indexes."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from uio_pipes.errors import DataError
+from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
-from uio_pipes.prep.duplicates import duplicates
+from uio_pipes.prep.duplicates import duplicates, listed_twice
 from uio_pipes.prep.index import each_shard
 from uio_pipes.prep.manifest import ShardEntry, read_manifest
 from uio_pipes.prep.verify_lines import verify_lines
+from uio_pipes.prep.verify_records import Records, verify_records
 from uio_pipes.prep.verify_shard import Checked, Wanted, verify_shard
 from uio_pipes.quarantine import Entry, home
+from uio_pipes.sources.indexed import ListIndexed
+from uio_pipes.sources.indexed_table import names_folder, parse_entry
+from uio_pipes.sources.kaldi import ListKaldi
 from uio_pipes.sources.table import Table
 
 __all__ = ["Confirmed", "Verified", "confirm", "verify"]
@@ -45,27 +51,57 @@ def verify(
     jobs: int = 1,
     access: Access | None = None,
     only: frozenset[str] | None = None,
+    allow_pipes: bool = False,
 ) -> Iterator[Verified]:
-    """Check lists of shards, shards and raw lists; gives what is known after each task, at last all of it.
+    """Check lists (of shards, raw, of TouchDatasets), shards and folders of TouchDatasets or Kaldi's; gives what is
+    known after each task, at last all of it.
 
-    ``only``: shards and lists (not their lines) to look at; None: all.
+    ``only``: shards and lists (not their lines) to look at; None: all. ``allow_pipes``: of a Kaldi folder.
 
     Raises: ListError if a list cannot be used.
     """
     wanted = wanted or Wanted()
-    table = Table(tuple(paths), access)
-    shards, lines = _sorted(table, only)
-    known = _manifest(table, shards, access)
-    report = Verified(items=len(shards) + len(lines))
+    given = tuple(path for path in paths if not os.path.isdir(path))
+    folders = [_folder(path, allow_pipes) for path in paths if os.path.isdir(path)]
+    table = Table(given, access) if given else None
+    shards, lines, indexed = _sorted(table, only) if table else ({}, [], [])
+    known = _manifest(table, shards, access) if table else {}
     tasks: list[Task] = [(verify_shard, at, (url, known.get(at), wanted, access)) for at, url in shards.items()]
+    tasks += _of_lines(lines, wanted, access)
+    tasks += _of_records([*indexed, *folders], len(table) if table else 0, jobs, wanted)
+    report = Verified(items=len(shards) + len(lines) + len(indexed) + len(folders))
+    return _reports(table, tasks, report, jobs, access, only)
+
+
+def _of_lines(lines: list[tuple[int, str, str]], wanted: Wanted, access: Access | None) -> Iterator[Task]:
     for first in range(0, len(lines), LINES):
         chunk = lines[first : first + LINES]
-        tasks.append((verify_lines, chunk[0][0], ([(text, place) for _, text, place in chunk], wanted, access)))
-    return _reports(table, tasks, report, jobs, access, whole=only is None)
+        yield verify_lines, chunk[0][0], ([(text, place) for _, text, place in chunk], wanted, access)
+
+
+def _of_records(folders: list[Records], behind: int, jobs: int, wanted: Wanted) -> Iterator[Task]:
+    """A share of each folder for each process."""
+    shares = (folder._replace(part=part, parts=jobs) for folder in folders for part in range(jobs))
+    return ((verify_records, behind + at, (share, wanted)) for at, share in enumerate(shares))
+
+
+def _folder(path: str, allow_pipes: bool) -> Records:
+    """Raises: ListError if it is none of a TouchDataset or of Kaldi's, or cannot be opened."""
+    from uio_pipes.seeing.kinds import recognize
+
+    listing = recognize(path, allow_pipes).pipeline.stages[0]
+    assert isinstance(listing, (ListIndexed, ListKaldi))
+    listing.table()
+    return Records(path, listing)
 
 
 def _reports(
-    table: Table, tasks: list[Task], report: Verified, jobs: int, access: Access | None, *, whole: bool
+    table: Table | None,
+    tasks: list[Task],
+    report: Verified,
+    jobs: int,
+    access: Access | None,
+    only: frozenset[str] | None,
 ) -> Iterator[Verified]:
     done = dict[int, Checked]()
     for at, checked in each_shard(_run, tasks, jobs):
@@ -76,7 +112,9 @@ def _reports(
     ordered = [done[at] for at in sorted(done)]
     report.findings = [found for checked in ordered for found in checked.findings]
     report.findings += duplicates([checked.keys for checked in ordered])
-    report.findings += _not_in_list(table, access) if whole else ()
+    if table is not None:
+        report.findings += (error for error in listed_twice(table) if only is None or error.url in only)
+        report.findings += _not_in_list(table, access) if only is None else ()
     yield report
 
 
@@ -84,9 +122,11 @@ def _run(work: Any, at: int, arguments: tuple[Any, ...]) -> tuple[int, Checked]:
     return at, work(*arguments)
 
 
-def _sorted(table: Table, only: frozenset[str] | None) -> tuple[dict[int, str], list[tuple[int, str, str]]]:
-    """Shards by their first number, and lines of raw lists with their places."""
-    shards, lines, seen = dict[int, str](), list[tuple[int, str, str]](), set[str]()
+def _sorted(
+    table: Table, only: frozenset[str] | None
+) -> tuple[dict[int, str], list[tuple[int, str, str]], list[Records]]:
+    """Shards by their first number; lines of raw lists with their places; folders of TouchDatasets."""
+    shards, lines, folders, seen = dict[int, str](), list[tuple[int, str, str]](), list[Records](), set[str]()
     for number in range(len(table)):
         item, place = table[number], table.place(number)
         if only is not None and (home(place) if item.startswith("{") else item) not in only:
@@ -95,8 +135,12 @@ def _sorted(table: Table, only: frozenset[str] | None) -> tuple[dict[int, str], 
             lines.append((number, item, place))
         elif item not in seen:  # listed twice, it is read once
             seen.add(item)
-            shards[number] = item
-    return shards, lines
+            if names_folder(item):
+                folder, metainfo = parse_entry(item, place)
+                folders.append(Records(folder, ListIndexed((folder,), metainfo=metainfo)))
+            else:
+                shards[number] = item
+    return shards, lines, folders
 
 
 def _manifest(table: Table, shards: dict[int, str], access: Access | None) -> dict[int, ShardEntry]:
@@ -134,6 +178,10 @@ def confirm(
     at the headers of all, as its like may be anywhere. Raises: ListError."""
     homes = frozenset(home(entry.get("url", "")) for entry in entries)
     table = Table(tuple(paths), access)
+    if any(names_folder(table[i]) for i in range(len(table))):
+        raise ListError(
+            "shards and raw lists can be looked at again by --confirm; verify TouchDatasets anew, as a whole"
+        )
     here = {home(table.place(i)) if table[i].startswith("{") else table[i] for i in range(len(table))}
     result = Confirmed([], [], [e for e in entries if home(e.get("url", "")) not in here])
     if not homes & here:

@@ -18,7 +18,7 @@ from uio_pipes.prep.verify_shard import Checked, Wanted, check_rate
 from uio_pipes.quarantine import home
 from uio_pipes.sources.raw_line import parse
 
-__all__ = ["verify_lines"]
+__all__ = ["verify_lines", "verify_recording"]
 
 
 def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Access | None = None) -> Checked:
@@ -34,7 +34,7 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
             numbers.append(int(place.rpartition(" ")[2]) if place.rpartition(" ")[2].isdecimal() else 0)
             data = _read(fields, access)
             size += len(data)
-            found = list(_recording(fields, data, wanted))
+            found = list(verify_recording(fields, data, wanted))
         except DataError as error:
             found = [error]
         findings += (finding(each.reason, each.message, place, key or each.member) for each in found)
@@ -47,12 +47,14 @@ def _read(fields: dict[str, Any], access: Access | None) -> bytes:
         return file.read()
 
 
-def _recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Iterator[DataError]:
+def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Iterator[DataError]:
+    """Check one utterance of a recording, ``data``. Raises: DataError for what ends the check."""
     if "feat" in fields:
         npy_shape(data)
         return
     info = audio_info(data, fields)
-    suffix = os.path.splitext(fields["wav"].partition("?")[0])[1][1:].lower()
+    name = fields["wav"] if isinstance(fields["wav"], str) else ""
+    suffix = os.path.splitext(name.partition("?")[0])[1][1:].lower()
     if (form := belies(suffix, data[:16])) is not None and suffix:
         yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}: it decodes as what it is; name it so")
     if info is not None:

@@ -21,7 +21,7 @@ from uio_pipes.io.remote import is_local
 from uio_pipes.sources.indexed_folder import IndexedFolder
 from uio_pipes.sources.table import Table, expand
 
-__all__ = ["LISTS", "METAINFO", "IndexedTable", "folders"]
+__all__ = ["LISTS", "METAINFO", "IndexedTable", "folders", "names_folder", "parse_entry"]
 
 LISTS = (".list", ".lst", ".txt")  # a URL that ends so is a data list; any other one is a folder
 METAINFO = "metainfo"
@@ -82,15 +82,24 @@ def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> I
         path = is_local(name)
         if os.path.isfile(path or "") or (path is None and name.endswith(LISTS)):
             table = Table((name,), access)
-            yield from (_parse(table[i], table.place(i), metainfo) for i in range(len(table)))
+            yield from (parse_entry(table[i], table.place(i), metainfo) for i in range(len(table)))
         elif path is not None and not os.path.isdir(path):
             raise ListError(f"there is neither a folder nor a data list {name}; a TouchDataset is made by: uio convert")
         else:
             yield name, metainfo or METAINFO
 
 
-def _parse(line: str, place: str, metainfo: str | None) -> tuple[str, str]:
-    """A line of a data list: ``FOLDER audio+metainfo``, the second word being optional."""
+def names_folder(line: str) -> bool:
+    """Whether a line of some list is one of a data list, with its second word."""
+    folder, _, word = line.rpartition(" ")
+    return bool(folder) and not line.startswith("{") and "+" in word and "/" not in word and "." not in word
+
+
+def parse_entry(line: str, place: str, metainfo: str | None = None) -> tuple[str, str]:
+    """A line of a data list, ``FOLDER audio+metainfo``, the second word being optional: folder and metadata.
+
+    Raises: ListError.
+    """
     folder, _, word = line.rpartition(" ")
     if "+" not in word or "/" in word:
         if word in ("audio", "metainfo", "texttoken"):

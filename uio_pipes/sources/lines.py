@@ -30,10 +30,13 @@ Block = list[tuple[int, str]]  # line number and item
 class Lines(Sequence[str]):
     """The items of a list file: its lines without blank ones, comments (``#``) and white space around.
 
+    A JSON object that is no UTF-8 is an item all the same, with its odd bytes as surrogates: one bad line of a raw
+    list is one utterance less.
+
     A list of more than 8 MiB stays on disk (a far one is copied to a temporary file), and processes forked from this
     one share what is known of it.
 
-    Raises: ListError: it is missing, no UTF-8 text, or changed while in use.
+    Raises: ListError: it is missing, no text, or changed while in use.
     """
 
     def __init__(self, name: str, access: Access | None = None) -> None:
@@ -81,7 +84,7 @@ class Lines(Sequence[str]):
         """All items, joined by line ends, in large pieces."""
         if self._plain:
             for _, chunk in self.chunks():
-                yield chunk.decode().removesuffix("\n")
+                yield _decoded(chunk).removesuffix("\n")
             return
         items = iter(self)
         while some := [item for item, _ in zip(items, range(1 << 16), strict=False)]:
@@ -97,7 +100,7 @@ class Lines(Sequence[str]):
         """Sixteen items and their lines."""
         first = int(self._offsets[block])
         last = int(self._offsets[block + 1]) if block + 1 < len(self._offsets) else self._end
-        lines = self._read(first, last - first).decode().split("\n")
+        lines = _decoded(self._read(first, last - first)).split("\n")
         numbered = enumerate(map(str.strip, lines), int(self._lines[block]))
         return [(number, item) for number, item in numbered if item and item[0] != "#"]
 
@@ -158,17 +161,10 @@ class Lines(Sequence[str]):
     def _check(self, chunk: bytes, line: int) -> None:
         if line == 1 and chunk.startswith(_PACKED):
             raise ListError(f"the list {self.name} is compressed: unpack it")
-        if not chunk.isascii():
-            try:
-                chunk.decode()
-            except UnicodeDecodeError as error:
-                at = line + chunk[: error.start].count(b"\n")
-                from uio_pipes.sources.table import ARCHIVES
-
-                raise ListError(
-                    f"the list {self.name} is no UTF-8 text (line {at}); if it is a shard, its name must end in one of "
-                    f"{' '.join(ARCHIVES)}"
-                ) from error
+        if not chunk.isascii() and not _is_text(chunk):
+            for at, text in enumerate(chunk.split(b"\n"), line):
+                if not text.lstrip().startswith(b"{") and not _is_text(text):
+                    raise self._no_text(at)
         if b"\0" in chunk:
             at = line + chunk[: chunk.index(b"\0")].count(b"\n")
             raise ListError(
@@ -180,9 +176,17 @@ class Lines(Sequence[str]):
         first = codes[starts]
         are: npt.NDArray[np.bool_] = (first > 32) & (first < 127) & (first != ord("#"))
         for number in np.flatnonzero(~are & (first != ord("\n")) & (first != ord("#"))):
-            item = chunk[starts[number] : ends[number]].decode().strip()
+            item = _decoded(chunk[starts[number] : ends[number]]).strip()
             are[number] = bool(item) and item[0] != "#"
         return are
+
+    def _no_text(self, line: int) -> ListError:
+        from uio_pipes.sources.table import ARCHIVES
+
+        return ListError(
+            f"the list {self.name} is no UTF-8 text (line {line}); if it is a shard, its name must end in one of "
+            f"{' '.join(ARCHIVES)}"
+        )
 
     def _no_list(self, why: str) -> ListError:
         return ListError(f"the list {self.name} is no list ({why}); it is a path, URL or JSON object a line")
@@ -225,6 +229,18 @@ def _copied(file: BinaryIO, data: bytes) -> BinaryIO:
         copy.write(data)
         data = file.read(CHUNK)
     return copy
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _stat(file: BinaryIO | None) -> tuple[int, int] | None:

@@ -62,7 +62,7 @@ class Table:
         hashed, between = blake2b(digest_size=16), b""
         for part in self._parts:
             for text in part.texts() if isinstance(part, Lines) else ["\n".join(part)]:
-                hashed.update(between + redact(text).encode())
+                hashed.update(between + redact(text).encode("utf-8", "surrogateescape"))
                 between = b"\n"
         return hashed.hexdigest()
 

@@ -1,0 +1,26 @@
+"""What fails in a source, kept with all that is known of it, however much it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from uio_pipes.errors import DataError
+from uio_pipes.ledger import Ledger
+
+__all__ = ["Noting"]
+
+
+@dataclass
+class Noting(Ledger):
+    """A ledger without a budget."""
+
+    found: list[DataError] = field(default_factory=list)
+
+    def fail(self, error: DataError, stage: str) -> None:
+        if not self.passing:
+            self.found.append(error)
+
+    def take(self) -> list[DataError]:
+        """What failed since."""
+        found, self.found = self.found, []
+        return found

@@ -1,0 +1,104 @@
+"""The texts of whatever holds some, for dictionaries: audio is neither opened nor missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from uio_pipes.errors import DataError, ListError
+from uio_pipes.io.access import PLAIN
+from uio_pipes.lane import Lane
+from uio_pipes.prep.data_list import DataType, data_type_of, first_line
+from uio_pipes.prep.lists import Bad, RawList, encodes, exists, is_folder, read_table
+from uio_pipes.prep.noting import Noting
+from uio_pipes.sources.indexed_file import IndexedFile
+from uio_pipes.sources.indexed_table import METAINFO, folders, names_folder
+from uio_pipes.sources.raw_line import parse_object
+from uio_pipes.sources.table import ARCHIVES
+
+__all__ = ["Texts"]
+
+
+class Texts:
+    """The texts of a raw list, a list of shards, TouchDatasets or a Kaldi folder; ``bad``: what could not be read."""
+
+    def __init__(self, url: str, data_type: DataType | None = None) -> None:
+        self.url, self.bad = url.rstrip("/") or "/", list[Bad]()
+        self._read = _reader(self.url, data_type)
+
+    def __iter__(self) -> Iterator[str]:
+        self.bad = []
+        for one in self._read(self.url):
+            if isinstance(one, Bad):
+                self.bad.append(one)
+            else:
+                yield one
+
+
+def _reader(url: str, data_type: DataType | None) -> Callable[[str], Iterator[str | Bad]]:
+    if _is_touchdataset(url):
+        return _of_indexed
+    if is_folder(url):
+        return _of_kaldi
+    return _of_raw if (data_type or data_type_of(url)) == "raw" else _of_shards
+
+
+def _is_touchdataset(url: str) -> bool:
+    if is_folder(url):
+        return exists(f"{url}/{METAINFO}.idx")
+    return not url.endswith(ARCHIVES) and names_folder(first_line(url))
+
+
+def _of_raw(url: str) -> Iterator[str | Bad]:
+    return RawList(url).read(_text)
+
+
+def _of_kaldi(url: str) -> Iterator[str | Bad]:
+    table = read_table(f"{url}/text", 0)
+    for number in range(len(table)):
+        try:
+            yield table.value(number)
+        except DataError as error:
+            yield _bad(error)
+
+
+def _of_indexed(url: str) -> Iterator[str | Bad]:
+    for folder, name in folders((url,), None, PLAIN):
+        file = IndexedFile(f"{folder.rstrip('/')}/{name}")
+        for number in range(len(file)):
+            place = f"{folder}/{name}, utterance {number}"
+            try:
+                yield _text(file.read(number), place)
+            except ListError as error:
+                yield Bad(place, "bad_line", str(error))
+
+
+def _of_shards(url: str) -> Iterator[str | Bad]:
+    import uio_pipes as uio
+
+    ledger = Noting()
+    node = uio.from_shard_list(url).nodes(Lane(ledger))
+    node.reset(None)
+    for sample in iter(node.next, None):
+        yield from map(_bad, ledger.take())
+        yield sample.fields["txt"]
+    yield from map(_bad, ledger.take())
+
+
+def _text(line: bytes, place: str) -> str | Bad:
+    """Of the JSON of one utterance. Raises: ListError if it is something else."""
+    try:
+        fields = parse_object(line.decode("utf-8-sig"), place)
+    except UnicodeDecodeError as error:
+        return Bad(place, "bad_line", f"{place}: no UTF-8 ({error.reason} at byte {error.start})")
+    except DataError as error:
+        return _bad(error)
+    key, txt = str(fields.get("key") or place), fields.get("txt")
+    if not isinstance(txt, str):
+        return Bad(key, "missing_text", f"{place}: the utterance has no txt")
+    if not encodes(txt):
+        return Bad(key, "bad_text", f"{place}: half of a surrogate pair (as \\ud800) is no character")
+    return txt
+
+
+def _bad(error: DataError) -> Bad:
+    return Bad(error.key or error.member or error.url, error.reason, str(error))
