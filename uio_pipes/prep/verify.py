@@ -19,16 +19,17 @@ from uio_pipes.sources.table import Table
 
 __all__ = ["Confirmed", "Verified", "confirm", "verify"]
 
-Task = tuple[Any, int, tuple[Any, ...]]  # a check, the number of its first item, what it takes
+Task = tuple[Any, int, int, tuple[Any, ...]]  # a check, the number of its first item, how many, what it takes
 DUPLICATE = "duplicate_key"
 LINES = 256  # of a raw list that a process checks at a time
 
 
 @dataclass
 class Verified:
-    """What was read, and all that is wrong with it, in the order of the list."""
+    """What was read, and all that is wrong with it, in the order of the list. ``checked``: of the ``items``, so far."""
 
     items: int = 0
+    checked: int = 0
     utterances: int = 0
     bytes: int = 0
     findings: list[DataError] = field(default_factory=list)
@@ -46,7 +47,8 @@ def verify(
     access: Access | None = None,
     only: frozenset[str] | None = None,
 ) -> Iterator[Verified]:
-    """Check lists of shards, shards and raw lists; gives what is known after each task, at last all of it.
+    """Check lists of shards, shards and raw lists; gives what is known before and after each task, at last all
+    of it.
 
     ``only``: shards and lists (not their lines) to look at; None: all.
 
@@ -57,10 +59,11 @@ def verify(
     shards, lines = _sorted(table, only)
     known = _manifest(table, shards, access)
     report = Verified(items=len(shards) + len(lines))
-    tasks: list[Task] = [(verify_shard, at, (url, known.get(at), wanted, access)) for at, url in shards.items()]
+    tasks: list[Task] = [(verify_shard, at, 1, (url, known.get(at), wanted, access)) for at, url in shards.items()]
     for first in range(0, len(lines), LINES):
         chunk = lines[first : first + LINES]
-        tasks.append((verify_lines, chunk[0][0], ([(text, place) for _, text, place in chunk], wanted, access)))
+        listed = [(text, place) for _, text, place in chunk]
+        tasks.append((verify_lines, chunk[0][0], len(chunk), (listed, wanted, access)))
     return _reports(table, tasks, report, jobs, access, whole=only is None)
 
 
@@ -68,8 +71,10 @@ def _reports(
     table: Table, tasks: list[Task], report: Verified, jobs: int, access: Access | None, *, whole: bool
 ) -> Iterator[Verified]:
     done = dict[int, Checked]()
-    for at, checked in each_shard(_run, tasks, jobs):
+    yield report
+    for at, items, checked in each_shard(_run, tasks, jobs):
         done[at] = checked
+        report.checked += items
         report.utterances += checked.utterances
         report.bytes += checked.bytes
         yield report
@@ -80,8 +85,8 @@ def _reports(
     yield report
 
 
-def _run(work: Any, at: int, arguments: tuple[Any, ...]) -> tuple[int, Checked]:
-    return at, work(*arguments)
+def _run(work: Any, at: int, items: int, arguments: tuple[Any, ...]) -> tuple[int, int, Checked]:
+    return at, items, work(*arguments)
 
 
 def _sorted(table: Table, only: frozenset[str] | None) -> tuple[dict[int, str], list[tuple[int, str, str]]]:
