@@ -10,6 +10,7 @@ import pytest
 from command import digests, uio, write_list
 
 from uio_pipes.io.printable import printable
+from uio_pipes.prep.names import meant
 
 COUNT = 14
 
@@ -209,6 +210,28 @@ def test_nothing_is_written_for_a_list_that_is_not_there(tmp_path: Path) -> None
     for command in ("pack", "convert"):
         assert uio(command, tmp_path / "nosuch.list", tmp_path / "out").returncode == 2
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["pack", "RAW", "memory://x"], ["convert", "RAW", "memory://x"], ["index", "RAW", "--into", "memory://x"]],
+)
+def test_nothing_is_written_to_the_memory_of_a_command(raw: Path, arguments: list[str]) -> None:
+    done = uio(*(raw if one == "RAW" else one for one in arguments))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "is gone when the command ends" in done.stderr
+
+
+def test_protocols_that_are_not_known_are_named_with_a_near_one_or_the_usual() -> None:
+    assert meant("htp://host/a") == "; is http:// meant?"
+    assert "usual are http://" in meant("foo://host/a")
+    assert meant("s3://bucket/a") == ""
+
+
+def test_a_bucket_without_a_key_is_not_asked_for_again(tmp_path: Path) -> None:
+    pytest.importorskip("s3fs")
+    done = uio("convert", "s3://x", tmp_path / "out", AWS_ACCESS_KEY_ID="id", AWS_SECRET_ACCESS_KEY="secret")
+    assert (done.returncode, done.stderr.count("\n"), "Invalid length" in done.stderr) == (2, 1, True), done.stderr
 
 
 def test_rates_that_are_none_are_refused(raw: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
-from uio_pipes.cli.common import Json, print_json
+from uio_pipes.cli.common import Json, keep_inputs, print_json
 from uio_pipes.io.printable import printable
 
 __all__ = ["index", "show"]
@@ -33,6 +33,7 @@ def index(
 
     if grouping not in ("wenet", "webdataset"):
         raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
+    keep_inputs(paths, [into])
     report = index_lists(
         paths,
         into=into,

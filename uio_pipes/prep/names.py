@@ -28,10 +28,10 @@ def near(url: str) -> str:
 
 
 def meant(url: str) -> str:
-    """``; is s3:// meant?`` for a protocol that fsspec does not know, or ``""``."""
+    """``; is s3:// meant?`` for a protocol that fsspec does not know, or the usual ones; ``""`` for one it knows."""
     protocol, separator, _ = url.partition("://")
     known = fsspec.available_protocols()
     if not separator or protocol in known:
         return ""
-    found = get_close_matches(protocol, known, 1, 0.5)
-    return f"; is {found[0]}:// meant?" if found else ""
+    found = get_close_matches(protocol, known, 1)
+    return f"; is {found[0]}:// meant?" if found else "; usual are http://, https://, s3://, oss:// and gs://"
