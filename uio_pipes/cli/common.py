@@ -113,6 +113,9 @@ def _wrong_use(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "uio")
     message = printable(" ".join(error.format_message().split()).rstrip("."))  # type: ignore[attr-defined]
+    if not message:  # no command was named, and the help has been shown
+        return 2
+    message = message.replace("Value error, ", "", 1)  # how typer's parser begins
     _say(f"error: {message} (all options: {command} --help)")
     return 2
 
