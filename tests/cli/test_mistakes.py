@@ -225,6 +225,7 @@ def test_nothing_is_written_to_the_memory_of_a_command(raw: Path, arguments: lis
 
 def test_protocols_that_are_not_known_are_named_with_a_near_one_or_the_usual() -> None:
     assert meant("htp://host/a") == "; is http:// meant?"
+    assert meant("s4://bucket/a") == "; is s3:// meant?"
     assert "usual are http://" in meant("foo://host/a")
     assert meant("s3://bucket/a") == ""
 

@@ -11,6 +11,8 @@ from uio_pipes.io.opening import is_local
 
 __all__ = ["meant", "near"]
 
+USUAL = ("http", "https", "s3", "oss", "gs")
+
 
 def near(url: str) -> str:
     """``; is data/shards.list meant?`` for a local path that is not there, or ``""``: the nearest name beside it."""
@@ -33,5 +35,5 @@ def meant(url: str) -> str:
     known = fsspec.available_protocols()
     if not separator or protocol in known:
         return ""
-    found = get_close_matches(protocol, known, 1)
-    return f"; is {found[0]}:// meant?" if found else "; usual are http://, https://, s3://, oss:// and gs://"
+    found = get_close_matches(protocol, known, 1) or get_close_matches(protocol, USUAL, 1, 0.5)
+    return f"; is {found[0]}:// meant?" if found else f"; usual are {', '.join(f'{one}://' for one in USUAL)}"
