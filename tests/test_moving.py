@@ -90,3 +90,9 @@ def test_a_worker_s_error_is_raised(plain_corpus: Corpus, tmp_path: Path) -> Non
 def test_a_device_that_is_not_there_is_named(plain_corpus: Corpus) -> None:
     with pytest.raises(uio.PipelineError, match="no device 'tpu'"):
         uio.to_device(made(plain_corpus, 0), "tpu")
+
+
+def test_a_pipeline_is_no_loader(plain_corpus: Corpus) -> None:
+    graph = uio.from_shard_list(plain_corpus.list).decode_audio().batch(2).pad()
+    with pytest.raises(uio.PipelineError, match="not a Pipeline"):
+        uio.to_device(graph, "cpu")  # type: ignore[arg-type]

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from uio_pipes.processes import uninterrupted
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_fork_server_never_sees_ctrl_c() -> None:
+    code = """
+from multiprocessing import forkserver
+from uio_pipes.processes import pool_context
+pool_context([])
+print(open(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    blocked = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("SigBlk"))
+    assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
 
 
 def test_ctrl_c_is_raised_behind_what_must_not_be_interrupted() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from uio_pipes.errors import PipelineError
+from uio_pipes.pipeline import Pipeline
 from uio_pipes.transport import walk
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ def to_device(loader: Loader, device: torch.device | str | int) -> Loader:
     begun: from pinned memory, on a stream of its own. States are not touched by that: a batch counts when the trainer
     gets it.
 
-    Raises: PipelineError if there is no such device.
+    Raises: PipelineError if there is no such device, or ``loader`` is a pipeline.
     """
+    if isinstance(loader, Pipeline):
+        raise PipelineError("to_device: takes a Loader, not a Pipeline; write to_device(uio.Loader(pipeline), device)")
     loader.mover = Mover(device)
     loader.pin_memory = loader.mover.stream is not None
     return loader

@@ -118,7 +118,7 @@ def test_state(uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFix
         (["simulate", "broken.py:pipeline"], "ZeroDivisionError"),
         (["simulate", "graphs.py:pipeline", "--out", "x.gif"], ".png or .html"),
         (["simulate", "graphs.py:pipeline", "--out", "none/x.png"], "no folder"),
-        (["simulate", "graphs.py:pipeline", "--uneven", "never"], "uneven must be"),
+        (["simulate", "graphs.py:pipeline", "--uneven", "never"], "'never' is not one of"),
         (["simulate", "--data", "no.list", "--data-type", "tar"], "raw, shard or indexed"),
         (["simulate", "--data", "no.list"], "no.list"),
         (["bench", "graphs.py:pipeline", "--second", "3"], "--second"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import digests, uio, write_list
+from command import UIO, digests, uio, write_list
 
 from uio_pipes.io.printable import printable
+from uio_pipes.prep.names import meant
 
 COUNT = 14
 
@@ -221,6 +223,66 @@ def test_nothing_is_written_for_a_list_that_is_not_there(tmp_path: Path) -> None
     for command in ("pack", "convert"):
         assert uio(command, tmp_path / "nosuch.list", tmp_path / "out").returncode == 2
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["pack", "RAW", "memory://x"], ["convert", "RAW", "memory://x"], ["index", "RAW", "--into", "memory://x"]],
+)
+def test_nothing_is_written_to_the_memory_of_a_command(raw: Path, arguments: list[str]) -> None:
+    done = uio(*(raw if one == "RAW" else one for one in arguments))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "is gone when the command ends" in done.stderr
+
+
+def test_protocols_that_are_not_known_are_named_with_a_near_one_or_the_usual() -> None:
+    assert meant("htp://host/a") == "; is http:// meant?"
+    assert meant("s4://bucket/a") == "; is s3:// meant?"
+    assert "usual are http://" in meant("foo://host/a")
+    assert meant("s3://bucket/a") == ""
+
+
+def test_a_bucket_without_a_key_is_not_asked_for_again(tmp_path: Path) -> None:
+    pytest.importorskip("s3fs")
+    done = uio("convert", "s3://x", tmp_path / "out", AWS_ACCESS_KEY_ID="id", AWS_SECRET_ACCESS_KEY="secret")
+    assert (done.returncode, done.stderr.count("\n"), "Invalid length" in done.stderr) == (2, 1, True), done.stderr
+
+
+def test_a_folder_in_the_place_of_a_list_is_called_one(raw: Path, tmp_path: Path) -> None:
+    folder = kaldi(tmp_path / "kd", raw)
+    done = uio("cmvn", folder, tmp_path / "out")
+    assert (done.returncode, done.stderr.count("\n"), "is a folder" in done.stderr) == (2, 1, True), done.stderr
+
+
+def test_state_without_a_command_shows_its_help_and_no_empty_error() -> None:
+    done = uio("state")
+    assert (done.returncode, "reshard" in done.stdout, done.stderr) == (2, True, "")
+
+
+def test_a_wrong_value_is_told_without_the_parser_s_own_words(raw: Path, tmp_path: Path) -> None:
+    done = uio("pack", raw, tmp_path / "out", "--format", "mp3")
+    assert done.stderr.startswith("error: Invalid value for '--format': 'mp3' is not one of"), done.stderr
+
+
+def test_simulate_refuses_a_wrong_end_before_it_begins(raw: Path) -> None:
+    done = uio("simulate", "--data", raw, "--data-type", "raw", "--uneven", "foo")
+    assert (done.returncode, done.stderr.count("\n"), "'repeat'" in done.stderr) == (2, 1, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["pack", "--jobs", "1"], "shards_000000000.tar"),
+        (["pack", "--jobs", "2", "--per-shard", "7"], "shards_00000000"),
+        (["convert"], "data-00000"),
+        (["convert", "--to", "raw"], "wav-00000"),
+    ],
+)
+def test_a_full_disk_is_named(raw: Path, tmp_path: Path, command: list[str], name: str) -> None:
+    limited = ["bash", "-c", 'ulimit -f 16; exec "$@"', "-", UIO, command[0], raw, tmp_path / "out", *command[1:]]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=120, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, f"{tmp_path}/out/{name}" in last, "File too large" in last) == (2, True, True), done.stderr
 
 
 def test_rates_that_are_none_are_refused(raw: Path, tmp_path: Path) -> None:

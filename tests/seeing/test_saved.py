@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import torch
 from corpus import Corpus
@@ -34,6 +36,18 @@ def test_it_is_found_in_any_checkpoint(many_shards: Corpus, tmp_path: Path) -> N
     (tmp_path / "s.json").write_text(json.dumps(state))
     assert find_state(str(tmp_path / "c.pt")) == ("data.loader", state)
     assert find_state(str(tmp_path / "s.json")) == ("", state)
+
+
+def test_it_is_found_at_a_url(many_shards: Corpus) -> None:
+    state, memory = run(many_shards, 5, lanes=3), fsspec.filesystem("memory")
+    saved = io.BytesIO()
+    torch.save({"loader": state}, saved)
+    memory.pipe_file("/states/c.pt", saved.getvalue())
+    memory.pipe_file("/states/s.json", json.dumps(state).encode())
+    assert find_state("memory://states/c.pt") == ("loader", state)
+    assert find_state("memory://states/s.json") == ("", state)
+    with pytest.raises(uio.DataError, match=r"memory://states/none\.json"):
+        find_state("memory://states/none.json")
 
 
 def test_the_view_is_what_the_loader_counted(many_shards: Corpus) -> None:

@@ -63,9 +63,11 @@ def local_file(path: Path) -> None:
 
 
 def keep_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Path | None]) -> None:
-    """Raises: typer.BadParameter if a file that is to be written is one that is read."""
+    """Raises: typer.BadParameter if a file that is to be written is one that is read, or would not last."""
     read = [path for given in inputs if given is not None for path in _files_of(str(given))]
     for out in (str(given) for given in outputs if given is not None):
+        if out.startswith("memory://"):
+            raise typer.BadParameter(f"{out} is gone when the command ends: name a folder, or a URL as s3://bucket/x")
         for path in read:
             if _same(path, out):
                 raise typer.BadParameter(f"{out} is read here, and would be overwritten: name another file to write to")
@@ -111,6 +113,9 @@ def _wrong_use(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "uio")
     message = printable(" ".join(error.format_message().split()).rstrip("."))  # type: ignore[attr-defined]
+    if not message:  # no command was named, and the help has been shown
+        return 2
+    message = message.replace("Value error, ", "", 1)  # how typer's parser begins
     _say(f"error: {message} (all options: {command} --help)")
     return 2
 

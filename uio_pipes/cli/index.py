@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
-from uio_pipes.cli.common import Json, parsed, print_json
+from uio_pipes.cli.common import Json, keep_inputs, parsed, print_json
 from uio_pipes.io.printable import printable
 
 __all__ = ["check_reading", "index", "show"]
@@ -32,6 +32,7 @@ def index(
     from uio_pipes.prep.index_lists import index_lists
 
     check_reading(grouping, text)
+    keep_inputs(paths, [into])
     report = index_lists(
         paths,
         into=into,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +20,14 @@ __all__ = ["simulate"]
 MOST = 16  # ranks that a table shows one by one
 
 
+class Uneven(Enum):
+    """How ranks end that have not equally many batches."""
+
+    stop = "stop"
+    join = "join"
+    repeat = "repeat"
+
+
 def simulate(
     pipeline: Named = None,
     data_type: DataType = "shard",
@@ -30,7 +39,7 @@ def simulate(
     lanes: Annotated[int | None, typer.Option(min=1, help="Lanes; ranks × workers if not given.")] = None,
     seed: Annotated[int, typer.Option(help="The loader's seed.")] = 0,
     epoch: Annotated[int, typer.Option(min=0, help="The epoch.")] = 0,
-    uneven: Annotated[str | None, typer.Option(help="stop, join or repeat; stop if not given.")] = None,
+    uneven: Annotated[Uneven | None, typer.Option(help="The loader's; stop if not given.")] = None,
     out: Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -52,7 +61,8 @@ def simulate(
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("lanes")
         run = plan.simulate(
-            graph, world_size=world_size, num_workers=workers, lanes=lanes, seed=seed, epoch=epoch, uneven=uneven,
+            graph, world_size=world_size, num_workers=workers, lanes=lanes, seed=seed, epoch=epoch,
+            uneven=None if uneven is None else uneven.value,
             told=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if out is not None:

@@ -25,7 +25,9 @@ _MEANS = {
     "to come": "not begun",
 }
 app = typer.Typer(help="Look at a saved loader state: show, diff, reshard.", no_args_is_help=True)
-File = Annotated[str, typer.Argument(help="A file of torch.save or JSON with the loader's state under any key.")]
+File = Annotated[
+    str, typer.Argument(help="A file of torch.save or JSON with the loader's state under any key. Path or URL.")
+]
 
 
 @app.command()

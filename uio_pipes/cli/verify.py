@@ -92,6 +92,6 @@ def _last(reports: Iterator[Any]) -> Any:
     last = None
     with progress_bar() as bar:
         task = bar.add_task("verifying", total=None)
-        for last in reports:  # noqa: B007
-            bar.update(task, advance=1)
+        for last in reports:
+            bar.update(task, completed=last.checked, total=last.items)
     return last

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
 
 from uio_pipes.dsp.fbank import FLOOR, PREEMPHASIS, SCALE, Fbank
+from uio_pipes.errors import PipelineError
 
 __all__ = ["FbankModule"]
 
@@ -17,7 +21,8 @@ class FbankModule(nn.Module):
     ``pipeline.fbank``; ``sample_rate`` in Hz is that of all waveforms. Without dither the features equal those of the
     loader to 1e-4 on the CPU; a GPU's Fourier transform rounds otherwise, which shows in bins far below a frame's
     peak. Dither is drawn from ``generator`` (or torch's own), in training mode only, and so depends on the batch.
-    ``torch.compile`` takes it; it has no parameters to train and nothing in its state dict.
+    ``torch.compile`` takes it; it has no parameters to train and nothing in its state dict. It computes in float32,
+    under ``torch.autocast`` and in a model that is ``half`` or ``bfloat16`` too.
     """
 
     def __init__(
@@ -43,9 +48,26 @@ class FbankModule(nn.Module):
     def forward(
         self, pcm: torch.Tensor, pcm_length: torch.Tensor, generator: torch.Generator | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """``pcm`` (B, S) float32 in [-1, 1], ``pcm_length`` (B,) samples → ``feats`` (B, T, F) float32, padded with 0,
-        and ``feats_lengths`` (B,) int32. S must be a window or more; a shorter utterance has 0 frames.
+        """``pcm`` (B, S) floats in [-1, 1], ``pcm_length`` (B,) samples → ``feats`` (B, T, F) float32, padded with 0,
+        and ``feats_lengths`` (B,) int32. An utterance shorter than a window has 0 frames, none has more than T.
+
+        Raises: PipelineError if ``pcm`` has another shape or type.
         """
+        if pcm.dim() != 2 or not pcm.is_floating_point():
+            raise PipelineError(
+                f"FbankModule: pcm must be floats in [-1, 1] of shape (B, S), not {pcm.dtype} of {tuple(pcm.shape)}; "
+                "divide 16-bit samples by 32768"
+            )
+        with torch.autocast(pcm.device.type, enabled=False):  # energies are beyond float16
+            energies = self._energies(pcm.float(), generator)
+        lengths = self.lengths(pcm_length).clamp_max(energies.shape[1])  # refusing more would make the host wait
+        beyond = torch.arange(energies.shape[1], device=pcm.device) >= lengths[:, None]
+        return energies.masked_fill(beyond[:, :, None], 0.0), lengths
+
+    def _energies(self, pcm: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+        """Log mel energies (B, T, F), of the padding as well."""
+        if pcm.shape[1] < len(self.window):
+            return pcm.new_zeros(len(pcm), 0, self.num_mel_bins)
         samples = pcm * SCALE
         if self.dither and self.training:
             noise = torch.randn(samples.shape, generator=generator, device=samples.device, dtype=samples.dtype)
@@ -56,15 +78,17 @@ class FbankModule(nn.Module):
         windowed = (frames - PREEMPHASIS * previous) * self.window
         spectrum = torch.fft.rfft(windowed, self.padded)
         power = spectrum.real.square() + spectrum.imag.square()
-        energies = (power[:, :, : len(self.bank)] @ self.bank).clamp_min(FLOOR).log()
-        lengths = self.lengths(pcm_length)
-        beyond = torch.arange(energies.shape[1], device=pcm.device) >= lengths[:, None]
-        return energies.masked_fill(beyond[:, :, None], 0.0), lengths
+        energies: torch.Tensor = power[:, :, : len(self.bank)] @ self.bank
+        return energies.clamp_min(FLOOR).log()
 
     def lengths(self, pcm_length: torch.Tensor) -> torch.Tensor:
         """Frames of so many samples: (B,) int32."""
         whole = (pcm_length - len(self.window)).div(self.shift, rounding_mode="floor") + 1
         return whole.clamp_min(0).to(torch.int32)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        """Moved with the model, but kept in float32 where that becomes ``half`` or ``bfloat16``."""
+        return super()._apply(lambda buffer: buffer.to(fn(buffer).device), recurse)  # type: ignore[no-untyped-call]
 
     def extra_repr(self) -> str:
         return f"num_mel_bins={self.num_mel_bins}, sample_rate={self.sample_rate}, dither={self.dither}"

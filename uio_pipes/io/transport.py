@@ -224,8 +224,12 @@ def _is_around(url: str) -> bool:
 
 def _is_final(error: Exception) -> bool:
     """Whether it makes no sense to ask again."""
-    status = getattr(error, "status", 0) or 0
-    return "Credentials" in type(error).__name__ or (400 <= status < 500 and status not in (408, 425, 429))
+    status, name = getattr(error, "status", 0) or 0, type(error).__name__
+    return (
+        "Credentials" in name
+        or name == "ParamValidationError"
+        or (400 <= status < 500 and status not in (408, 425, 429))
+    )
 
 
 def failure(error: Exception, url: str, access: Access) -> DataError:

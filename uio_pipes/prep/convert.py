@@ -19,6 +19,7 @@ from uio_pipes.lane import Lane
 from uio_pipes.node import Node
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.converted import Converted, To, decode, open_part
+from uio_pipes.prep.data_list import count_utterances
 from uio_pipes.prep.folder import Folder, write_to
 from uio_pipes.prep.journal import Finished, Journal
 from uio_pipes.prep.manifest import ShardEntry, write_manifest
@@ -26,7 +27,7 @@ from uio_pipes.prep.noting import Noting
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.progress import follow
 from uio_pipes.runner import one_thread
-from uio_pipes.seeing.kinds import recognize
+from uio_pipes.seeing.kinds import Recognized, recognize
 
 __all__ = ["Conversion", "To", "convert"]
 
@@ -73,7 +74,8 @@ def convert(
 
     Raises: ListError, OtherPacking.
     """
-    pipeline = recognize(source, allow_pipes).pipeline
+    known = recognize(source, allow_pipes)
+    pipeline = known.pipeline
     fingerprint = pipeline.list_fingerprint()  # reads it: nothing is written for what is not there
     folder = Folder(out)
     target = list_path or folder.join("data.list")
@@ -83,10 +85,17 @@ def convert(
         journal.take_over({"source": fingerprint, **settings})
         work = _Work(pipeline, folder, journal, to, per_part, form)
         with one_thread():
-            work.run(resample, jobs)
+            work.run(resample, jobs, _total(known))
         return work.finish(target, source)
     finally:
         journal.close()
+
+
+def _total(source: Recognized) -> int | None:
+    """Utterances, where a list, an index or a manifest tells."""
+    if counts := source.pipeline.count(1):
+        return counts[0]
+    return count_utterances(source.path, "shard") if source.kind == "shard list" else None
 
 
 class _Work:
@@ -99,16 +108,15 @@ class _Work:
         self.dropped: set[str] = set()
         self.names: list[str] = []
 
-    def run(self, resample: int | None, jobs: int) -> None:
-        """Convert all parts that are not there."""
+    def run(self, resample: int | None, jobs: int, total: int | None) -> None:
+        """Convert all parts that are not there, of ``total`` utterances."""
         decoded = self.pipeline.decode_audio()
         graph = decoded.resample(resample) if resample is not None else decoded
         node = graph.nodes(Lane(self.ledger))
         node.reset(None)
-        counts = self.pipeline.count(1)
         with ThreadPoolExecutor(jobs) as pool:
             parts = self._parts(node, pool, jobs)
-            for _ in follow(parts, "converting", counts[0] if counts else None):
+            for _ in follow(parts, "converting", total):
                 pass
 
     def _parts(self, node: Node, pool: ThreadPoolExecutor, jobs: int) -> Iterator[tuple[None, int]]:

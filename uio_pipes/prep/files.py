@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An error of a disk that is full names ``path``: the system's own names nothing."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _FULL:
+            error.filename = str(path)
+        raise
 
 
 @contextlib.contextmanager
@@ -15,7 +29,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        yield temporary
+        with naming(path):
+            yield temporary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ import fsspec
 
 from uio_pipes.errors import ListError
 from uio_pipes.io.opening import is_local
+from uio_pipes.prep.files import naming
 from uio_pipes.prep.names import meant
 
 __all__ = ["Folder", "write_to"]
@@ -87,7 +88,8 @@ class Folder:
         if self.path is None:
             with tempfile.TemporaryDirectory(prefix="uio-") as scratch:
                 temporary = Path(scratch) / "file"
-                yield temporary
+                with naming(temporary):
+                    yield temporary
                 with self._reached():
                     self._fs.put_file(str(temporary), f"{self._root}/{name}")
             return
@@ -95,7 +97,8 @@ class Folder:
         place.parent.mkdir(parents=True, exist_ok=True)
         temporary = place.with_name(f".{place.name}.{mark}.{os.getpid()}.part")
         try:
-            yield temporary
+            with naming(place):
+                yield temporary
             os.replace(temporary, place)
         finally:
             temporary.unlink(missing_ok=True)
@@ -106,7 +109,8 @@ class Folder:
         that end in .idx last."""
         if self.path is None:
             with tempfile.TemporaryDirectory(prefix="uio-") as scratch:
-                yield Path(scratch)
+                with naming(Path(scratch)):
+                    yield Path(scratch)
                 for path in _indexes_last(Path(scratch)):
                     with self._reached():
                         self._fs.put_file(str(path), f"{self._root}/{name}/{path.name}")
@@ -115,7 +119,8 @@ class Folder:
         temporary = place.with_name(f".{place.name}.{mark}.{os.getpid()}.part")
         temporary.mkdir(parents=True)
         try:
-            yield temporary
+            with naming(place):
+                yield temporary
             place.mkdir(exist_ok=True)
             for path in _indexes_last(temporary):
                 os.replace(path, place / path.name)

@@ -17,7 +17,7 @@ from uio_pipes.prep.duplicates import PackedKeys
 from uio_pipes.prep.files import atomic_path
 from uio_pipes.prep.manifest import ShardEntry
 from uio_pipes.prep.scan import scan_shard
-from uio_pipes.processes import end_with_parent, pool_context
+from uio_pipes.processes import begin_helper, pool_context, uninterrupted
 from uio_pipes.sources.tar_reader import Grouping
 from uio_pipes.sources.tar_sidecar import ShardIndex, dumps
 from uio_pipes.sources.tar_sidecars import open_sidecar, sidecar_path
@@ -77,8 +77,9 @@ def each_shard(work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], job
         yield from (work(*each) for each in arguments)
         return
     context = pool_context(preload=["uio_pipes.prep.scan"])
-    with ProcessPoolExecutor(min(jobs, len(arguments)), mp_context=context, initializer=end_with_parent) as pool:
-        futures = [pool.submit(work, *each) for each in arguments]
+    with ProcessPoolExecutor(min(jobs, len(arguments)), mp_context=context, initializer=begin_helper) as pool:
+        with uninterrupted():
+            futures = [pool.submit(work, *each) for each in arguments]
         try:
             for future in as_completed(futures):
                 yield future.result()

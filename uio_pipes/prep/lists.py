@@ -272,4 +272,6 @@ def _unreadable(url: str, error: DataError) -> ListError:
         folder = os.path.isdir(str(PurePosixPath(url).parent)) and PurePosixPath(url).name in ("text", "wav.scp")
         hint = " (a Kaldi folder has wav.scp and text)" if folder else ""
         return ListError(f"there is no {url}{near(url)}{hint}")
+    if os.path.isdir(url):
+        return ListError(f"{url} is a folder, where a list is wanted: uio inspect {url} tells what is in it")
     return ListError(f"cannot read {url}: {error.message}{meant(url)}")

@@ -11,6 +11,8 @@ from uio_pipes.io.opening import is_local
 
 __all__ = ["meant", "near"]
 
+USUAL = ("http", "https", "s3", "oss", "gs")
+
 
 def near(url: str) -> str:
     """``; is data/shards.list meant?`` for a local path that is not there, or ``""``: the nearest name beside it."""
@@ -28,10 +30,10 @@ def near(url: str) -> str:
 
 
 def meant(url: str) -> str:
-    """``; is s3:// meant?`` for a protocol that fsspec does not know, or ``""``."""
+    """``; is s3:// meant?`` for a protocol that fsspec does not know, or the usual ones; ``""`` for one it knows."""
     protocol, separator, _ = url.partition("://")
     known = fsspec.available_protocols()
     if not separator or protocol in known:
         return ""
-    found = get_close_matches(protocol, known, 1, 0.5)
-    return f"; is {found[0]}:// meant?" if found else ""
+    found = get_close_matches(protocol, known, 1) or get_close_matches(protocol, USUAL, 1, 0.5)
+    return f"; is {found[0]}:// meant?" if found else f"; usual are {', '.join(f'{one}://' for one in USUAL)}"

@@ -34,12 +34,16 @@ def progress_bar() -> Progress:
 
 
 def follow(groups: Iterable[tuple[T, int]], what: str, total: int | None) -> Iterator[T]:
-    """Pass items on while a bar counts what each of them is worth."""
+    """Pass items on while a bar counts what each of them is worth; it is full after the last, whatever was left out."""
+    done = 0
     with progress_bar() as bar:
         task = bar.add_task(what, total=total)
         for item, worth in groups:
-            bar.advance(task, worth)
+            done += worth
+            bar.update(task, completed=done)
             yield item
+        whole = max(done, total or 0)
+        bar.update(task, completed=whole, total=whole)
 
 
 def byte_bar() -> Progress:

@@ -25,16 +25,17 @@ from uio_pipes.sources.table import Table
 
 __all__ = ["Confirmed", "Verified", "confirm", "verify"]
 
-Task = tuple[Any, int, tuple[Any, ...]]  # a check, the number of its first item, what it takes
+Task = tuple[Any, int, int, tuple[Any, ...]]  # a check, the number of its first item, how many, what it takes
 DUPLICATE = "duplicate_key"
 LINES = 256  # of a raw list that a process checks at a time
 
 
 @dataclass
 class Verified:
-    """What was read, and all that is wrong with it, in the order of the list."""
+    """What was read, and all that is wrong with it, in the order of the list. ``checked``: of the ``items``, so far."""
 
     items: int = 0
+    checked: int = 0
     utterances: int = 0
     bytes: int = 0
     findings: list[DataError] = field(default_factory=list)
@@ -54,7 +55,7 @@ def verify(
     allow_pipes: bool = False,
 ) -> Iterator[Verified]:
     """Check lists (of shards, raw, of TouchDatasets), shards and folders of TouchDatasets or Kaldi's; gives what is
-    known after each task, at last all of it.
+    known before and after each task, at last all of it.
 
     ``only``: shards and lists (not their lines) to look at; None: all. ``allow_pipes``: of a Kaldi folder.
 
@@ -66,7 +67,7 @@ def verify(
     table = Table(given, access) if given else None
     shards, lines, indexed = _sorted(table, only) if table else ({}, [], [])
     known = _manifest(table, shards, access) if table else {}
-    tasks: list[Task] = [(verify_shard, at, (url, known.get(at), wanted, access)) for at, url in shards.items()]
+    tasks: list[Task] = [(verify_shard, at, 1, (url, known.get(at), wanted, access)) for at, url in shards.items()]
     tasks += _of_lines(lines, wanted, access)
     tasks += _of_records([*indexed, *folders], len(table) if table else 0, jobs, wanted)
     report = Verified(items=len(shards) + len(lines) + len(indexed) + len(folders))
@@ -76,13 +77,13 @@ def verify(
 def _of_lines(lines: list[tuple[int, str, str]], wanted: Wanted, access: Access | None) -> Iterator[Task]:
     for first in range(0, len(lines), LINES):
         chunk = lines[first : first + LINES]
-        yield verify_lines, chunk[0][0], ([(text, place) for _, text, place in chunk], wanted, access)
+        yield verify_lines, chunk[0][0], len(chunk), ([(text, place) for _, text, place in chunk], wanted, access)
 
 
 def _of_records(folders: list[Records], behind: int, jobs: int, wanted: Wanted) -> Iterator[Task]:
     """A share of each folder for each process."""
     shares = (folder._replace(part=part, parts=jobs) for folder in folders for part in range(jobs))
-    return ((verify_records, behind + at, (share, wanted)) for at, share in enumerate(shares))
+    return ((verify_records, behind + at, int(share.part == 0), (share, wanted)) for at, share in enumerate(shares))
 
 
 def _folder(path: str, allow_pipes: bool) -> Records:
@@ -104,8 +105,10 @@ def _reports(
     only: frozenset[str] | None,
 ) -> Iterator[Verified]:
     done = dict[int, Checked]()
-    for at, checked in each_shard(_run, tasks, jobs):
+    yield report
+    for at, items, checked in each_shard(_run, tasks, jobs):
         done[at] = checked
+        report.checked += items
         report.utterances += checked.utterances
         report.bytes += checked.bytes
         yield report
@@ -118,8 +121,8 @@ def _reports(
     yield report
 
 
-def _run(work: Any, at: int, arguments: tuple[Any, ...]) -> tuple[int, Checked]:
-    return at, work(*arguments)
+def _run(work: Any, at: int, items: int, arguments: tuple[Any, ...]) -> tuple[int, int, Checked]:
+    return at, items, work(*arguments)
 
 
 def _sorted(

@@ -5,17 +5,19 @@ Nothing of a file is executed: JSON, or ``torch.load`` with ``weights_only=True`
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import pickle
 import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, BinaryIO
 
 from uio_pipes.errors import StateError
+from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.lane import lanes_of, worker_of
 from uio_pipes.loader import _first_difference
 from uio_pipes.state import lane_name, lanes_in, read_lane, read_meta, unpack
@@ -92,21 +94,33 @@ def find_state(path: str) -> tuple[str, dict[str, str]]:
 
 
 def _read(path: str) -> Any:
-    file = Path(path)
-    if file.is_dir():
+    if os.path.isdir(path):
         raise StateError(f"{path} is a folder; name the checkpoint file in it")
-    with file.open("rb") as stream:
-        head = stream.read(64)
-    if not head.strip():
-        raise StateError(f"{path} is empty: the checkpoint was not written to its end; use an older one")
-    if head.lstrip()[:1] in (b"{", b"["):
-        return _read_json(file)
+    with _open(path) as file:
+        head = file.read(64)
+        file.seek(0)
+        if not head.strip():
+            raise StateError(f"{path} is empty: the checkpoint was not written to its end; use an older one")
+        read = _read_json if head.lstrip()[:1] in (b"{", b"[") else _read_torch
+        return read(path, file)
+
+
+def _open(path: str) -> BinaryIO:
+    """A file to seek in: a remote one is read whole."""
+    local = is_local(path)
+    if local is not None:
+        return open(local, "rb")
+    with open_binary(path) as stream:
+        return io.BytesIO(stream.read())
+
+
+def _read_torch(path: str, file: BinaryIO) -> Any:
     import torch
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch, about what the message below says
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = _REFUSED.search(str(error))
         what = f" (weights_only refused {found[1]})" if found else ", or is no file of torch.save"
@@ -125,13 +139,14 @@ def _first_sentence(error: Exception) -> str:
     return shorten(str(error).split("\n")[0].partition(". ")[0], 120, placeholder=" …")
 
 
-def _read_json(file: Path) -> Any:
-    if file.stat().st_size > MOST:
-        raise StateError(f"{file} has {file.stat().st_size} bytes: no state of a loader is as large")
+def _read_json(path: str, file: BinaryIO) -> Any:
+    if (size := file.seek(0, os.SEEK_END)) > MOST:
+        raise StateError(f"{path} has {size} bytes: no state of a loader is as large")
+    file.seek(0)
     try:
-        return json.loads(file.read_bytes())
+        return json.loads(file.read())
     except (ValueError, RecursionError) as error:
-        raise StateError(f"{file} is damaged JSON ({str(error)[:120]}); use an older checkpoint") from error
+        raise StateError(f"{path} is damaged JSON ({str(error)[:120]}); use an older checkpoint") from error
 
 
 def _states(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
