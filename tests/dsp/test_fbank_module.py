@@ -114,6 +114,11 @@ def test_gradients_reach_the_waveform() -> None:
     assert pcm.grad.isfinite().all()
 
 
+def test_shapes_on_the_meta_device() -> None:
+    feats, lengths = FbankModule(80).to("meta")(torch.empty(3, 16_000, device="meta"), torch.empty(3, device="meta"))
+    assert (feats.shape, lengths.shape) == ((3, 98, 80), (3,))
+
+
 def test_wrong_values_are_refused() -> None:
     with pytest.raises(uio.PipelineError, match="num_mel_bins"):
         FbankModule(2)

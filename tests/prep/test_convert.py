@@ -20,7 +20,9 @@ from corpus import DAMAGE, Corpus
 import uio_pipes as uio
 from uio_pipes.prep.convert import convert
 from uio_pipes.prep.index import index_shard
+from uio_pipes.prep.index_lists import index_lists
 from uio_pipes.prep.journal import OtherPacking
+from uio_pipes.prep.manifest import read_manifest
 from uio_pipes.prep.metainfo import read
 from uio_pipes.prep.pack import PackSettings, pack
 from uio_pipes.seeing.inspect import inspect
@@ -99,6 +101,13 @@ def test_an_index_of_shards_gives_what_the_shards_do(tmp_path: Path) -> None:
     done = convert(sidecar, str(tmp_path / "out"))
     assert [fields["speaker"] for fields in read(done.data_list)] == ["s0", "s1"] * 3
     assert done.dropped == []
+    packed = read_manifest(str(tmp_path / "shards.list"))
+    assert packed is not None
+    (tmp_path / "shards.list.manifest").unlink()
+    index_lists([str(tmp_path / "shards.list")])
+    indexed = read_manifest(str(tmp_path / "shards.list"))
+    assert indexed is not None
+    assert dict(indexed) == dict(packed), "lengths, too, are counted alike"
 
 
 def test_segments_of_a_raw_list_lose_their_times(raw_corpus: Corpus, tmp_path: Path) -> None:

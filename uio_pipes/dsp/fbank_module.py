@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -58,7 +59,8 @@ class FbankModule(nn.Module):
                 f"FbankModule: pcm must be floats in [-1, 1] of shape (B, S), not {pcm.dtype} of {tuple(pcm.shape)}; "
                 "divide 16-bit samples by 32768"
             )
-        with torch.autocast(pcm.device.type, enabled=False):  # energies are beyond float16
+        # Energies are beyond float16. (The meta device knows no autocast.)
+        with nullcontext() if pcm.is_meta else torch.autocast(pcm.device.type, enabled=False):
             energies = self._energies(pcm.float(), generator)
         lengths = self.lengths(pcm_length).clamp_max(energies.shape[1])  # refusing more would make the host wait
         beyond = torch.arange(energies.shape[1], device=pcm.device) >= lengths[:, None]

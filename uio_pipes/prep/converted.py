@@ -15,7 +15,7 @@ import soundfile
 
 from uio_pipes.errors import DataError, UioError
 from uio_pipes.io.local import Ref
-from uio_pipes.prep.cutting import Audio, to_int16
+from uio_pipes.prep.cutting import Audio, frames_of, to_int16
 from uio_pipes.prep.folder import Folder
 from uio_pipes.prep.indexed_writer import PairWriter
 from uio_pipes.prep.journal import Finished
@@ -27,7 +27,6 @@ __all__ = ["Converted", "To", "decode", "open_part"]
 
 To = Literal["indexed", "shards", "raw"]
 _OF_AUDIO = frozenset(["wav", "start", "end", "duration", "sample_rate", "key", "txt"])
-_FRAMES_PER_SECOND = 100
 
 
 class Converted(NamedTuple):
@@ -40,7 +39,7 @@ class Converted(NamedTuple):
 
     @property
     def frames(self) -> int:
-        return len(self.samples) * _FRAMES_PER_SECOND // int(self.metadata["sample_rate"])
+        return frames_of(len(self.samples), int(self.metadata["sample_rate"]))
 
 
 def decode(sample: Sample) -> Converted | DataError:

@@ -24,7 +24,7 @@ from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.prep.audio_kind import cut_off, suffix_of
 from uio_pipes.prep.lists import Utterance
 
-__all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording", "encode", "to_int16"]
+__all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording", "encode", "frames_of", "to_int16"]
 
 Form = Literal["as-is", "wav", "flac"]
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
@@ -52,6 +52,11 @@ class Failure:
 
 
 Cut = Audio | Failure
+
+
+def frames_of(samples: int, sample_rate: int) -> int:
+    """Frames of 10 ms that samples take, the last one begun: as everywhere where lengths are planned."""
+    return -(-samples * FRAMES_PER_SECOND // sample_rate)
 
 
 def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None, form: Form) -> list[Cut]:
@@ -126,7 +131,7 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     if samples <= 0:
         raise DataError("empty_audio", "it has no samples", url=wav)
     known = samples < UNKNOWN
-    return Audio(data, suffix, samples * FRAMES_PER_SECOND // rate if known else -1)
+    return Audio(data, suffix, frames_of(samples, rate) if known else -1)
 
 
 def _decoded(
@@ -197,7 +202,7 @@ def _encode(
     cut = samples[first:last]
     if rate != sample_rate:
         cut = _resampled(cut, rate, sample_rate)
-    return Audio(encode(cut, sample_rate, form), form, len(cut) * FRAMES_PER_SECOND // sample_rate)
+    return Audio(encode(cut, sample_rate, form), form, frames_of(len(cut), sample_rate))
 
 
 def encode(samples: NDArray[np.int16], sample_rate: int, form: Literal["wav", "flac"]) -> bytes:
