@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -123,14 +124,17 @@ class Report:
         self.name, self.console = name, Console(width=None if sys.stdout.isatty() else 140)
         self.began = load()
         self.lines = [f"# {title}", ""]
+        self._plots: list[tuple[str, list[str], dict[str, list[float]]]] = []  # title, labels, values by name
 
     def text(self, line: str) -> None:
         """A paragraph."""
         self.console.print(line, markup=False)
         self.lines += [line, ""]
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table; the first column is text, the others are numbers."""
+    def table(
+        self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], plot: Sequence[int] = ()
+    ) -> None:
+        """A table; the first column is text, the others are numbers. ``plot``: columns that are drawn as bars, too."""
         shown = Table(title=title, title_justify="left")
         for i, column in enumerate(columns):
             shown.add_column(column, justify="left" if i == 0 else "right")
@@ -139,6 +143,10 @@ class Report:
         self.console.print(shown)
         cells = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
         self.lines += [f"**{title}**", "", *("| " + " | ".join(row) + " |" for row in cells), ""]
+
+        if plot:
+            series = {columns[i]: [_number(row[i]) for row in rows] for i in plot}
+            self._plots.append((title, [row[0] for row in rows], series))
 
     def target(self, claim: str, holds: bool, found: str) -> None:
         """One line: whether a target is met. Nothing fails if it is not."""
@@ -159,8 +167,46 @@ class Report:
         ]
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.name}.md"
-        path.write_text("\n".join([*self.lines, *facts, ""]), encoding="utf-8")
+        plots = [f"![bar plots]({self.name}.svg)", ""] if self._plots and _draw(self._plots, self.name) else []
+        path.write_text("\n".join([*self.lines, *plots, *facts, ""]), encoding="utf-8")
         self.console.print(f"written: {path}")
+
+
+def _number(cell: str) -> float:
+    """What a cell begins with; 0 if that is no number."""
+    found = re.match(r"[+-]?[\d,]*\.?\d+", cell)
+    return float(found[0].replace(",", "")) if found else 0.0
+
+
+def _draw(plots: Sequence[tuple[str, list[str], dict[str, list[float]]]], name: str) -> bool:
+    """Bars, table by table, in results/NAME.svg. False: matplotlib is not installed."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        return False
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = name  # the same file for the same numbers
+    mpl.rcParams["svg.fonttype"] = "none"
+    from matplotlib import pyplot
+
+    sizes = [len(labels) * (1 + len(series)) + 3 for _, labels, series in plots]
+    figure, several = pyplot.subplots(
+        len(plots), figsize=(8, 0.17 * sum(sizes)), height_ratios=sizes, squeeze=False, layout="constrained"
+    )
+    for axes, (title, labels, series) in zip(several[:, 0], plots, strict=True):
+        height = 0.8 / len(series)
+        for at, (column, values) in enumerate(series.items()):
+            places = [-place - (at - (len(series) - 1) / 2) * height for place in range(len(labels))]
+            axes.bar_label(axes.barh(places, values, height, label=column), fmt="{:,.4g}", fontsize=7, padding=2)
+        axes.set_yticks([-place for place in range(len(labels))], labels, fontsize=8)
+        axes.set_title(title, fontsize=9)
+        axes.margins(x=0.12)
+        if len(series) > 1:
+            axes.legend(fontsize=7)
+        else:
+            axes.set_xlabel(next(iter(series)), fontsize=8)
+    figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
+    return True
 
 
 def _version(package: str) -> str:

@@ -57,7 +57,7 @@ def main() -> None:
             continue
         rows.append([name, *(spread(runs, field) for field in ("first", "started", "cpu", "second"))])
     columns = ["shards", "iter(loader) to first batch", "of which iter(loader)", "main process's CPU", "second after"]
-    report.table("Seconds", columns, rows)
+    report.table("Seconds", columns, rows, plot=[1])
     plain = max(median(runs, "first") for name, runs in results.items() if name.startswith("tar,"))
     report.target(
         "first batch within 0.2 s of the workers' start (plain tar)", plain <= LIMIT, f"{plain:.2f} s at most"

@@ -101,7 +101,8 @@ def main() -> None:
         for name, runs in results.items():
             speeds = [spread(runs, field, ".0f") for field in ("speed", "each", "cpu")]
             rows.append([f"{mib} MiB, {name}", *speeds, ratio(median(runs, "speed"), limit)])
-    report.table("One worker", ["batches", "MiB/s", "µs a batch", "CPU, µs per MiB", "against one process"], rows)
+    columns = ["batches", "MiB/s", "µs a batch", "CPU, µs per MiB", "against one process"]
+    report.table("One worker", columns, rows, plot=[1])
     wall, cpu = (min(pair[i] for pair in ratios) for i in (0, 1))
     report.target(
         "faster than torch's DataLoader at every size",

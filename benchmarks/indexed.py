@@ -122,7 +122,8 @@ def main() -> None:
         [name, spread(found, "us", ".0f"), spread(found, "cpu_us", ".0f"), ratio(bare, cpu[name])]
         for name, found in results.items()
     ]
-    report.table("Metadata and float32 samples of an utterance", ["reader", "µs", "µs of CPU", "speed (CPU)"], rows)
+    columns = ["reader", "µs", "µs of CPU", "speed (CPU)"]
+    report.table("Metadata and float32 samples of an utterance", columns, rows, plot=[1, 2])
     sizes = {path.name: path.stat().st_size for path in root.iterdir()}
     share = 100 * (sum(sizes.values()) / sizes["audio.bin"] - 1)
     report.target("at least 1.0 × the bare mmap reader", bare / records >= 1, ratio(bare, records))

@@ -170,7 +170,7 @@ def main() -> None:
                 if any(found["left"].values()):
                     report.text(f"- {what}, {workers} workers left behind: {found['left']}")
     columns = ["", "after a tenth", "at the end", "at most", "growth"]
-    report.table("Resident size, MiB", columns, rows)
+    report.table("Resident size, MiB", columns, rows, plot=[1, 2, 3])
     report.target("resident size flat (± 1 %)", largest <= LIMIT, f"{100 * largest:.2f} % at most")
     report.target("no descriptor, thread, process or shared memory file is left", left == 0, f"{left} left")
     report.write()

@@ -133,7 +133,7 @@ def main() -> None:
             for name, one in found.items()
         ]
         columns = ["way", "padding", "batches", "over budget", "all, once", "moved", "next alike", "between"]
-        report.table(f"{corpus.utterances * times:,} utterances", columns, rows)
+        report.table(f"{corpus.utterances * times:,} utterances", columns, rows, plot=[1])
         window, shuffled = found["bucket_batch(window=1500)"], found[SHUFFLED]
         padding = (
             f"{window['padding']:.2f} %, with utterances moved by {window['moved']:,.0f} and {shuffled['moved']:,.0f}"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, Report, in_child, median, parser, rounds, spread
+from benchmarks.common import Report, in_child, parser, rounds, spread
 from benchmarks.corpus import Corpus, prepare
 
 MODULE = "benchmarks.profile"
@@ -138,34 +138,12 @@ def main() -> None:
     for name in [name for name, runs in found.items() if "error" in runs[-1]]:
         report.text(f"- {name} did not run: {found.pop(name)[-1]['error']}")
     rows = [[part, *(spread(runs, part, ".1f") for runs in found.values())] for part in (*PARTS, REST)]
-    rows.append(["sum, with the clock's own cost", *(spread(runs, "clocked", ".0f") for runs in found.values())])
+    report.table("Microseconds an utterance", ["part", *found], rows, plot=range(1, 1 + len(found)))
+    rows = [["sum, with the clock's own cost", *(spread(runs, "clocked", ".0f") for runs in found.values())]]
     rows.append(["an epoch without the clock", *(spread(runs, "total", ".0f") for runs in found.values())])
     rows.append([HAND, *(spread(runs, HAND, ".1f") for runs in found.values())])
-    report.table("Microseconds an utterance", ["part", *found], rows)
-    _plot({name: {part: median(runs, part) for part in (*PARTS, REST)} for name, runs in found.items()})
-    report.lines += ["![bar plot](profile.svg)", ""]
+    report.table("All of them", ["", *found], rows)
     report.write()
-
-
-def _plot(found: dict[str, dict[str, float]]) -> None:
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        return
-    mpl.use("svg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    names = [*PARTS, REST][::-1]
-    height = 0.8 / len(found)
-    for at, (name, parts) in enumerate(found.items()):
-        places = [place + (0.5 - at) * height for place in range(len(names))]
-        bars = axes.barh(places, [parts[part] for part in names], height, label=name)
-        axes.bar_label(bars, fmt="%.0f", fontsize=7, padding=2)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("µs an utterance")
-    axes.legend()
-    figure.savefig(RESULTS / "profile.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def main() -> None:
             rows.append([*row, f"{median(runs, 'megabytes'):,.0f}"])
         whose = ["payload is", "members are"][: len(own)]
         columns = ["reader", "utterances per s", *whose, "per s of CPU", *whose, "MB per s"]
-        report.table(f"{kind} shards", columns, rows)
+        report.table(f"{kind} shards", columns, rows, plot=[1])
         theirs = median(results["webdataset"], "cpu_speed")
         for name, mine in own.items():
             times = mine["cpu_speed"] / theirs

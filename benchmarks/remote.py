@@ -210,7 +210,7 @@ def main() -> None:
         ]
         rows.append([name, *numbers, f"{median(found, 'memory'):.0f}", f"{rates[name]:.0f}" if name in rates else ""])
     columns = ["", "s of audio per s", "of local", "per s of CPU", "MiB", "server alone, MB/s"]
-    report.table("Six rounds, 18,000 utterances", columns, rows)
+    report.table("Six rounds, 18,000 utterances", columns, rows, plot=[1, 3])
     for name in ("HTTP", "HTTP, 20 ms late", "S3 (nginx)"):  # moto is slower than the pipeline
         share = median(results[name], "speed") / local
         report.target(f"{name}: at least 90 % of the speed on local files", share >= 0.9, f"{100 * share:.0f} %")

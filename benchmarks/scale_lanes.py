@@ -180,7 +180,7 @@ def main() -> None:
         "join: idle",
         "repeat: twice",
     ]
-    report.table("Balance: above the mean; and uneven ends, of all batches", columns, rows)
+    report.table("Balance: above the mean; and uneven ends, of all batches", columns, rows, plot=[2, 3, 4])
     _tell_limits(report)
     report.write()
 

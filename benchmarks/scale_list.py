@@ -145,7 +145,7 @@ def _tell_loader(report: Report, results: dict[str, list[dict[str, Any]]], size:
 def _tell_deal(report: Report, runs: list[dict[str, Any]]) -> None:
     names = runs[0]["times"]
     rows = [[name, spread([run["times"] for run in runs], name)] for name in names]
-    report.table("One process, seconds", ["", "s"], rows)
+    report.table("One process, seconds", ["", "s"], rows, plot=[1])
     took = sum(median([run["times"] for run in runs], name) for name in list(names)[:3:2])
     private = median(runs, "private")
     report.target("opened, shuffled and dealt in at most 5 s", took <= 5, f"{took:.2f} s")

@@ -83,9 +83,9 @@ def main() -> None:
             found = child(MODULE, data=arguments.data, way=way, ranks=ranks)
             worst = max(worst, found["lost"] if way == "sync" else 0.0)
             shares = [f"{100 * found[what]:.2f} %" for what in ("lost", "squared", "padding", "left_out")]
-            rows.append([name, str(ranks), *shares, str(found["steps"])])
+            rows.append([f"{ranks} ranks, {name}", *shares, str(found["steps"])])
     lost = ["lost to the slowest", "the same, frames × length"]
-    report.table("Of all frames", ["way", "ranks", *lost, "padding", "behind the common end", "steps"], rows)
+    report.table("Of all frames", ["ranks", *lost, "padding", "behind the common end", "steps"], rows, plot=[1, 2, 3])
     report.target("sync: at most 3 % lost, 8 to 64 ranks", worst <= LIMIT, f"{100 * worst:.2f} % at most")
     report.write()
 

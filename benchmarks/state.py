@@ -292,7 +292,7 @@ def _show_restoring(report: Report, arguments: Any) -> None:
         "inflating them (s)",
         "right batch",
     ]
-    report.table("Restoring in a fresh process: 1,002 shards of tar, 72 of tar.gz", columns, rows)
+    report.table("Restoring in a fresh process: 1,002 shards of tar, 72 of tar.gz", columns, rows, plot=[1, 3])
     slowest = max(median(results.get(f"tar, at {at} %", []), "first") for at in POINTS["tar"])
     report.target(
         "tar: to the next batch at most 1 s more than a fresh start",

@@ -181,7 +181,7 @@ def _show(report: Report, title: str, arguments: Any, checks: dict[str, Any], ri
             row += [spread(runs, field, ",.0f"), ratio(mine[field], median(runs, field))]
         rows.append([*row, spread(runs, "first"), f"{median(runs, 'memory'):.0f}"])
     columns = ["loader", "s of audio per s", "uio is", "per s of CPU", "uio is", "first batch (s)", "peak MiB"]
-    report.table(title, columns, rows)
+    report.table(title, columns, rows, plot=[1, 3])
     _show_work(report, title, found, checks if task.what["features"] else {}, right)
     for field, clock in zip(FIELDS, ("wall time", "CPU time"), strict=True):
         peers = {peer: median(runs, field) for peer, runs in found.items() if peer in PEERS and peer != OWN}

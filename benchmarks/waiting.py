@@ -84,7 +84,7 @@ def main() -> None:
         shares = [f"{100 * median(runs, field):.1f} %" for field in ("share", "waited", "told")]
         rows.append([name, spread(runs, "batch_ms", ".0f"), *shares, spread(runs, "longest"), spread(runs, "first")])
     columns = ["one worker", "batch, ms", "waiting after the first", "batches waited for", "stats().waited"]
-    report.table("Waiting", [*columns, "longest, in batches", "first batch, s"], rows)
+    report.table("Waiting", [*columns, "longest, in batches", "first batch, s"], rows, plot=[2])
     spare = results[f"step {STEPS[1]} × a batch's time, prefetch=2"]
     share, longest, each = (median(spare, field) for field in ("share", "longest", "batch_ms"))
     report.target(
