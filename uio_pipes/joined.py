@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from uio_pipes.errors import DataError
 from uio_pipes.ledger import Ledger
-from uio_pipes.sample import Chain, Sample
+from uio_pipes.sample import Chain, Origin, Sample
 
 __all__ = ["Joined", "join"]
 
@@ -39,11 +39,10 @@ class Joined(Sample):
                 self.compute(link)
         return super().__iter__()
 
-    def child(self, sub: int) -> Sample:
-        plain = super().child(sub)
-        child = Joined(plain.fields, plain.origin, self._run_key, self.chain, self.url)
-        child.done, child.parts, child.changed = self.done, list(self.parts), self.changed
-        return child
+    def _like(self, origin: Origin) -> Sample:
+        like = Joined(dict(self.fields), origin, self._run_key, self.chain, self.url)
+        like.done, like.parts, like.changed = self.done, list(self.parts), self.changed
+        return like
 
     def gather(self, get: Callable[[Sample], T], ledger: Ledger) -> list[T]:
         """``get(part)`` of each part. One that fails is counted and leaves; the rest stays.

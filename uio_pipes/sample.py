@@ -262,16 +262,18 @@ class Sample(MutableMapping[str, Any]):
 
     def copy(self) -> Sample:
         """The same utterance: what is computed of either, the other does not have."""
-        copy = Sample(dict(self.fields), self.origin, self._run_key, self.chain, self.url)
-        copy.done, copy._seed, copy._plan, copy._planned = self.done, self._seed, self._plan, self._planned
+        copy = self._like(self.origin)
+        copy._seed, copy._plan, copy._planned = self._seed, self._plan, self._planned
         return copy
 
     def child(self, sub: int) -> Sample:
         """A copy of this one that is number ``sub`` of what ``flat_map`` made."""
-        origin = self.origin._replace(sub=(*self.origin.sub, sub))
-        child = Sample(dict(self.fields), origin, self._run_key, self.chain, self.url)
-        child.done = self.done
-        return child
+        return self._like(self.origin._replace(sub=(*self.origin.sub, sub)))
+
+    def _like(self, origin: Origin) -> Sample:
+        like = Sample(dict(self.fields), origin, self._run_key, self.chain, self.url)
+        like.done = self.done
+        return like
 
 
 NOTHING = Chain()
