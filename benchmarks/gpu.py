@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.common import Report, child, in_child, parser
 from benchmarks.corpus import prepare
-from benchmarks.peers import BUDGET, DITHER, MELS, SHUFFLE, SORT
+from benchmarks.peers import DITHER, MELS
 from recipes.common.config import ModelConfig
 from recipes.common.model import AsrModel
 
@@ -65,11 +65,10 @@ def codes(text: str) -> list[int]:
 
 def _loader(shards: list[str], features: str, workers: int, device: str) -> Any:
     import uio_pipes as uio
+    from benchmarks.peers import uio as ours
 
-    source = uio.from_shard_list(shards, shuffle=True).decode_audio().tokenize(codes)
-    if features == "CPU":
-        source = source.fbank(num_mel_bins=MELS, dither=DITHER).spec_aug()
-    graph = source.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET).pad()
+    source = uio.from_shard_list(shards, shuffle=True).tokenize(codes)
+    graph = ours.features(source) if features == "CPU" else ours.batched(source.decode_audio())
     return uio.to_device(uio.Loader(graph, seed=7, num_workers=workers), device)
 
 

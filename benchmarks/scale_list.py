@@ -39,7 +39,6 @@ def _list(data: str, shards: int) -> str:
         with part.open("w") as file:
             for _ in range(0, shards, len(names)):
                 file.write(lines)
-            file.truncate()
         part.replace(path)
     return str(path)
 
@@ -73,7 +72,7 @@ def _deal(path: str) -> dict[str, Any]:
     graph = uio.list_files(path, shuffle=True).sharding_filter()
     lanes = range(5, RANKS * WORKERS, RANKS)
     began = time.perf_counter()
-    count = graph.list_fingerprint()
+    graph.list_fingerprint()
     times["opened and hashed"] = time.perf_counter() - began
     for epoch in range(2):
         began, tables = time.perf_counter(), dict[Any, Any]()
@@ -84,7 +83,7 @@ def _deal(path: str) -> dict[str, Any]:
         times[f"epoch {epoch}: the first shard of each lane"] = time.perf_counter() - began
         dealt = len(nodes) + sum(1 for node in nodes for _ in node)
         times[f"epoch {epoch}: all {dealt:,} shards of the rank"] = time.perf_counter() - began
-    return {"times": times, "private": _private(os.getpid()) - before, "list": str(count)}
+    return {"times": times, "private": _private(os.getpid()) - before}
 
 
 def _private(pid: int) -> float:

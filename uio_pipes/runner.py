@@ -124,10 +124,14 @@ class LaneRunner:
     def _deliver(self, item: Any) -> Any:
         """What goes to the trainer: with everything computed that still is deferred. None: nothing is left of it."""
         if isinstance(item, Sample):
-            return next(iter([dict(sample) for sample in realize([item], self.context, whole=True)]), None)
+            made = self._computed([item])
+            return made[0] if made else None
         if isinstance(item, list) and item and isinstance(item[0], Sample):
-            return [dict(s) for s in realize(item, self.context, whole=True)] or None
+            return self._computed(item) or None
         return None if isinstance(item, (list, dict)) and not item else item
+
+    def _computed(self, samples: list[Sample]) -> list[dict[str, Any]]:
+        return [dict(sample) for sample in realize(samples, self.context, whole=True)]
 
     def _message(self, k: int, batch: Any, snapshot: str | None) -> Message:
         reports, self.ledger.reports = self.ledger.reports, []

@@ -59,9 +59,8 @@ class Worker:
     def __init__(
         self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]], pin: bool, prefetch: int
     ) -> None:
-        self._ring = Ring.made(
-            prefetch + 2 + LENT
-        )  # under way, being made, one that a user's node may hold, the trainer's
+        # Under way, being made, one that a user's node may hold, the trainer's.
+        self._ring = Ring.made(prefetch + 2 + LENT)
         self._pin = pin
         loader: Any = DataLoader(
             _Stream(self._ring, spec, lanes, states),

@@ -119,6 +119,10 @@ def test_audio_that_decodes_to_less_or_to_no_numbers_is_no_utterance(
     (tmp_path / "data.list").write_text("".join(one.to_json() + "\n" for one in lines))
     result = pack(tmp_path / "data.list", tmp_path / "out", tmp_path / "list", PackSettings(form=form))
     assert (result.utterances, dict(result.failed)) == (1, {"truncated_audio": 1, "nan_audio": 1})
+    failed = map(json.loads, (tmp_path / "out" / "failed.jsonl").read_text().splitlines())
+    told = {one["key"]: one["detail"] for one in failed}
+    assert "cut.wav: the file ends before its header says" in told["cut"]
+    assert "no_numbers.wav: some samples are not numbers" in told["no_numbers"]
 
 
 def test_what_lies_in_no_group_is_counted(source: Path, tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ BLOCK = 1 << 20  # samples decoded at a time
 UNKNOWN = 2**62  # libsndfile's count of samples where the header tells none is above this
 FRAMES_PER_SECOND = 100
 HEAD = 4096  # bytes of a file read for its header
-_CUT_OFF = "the file ends before its header says"
 
 
 class Audio(NamedTuple):
@@ -68,14 +67,14 @@ def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None
     try:
         whole = form == "as-is" and all(one.start is None and one.end is None for one in utterances)
         data = _read(wav) if whole or wav.endswith("|") or is_local(wav) is None else None
-        if whole and data is not None and (kept := _as_it_is(data, wav, sample_rate)) is not None:
-            return [kept] * len(utterances)
         source = (is_local(wav) or wav) if data is None else data
         head, size = _head(source)
         if not size:
             raise DataError("empty_audio", "the file has 0 bytes; make it again", url=wav)
         if cut_off(head, size):  # libsndfile would not tell
-            raise DataError("truncated_audio", _CUT_OFF, url=wav)
+            raise DataError("truncated_audio", "the file ends before its header says", url=wav)
+        if whole and data is not None and (kept := _as_it_is(data, wav, sample_rate)) is not None:
+            return [kept] * len(utterances)
         return _decoded(source, wav, utterances, sample_rate, "flac" if form == "flac" else "wav")
     except DataError as error:
         return [Failure(error.reason, str(error))] * len(utterances)
@@ -117,8 +116,6 @@ def _exists(path: str) -> bool:
 
 def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     """None if it must be resampled. Raises DataError for what is no sound audio file, by its header."""
-    if not data:
-        return None  # said where it would be decoded
     suffix = suffix_of(data, wav)
     if coded(data):
         return Audio(data, suffix, -1) if sample_rate is None else None
@@ -126,8 +123,6 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
         rate, samples = audio.samplerate, audio.frames
     if sample_rate not in (None, rate):
         return None
-    if cut_off(data, len(data)):
-        raise DataError("truncated_audio", _CUT_OFF, url=wav)
     if samples <= 0:
         raise DataError("empty_audio", "it has no samples", url=wav)
     known = samples < UNKNOWN
@@ -145,7 +140,7 @@ def _decoded(
         with soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source) as audio:
             rate, total = audio.samplerate, audio.frames
             ranges = [_range(utterance, rate, total) for utterance in utterances]
-            samples = _decode(audio, max((found[1] for found in ranges if isinstance(found, tuple)), default=0))
+            samples = _decode(audio, wav, max((found[1] for found in ranges if isinstance(found, tuple)), default=0))
     return [
         found if isinstance(found, Failure) else _encode(samples, *found, rate, sample_rate or rate, form, wav)
         for found in ranges
@@ -165,7 +160,7 @@ def _range(utterance: Utterance, rate: int, total: int) -> tuple[int, int] | Fai
     return first, last
 
 
-def _decode(audio: soundfile.SoundFile, wanted: int) -> NDArray[np.int16]:
+def _decode(audio: soundfile.SoundFile, wav: str, wanted: int) -> NDArray[np.int16]:
     """The first channel's first ``wanted`` samples, fewer if decoding ends early."""
     exact = audio.subtype == "PCM_16"
     samples = np.empty(wanted, np.int16)
@@ -175,7 +170,7 @@ def _decode(audio: soundfile.SoundFile, wanted: int) -> NDArray[np.int16]:
         if not len(block):
             break
         if audio.subtype in ("FLOAT", "DOUBLE") and not np.isfinite(block).all():
-            raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make the file again")
+            raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make it again", url=wav)
         samples[done : done + len(block)] = block if exact else to_int16(block)
         done += len(block)
     return samples[:done]

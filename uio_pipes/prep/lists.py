@@ -27,13 +27,14 @@ __all__ = [
     "RawList",
     "Source",
     "Utterance",
-    "encodes",
     "exists",
+    "fields_of",
     "is_folder",
     "open_source",
     "read_lines",
     "read_raw_list",
     "read_table",
+    "unwritable",
 ]
 
 T = TypeVar("T")
@@ -206,16 +207,13 @@ def read_raw_list(path: str | os.PathLike[str]) -> Iterator[Utterance]:
 
 
 def _utterance(line: bytes, place: str) -> Utterance | Bad:
-    try:
-        fields = parse(line.decode("utf-8-sig"), place)
-        if not isinstance(fields.get("wav"), str):
-            raise DataError("missing_audio", "the line has no wav", url=place, member=str(fields["key"]))
-    except UnicodeDecodeError as error:
-        return Bad(place, "bad_line", f"{place}: no UTF-8 ({error.reason} at byte {error.start})")
-    except DataError as error:
-        return Bad(error.member or place, error.reason, str(error))
-    if b"\\ud" in line.lower() and not encodes(f"{fields['key']}{fields['txt']}{fields['wav']}{fields.get('speaker')}"):
-        return Bad(place, "bad_text", f"{place}: half of a surrogate pair (as \\ud800) is no character")
+    fields = fields_of(line, place, _recorded)
+    if isinstance(fields, Bad):
+        return fields
+    if b"\\ud" in line.lower():
+        text = f"{fields['key']}{fields['txt']}{fields['wav']}{fields.get('speaker')}"
+        if (bad := unwritable(text, place, place)) is not None:
+            return bad
     start, end, speaker = fields.get("start"), fields.get("end"), fields.get("speaker")
     duration = fields.get("duration")
     return Utterance(
@@ -224,13 +222,31 @@ def _utterance(line: bytes, place: str) -> Utterance | Bad:
     )  # fmt: skip
 
 
-def encodes(text: str) -> bool:
-    """Whether it is text that can be written: no half of a surrogate pair is in it."""
+def _recorded(text: str, place: str) -> dict[str, Any]:
+    """As ``parse``; features alone are nothing to pack."""
+    fields = parse(text, place)
+    if not isinstance(fields.get("wav"), str):
+        raise DataError("missing_audio", "the line has no wav", url=place, member=str(fields["key"]))
+    return fields
+
+
+def fields_of(line: bytes, place: str, parse: Callable[[str, str], dict[str, Any]]) -> dict[str, Any] | Bad:
+    """What ``parse`` makes of a line that is text. Raises: ListError as ``parse``."""
+    try:
+        return parse(line.decode("utf-8-sig"), place)
+    except UnicodeDecodeError as error:
+        return Bad(place, "bad_line", f"{place}: no UTF-8 ({error.reason} at byte {error.start})")
+    except DataError as error:
+        return Bad(error.member or place, error.reason, str(error))
+
+
+def unwritable(text: str, key: str, place: str) -> Bad | None:
+    """What is wrong with text that holds half of a surrogate pair; None if nothing is."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return Bad(key, "bad_text", f"{place}: half of a surrogate pair (as \\ud800) is no character")
+    return None
 
 
 def _seconds(word: str) -> float:

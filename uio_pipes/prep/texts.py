@@ -8,7 +8,7 @@ from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import PLAIN
 from uio_pipes.lane import Lane
 from uio_pipes.prep.data_list import DataType, data_type_of, first_line
-from uio_pipes.prep.lists import Bad, RawList, encodes, exists, is_folder, read_table
+from uio_pipes.prep.lists import Bad, RawList, exists, fields_of, is_folder, read_table, unwritable
 from uio_pipes.prep.noting import Noting
 from uio_pipes.sources.indexed_file import IndexedFile
 from uio_pipes.sources.indexed_table import METAINFO, folders, names_folder
@@ -86,18 +86,13 @@ def _of_shards(url: str) -> Iterator[str | Bad]:
 
 def _text(line: bytes, place: str) -> str | Bad:
     """Of the JSON of one utterance. Raises: ListError if it is something else."""
-    try:
-        fields = parse_object(line.decode("utf-8-sig"), place)
-    except UnicodeDecodeError as error:
-        return Bad(place, "bad_line", f"{place}: no UTF-8 ({error.reason} at byte {error.start})")
-    except DataError as error:
-        return _bad(error)
+    fields = fields_of(line, place, parse_object)
+    if isinstance(fields, Bad):
+        return fields
     key, txt = str(fields.get("key") or place), fields.get("txt")
     if not isinstance(txt, str):
         return Bad(key, "missing_text", f"{place}: the utterance has no txt")
-    if not encodes(txt):
-        return Bad(key, "bad_text", f"{place}: half of a surrogate pair (as \\ud800) is no character")
-    return txt
+    return unwritable(txt, key, place) or txt
 
 
 def _bad(error: DataError) -> Bad:

@@ -105,7 +105,7 @@ class Contents:
             self.texts += 1
             self.empty_texts += not txt.strip()
             self.characters.update(c for c in txt if c != " ")
-        if (speaker := sample["speaker"] if "speaker" in fields else None) is not None:
+        if (speaker := sample.get("speaker")) is not None:
             self.speakers[str(speaker)] += 1
         if len(self.samples) < SAMPLES:
             self.samples.append(_shown(sample, plan, info))

@@ -61,9 +61,8 @@ class _PadNode(Node):
         if self.lane.ledger.skimming:
             return {}
         batch = _Batch(len(samples), self.pcm)
-        copies = [
-            sample.copy() for sample in sorted(samples, key=_planned, reverse=True)
-        ]  # a user's node may have them
+        # Copies: a node of the user's may give the same samples again.
+        copies = [sample.copy() for sample in sorted(samples, key=_planned, reverse=True)]
         for sample in realize(copies, self.lane):
             batch.add(sample.fields)
             sample.fields = {}  # the next utterance gets the memory of this one, which the cache still has
@@ -122,21 +121,23 @@ class _Batch:
 
     def _put(self, rows: _Rows, name: str, fields: dict[str, Any], row: torch.Tensor | None) -> None:
         """Add the utterance's ``row``, which it has if the first one of the batch has one, of that width."""
-        key = fields["key"]
-        first = self.fields[0]["key"] if self.fields else key
         if self.fields and (row is None) == bool(rows.lengths):
-            one, other = (first, key) if row is None else (key, first)
+            one, other = (self._first, fields["key"]) if row is None else (fields["key"], self._first)
             raise PipelineError(f"pad: {one} has a {name}, {other} has none; they cannot share a batch")
         if row is None:
             return
         if row.ndim < rows.ndim:
-            raise PipelineError(f"pad: the {name} of {key} has the shape {tuple(row.shape)}: a dimension is missing")
+            shape = tuple(row.shape)
+            raise PipelineError(f"pad: the {name} of {fields['key']} has the shape {shape}: a dimension is missing")
         if rows.lengths and row.shape[1:] != rows.tail:
             one, other = ("×".join(map(str, tail)) or "no" for tail in (rows.tail, row.shape[1:]))
-            raise PipelineError(
-                f"pad: {first} has a {name} of {one} bins, {key} one of {other}; they cannot share a batch"
-            )
+            widths = f"{self._first} has a {name} of {one} bins, {fields['key']} one of {other}"
+            raise PipelineError(f"pad: {widths}; they cannot share a batch")
         rows.add(row)
+
+    @property
+    def _first(self) -> str:
+        return str(self.fields[0]["key"])
 
 
 class _Rows:
