@@ -12,18 +12,35 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-__all__ = ["Report", "child", "in_child", "load", "median", "one_thread", "ratio", "parser", "rounds", "spread"]
+__all__ = [
+    "QUICK",
+    "Report",
+    "child",
+    "in_child",
+    "load",
+    "median",
+    "one_thread",
+    "parser",
+    "ratio",
+    "rounds",
+    "sized",
+    "spread",
+]
 
+QUICK = (
+    os.environ.get("UIO_BENCHMARKS") == "quick"
+)  # a few utterances, once: everything runs, and the figures mean nothing
 RESULTS = Path(__file__).parent / "results"
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+T = TypeVar("T")
 PACKAGES = (
     "torch",
     "torchaudio",
@@ -36,6 +53,11 @@ PACKAGES = (
     "isal",
     "megatron-energon",
 )
+
+
+def sized(usual: T, quick: T) -> T:
+    """``usual``, or ``quick`` where the benchmarks are only to show that they run."""
+    return quick if QUICK else usual
 
 
 def one_thread() -> None:
@@ -53,7 +75,7 @@ def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     made.add_argument(
         "--data", type=Path, default=default_folder(), help="folder of the corpus; made if it is not there"
     )
-    made.add_argument("--repeats", type=int, default=repeats, help="measurements of each; medians are shown")
+    made.add_argument("--repeats", type=int, default=sized(repeats, 1), help="measurements of each; medians are shown")
     made.add_argument("--child", help=argparse.SUPPRESS)
     return made
 
@@ -68,13 +90,24 @@ def in_child(arguments: argparse.Namespace, measure: Callable[..., dict[str, Any
 
 
 def child(module: str, **what: object) -> dict[str, Any]:
-    """One measurement in a fresh process with one thread. ``{"error": …}`` if it failed."""
+    """One measurement in a fresh process (in a quick run, in this one), one thread. ``{"error": …}`` if it failed."""
+    if QUICK:
+        return _here(module, json.loads(json.dumps(what, default=str)))
     command = [sys.executable, "-m", module, "--child", json.dumps(what, default=str)]
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]}
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def _here(module: str, what: dict[str, Any]) -> dict[str, Any]:
+    one_thread()
+    try:
+        result: dict[str, Any] = json.loads(json.dumps(import_module(module).measure(**what)))
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
     return result
 
 
@@ -153,7 +186,9 @@ class Report:
         self.text(f"- {'PASS' if holds else 'FAIL'}: {claim}; measured: {found}")
 
     def write(self) -> None:
-        """Write the markdown, with facts of the machine and the command."""
+        """Write the markdown, with facts of the machine and the command. A quick run leaves the results as they are."""
+        if QUICK:
+            return
         command = " ".join(["python -m", f"benchmarks.{self.name}", *sys.argv[1:]])
         versions = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
         facts = [

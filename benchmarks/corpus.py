@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
+import itertools
 import json
 import shutil
 import subprocess
@@ -26,12 +27,15 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
+from benchmarks.common import QUICK, sized
+
 __all__ = ["Corpus", "default_folder", "prepare"]
 
 RATE = 16_000
-UTTERANCES, SHARD = 3_000, 500
-SENTENCES = 5_600  # spoken ones, of 2.9 s
+UTTERANCES, SHARD = sized((3_000, 500), (90, 15))
+SENTENCES = 2 * UTTERANCES  # spoken ones; where they do not suffice, they are said again
 SEED = 1
+MADE_BY = [2, UTTERANCES, SHARD, SEED]  # a corpus that was made in another way is made anew
 MEAN, DEVIATION, SHORTEST, LONGEST = 4.9, 1.7, 1.5, 9.0  # seconds
 
 Samples = npt.NDArray[np.int16]
@@ -62,13 +66,13 @@ class Corpus:
 
 def default_folder() -> Path:
     """Kept between runs, until the system empties its folder of temporary files."""
-    return Path(tempfile.gettempdir()) / "uio_pipes_benchmarks"
+    return Path(tempfile.gettempdir()) / ("uio_pipes_benchmarks_quick" if QUICK else "uio_pipes_benchmarks")
 
 
 def prepare(folder: Path) -> Corpus:
-    """The corpus in ``folder``; made if it is not there."""
+    """The corpus in ``folder``; made if it is not there, or if this module makes another one by now."""
     facts = folder / "corpus.json"
-    if not facts.exists():
+    if not facts.exists() or json.loads(facts.read_text()).pop("made_by", None) != MADE_BY:
         partial = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -78,7 +82,8 @@ def prepare(folder: Path) -> Corpus:
         partial.rename(folder)
     if not (folder / "flac.list").exists():
         _make_flac(folder)
-    return Corpus(folder, **json.loads(facts.read_text()))
+    known = json.loads(facts.read_text())
+    return Corpus(folder, known["utterances"], known["seconds"], known["speech"])
 
 
 def _make(folder: Path, final: Path) -> dict[str, Any]:
@@ -101,11 +106,11 @@ def _make(folder: Path, final: Path) -> dict[str, Any]:
     shutil.rmtree(folder / "spoken", ignore_errors=True)
     _make_shar(folder, "tar", "shar", "wav")
     speech = "Mandarin by espeak-ng" if spoken else "noise in bursts"
-    return {"utterances": UTTERANCES, "seconds": seconds, "speech": speech}
+    return {"utterances": UTTERANCES, "seconds": seconds, "speech": speech, "made_by": MADE_BY}
 
 
 def _speak(folder: Path) -> list[tuple[str, str, Path]]:
-    """Key, text and file of each sentence of the mini AISHELL; none if it cannot be spoken here."""
+    """Name, text and file of each sentence of the mini AISHELL; none if it cannot be spoken here."""
     command = [sys.executable, "-m", "recipes.aishell.mini", str(folder), "--utterances", str(SENTENCES), "--seed", "1"]
     if subprocess.run(command, check=False, cwd=Path(__file__).parent.parent).returncode:
         return []
@@ -122,15 +127,15 @@ def _durations() -> npt.NDArray[np.float64]:
 
 def _joined(sentences: list[tuple[str, str, Path]]) -> Iterator[tuple[str, str, Samples]]:
     """Sentences joined until they are as long as was drawn, give or take half a sentence."""
-    spare = iter(sentences)
-    for duration in _durations():
-        key, txt, path = next(spare)
+    spare = itertools.cycle(sentences)
+    for number, duration in enumerate(_durations()):
+        _, txt, path = next(spare)
         samples, _ = soundfile.read(path, dtype="int16")
         while len(samples) / RATE < duration - 1.5:
             _, more, path = next(spare)
             added, _ = soundfile.read(path, dtype="int16")
             samples, txt = np.concatenate([samples, added]), txt + more
-        yield key, txt, samples[: int(LONGEST * RATE)]
+        yield f"BS{number:06d}", txt, samples[: int(LONGEST * RATE)]
 
 
 def _noise() -> Iterator[tuple[str, str, Samples]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import Report, child, in_child, parser
+from benchmarks.common import Report, child, in_child, parser, sized
 from benchmarks.corpus import prepare
 from benchmarks.peers import DITHER, MELS
 from recipes.common.config import ModelConfig
@@ -27,7 +27,7 @@ from recipes.common.model import AsrModel
 MODULE = "benchmarks.gpu"
 VOCABULARY = 4_233
 TARGET = 0.98
-WARM, STEPS, LISTED = 20, 400, 20  # steps; how often the shards are listed
+WARM, STEPS, LISTED = sized((20, 400, 20), (1, 3, 1))  # steps; how often the shards are listed
 SMALL = ModelConfig(layers=2, dim=64, channels=8, feed_forward=64, decoder_layers=1, decoder_feed_forward=64)
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from benchmarks.common import Report, in_child, median, parser, ratio, rounds, spread
+from benchmarks.common import Report, in_child, median, parser, ratio, rounds, sized, spread
 
 MODULE = "benchmarks.handover"
-SIZES = (0.25, 1, 4, 32)  # MiB
-TOTAL = 3000  # MiB handed over
+SIZES = sized((0.25, 1, 4, 32), (1,))  # MiB
+TOTAL = sized(3000, 40)  # MiB handed over
 WARM = 10  # batches
 
 

@@ -22,14 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Report, child, in_child, parser
+from benchmarks.common import Report, child, in_child, parser, sized
 from benchmarks.owned import children, owned, resident
 
 MODULE = "benchmarks.memory"
-SHARDS, EACH = 20, 250
-EVERY = 100  # batches between two looks
+SHARDS, EACH = sized((20, 250), (4, 50))
+EVERY = sized(100, 1)  # batches between two looks
+BUDGET = sized(3000, 90)
 LIMIT = 0.01
-LOOPS = {"batches": 100_000, "epochs": 20, "resumes": 50}
+LOOPS = sized({"batches": 100_000, "epochs": 20, "resumes": 50}, {"batches": 40, "epochs": 20, "resumes": 20})
 
 
 def make(folder: Path) -> str:
@@ -114,7 +115,7 @@ def _epochs(path: str, workers: int, count: int) -> Iterator[None]:
     """Whole epochs: workers begin and end with each. Looked at near the end of each, where buffers have been full."""
     import uio_pipes as uio
 
-    loader = uio.Loader(_graph(path).shuffle(1500).sort(500).dynamic_batch(3000).pad(), num_workers=workers)
+    loader = uio.Loader(_graph(path).shuffle(1500).sort(500).dynamic_batch(BUDGET).pad(), num_workers=workers)
     for epoch in range(count):
         loader.set_epoch(epoch)
         for number, _ in enumerate(loader):
@@ -126,7 +127,7 @@ def _resumes(path: str, workers: int, count: int) -> Iterator[None]:
     """One loader that goes back to a state again and again."""
     import uio_pipes as uio
 
-    loader = uio.Loader(_graph(path).shuffle(1500).sort(500).dynamic_batch(3000).pad(), num_workers=workers)
+    loader = uio.Loader(_graph(path).shuffle(1500).sort(500).dynamic_batch(BUDGET).pad(), num_workers=workers)
     batches = iter(loader)
     for _ in range(20):
         next(batches)

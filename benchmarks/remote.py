@@ -29,14 +29,14 @@ from typing import Any
 
 import fsspec
 
-from benchmarks.common import Report, in_child, median, parser, ratio, rounds, spread
+from benchmarks.common import Report, in_child, median, parser, ratio, rounds, sized, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.remote"
 SEED = 777
 DELAY = 0.02
 BUCKET = "speech"
-ROUNDS = 6
+ROUNDS = sized(6, 1)
 
 
 def measure(urls: list[str], options: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _s3_options(endpoint: str) -> dict[str, Any]:
 def _rate(url: str) -> float:
     """MB/s of a server alone: one file in ranges of 4 MB, one after the other, nothing done with them."""
     block, got, began = 4 << 20, 0, time.perf_counter()
-    for first in range(0, 64 << 20, block):
+    for first in range(0, sized(64 << 20, block), block):
         asked = urllib.request.Request(url, headers={"Range": f"bytes={first}-{first + block - 1}"})
         with urllib.request.urlopen(asked) as answer:
             got += len(answer.read())

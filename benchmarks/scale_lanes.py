@@ -20,12 +20,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common import Report, child, in_child, parser
+from benchmarks.common import Report, child, in_child, parser, sized
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.scale_lanes"
-LANES, RANKS, WORKERS = 10_000, 1_024, 8
-REAL = 8  # lanes whose states are copied
+LANES, RANKS, WORKERS = sized((10_000, 1_024, 8), (64, 8, 2))
+DEALS = sized(  # shards, lanes
+    [(7_500_000, 8_192), (7_500_000, LANES), (7_500_000, 65_536), (75_000, 8_192), (75_000, 1_024)], [(1_000, LANES)]
+)
+REAL = sized(8, 1)  # lanes whose states are copied
 FRAMES = 12_000 * 0.97  # of a batch, without padding
 Column = npt.NDArray[np.float64]
 
@@ -160,13 +163,7 @@ def main() -> None:
     else:
         _tell_state(report, state)
     rows = []
-    for shards, lanes in (
-        (7_500_000, 8_192),
-        (7_500_000, LANES),
-        (7_500_000, 65_536),
-        (75_000, 8_192),
-        (75_000, 1_024),
-    ):
+    for shards, lanes in DEALS:
         found = child(MODULE, what="deal", shards=shards, lanes=lanes, ranks=RANKS)
         shares = [f"{100 * found[name]:.2f} %" for name in ("lane", "worker", "rank", "stop", "join", "repeat")]
         rows.append([f"{shards:,} ({found['hours']:,.0f} h), {lanes:,}", f"{found['seconds']:.1f} s", *shares])

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, in_child, median, parser, rounds, spread
+from benchmarks.common import Report, in_child, median, parser, rounds, sized, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.scale_list"
-SHARDS, FEW, RANKS, WORKERS = 7_500_000, 8_192, 1_024, 8
+SHARDS, FEW, RANKS, WORKERS = sized((7_500_000, 8_192, 1_024, 8), (6_000, 120, 10, 2))
 MIB = 1 << 20
 WAYS = {"a loader": "loader", "one process": "deal"}
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Report, child, in_child, parser
+from benchmarks.common import Report, child, in_child, parser, sized
 from benchmarks.corpus import Corpus, prepare
 from benchmarks.peers import BUDGET, SHUFFLE, SORT
 
 MODULE = "benchmarks.scale_ranks"
-RANKS = (8, 16, 32, 64)
-EACH = 4_000  # utterances of a rank
+RANKS = sized((8, 16, 32, 64), (8,))
+EACH = sized(4_000, 200)  # utterances of a rank
 WAYS = {
     "bucket_batch(window=1500, sync=True)": "sync",
     "bucket_batch(window=1500)": "window",

@@ -16,14 +16,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, child, in_child, median, parser, rounds, spread
+from benchmarks.common import Report, child, in_child, median, parser, rounds, sized, spread
 from benchmarks.corpus import Corpus, prepare
 from benchmarks.peers import BUDGET, SHUFFLE, SORT
 
 MODULE = "benchmarks.state"
 SEED = 777
 NEVER = 1_000_000
-TIMES = {"tar": 167, "tar.gz": 12}  # the shards are listed so often for restoring: 1,002 shards, 501,000 utterances
+TIMES = sized(
+    {"tar": 167, "tar.gz": 12}, {"tar": 10, "tar.gz": 10}
+)  # the shards are listed so often for restoring: 1,002 shards, 501,000 utterances
 POINTS = {"tar": (1, 50, 99), "tar.gz": (10, 50, 90)}  # per cent of an epoch
 
 
@@ -76,7 +78,7 @@ def _window(lane: str) -> int:
 
 def _size(corpus: Corpus, lanes: int) -> dict[str, Any]:
     """Bytes and time of ``state_dict()`` over 40 batches, once each lane has delivered 30 and its buffers are full."""
-    loader = _loader(corpus.shards("tar") * lanes, lanes=lanes)
+    loader = _loader(corpus.shards("tar") * sized(1, 5) * lanes, lanes=lanes)
     batches = iter(loader)
     for _ in range(30 * lanes):
         next(batches)

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.common import sized
 from benchmarks.corpus import Corpus
 
 __all__ = ["BUDGET", "DITHER", "LIMIT", "MELS", "PEERS", "SHUFFLE", "SORT", "WORKS", "Batch", "Work", "batches_of"]
 
-MELS, DITHER, BUDGET, SHUFFLE, SORT = 80, 0.1, 12_000, 1_500, 500
+MELS, DITHER = 80, 0.1
+BUDGET, SHUFFLE, SORT = sized((12_000, 1_500, 500), (1_000, 20, 10))
 PEERS = {
     "uio_pipes": "uio.batches",
     "WeNet style, torchaudio.load": "wenet.torchaudio_batches",

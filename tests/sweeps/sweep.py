@@ -1,6 +1,6 @@
 """A sweep damages something in many seeded ways and sorts what comes of each trial.
 
-A sweep is a function ``(trials, seed) -> Iterator[Outcome]``. It is deterministic: the same numbers give the same damages.
+A sweep is a function ``(trials, seed) -> Iterator[Outcome]``, deterministic: the same numbers give the same damages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Outcome:
     Attributes:
         thing: what was damaged, as a reader of the docs would say it: "tar, no manifest".
         damage: what was done to it: "a bit flipped".
-        result: "reported" (everything that differs from the sound data was counted or raised), "unchanged" (everything was
+        result: "reported" (all that differs from the sound data was counted or raised), "unchanged" (everything was
             delivered as it was), "silent" (something differs and nothing said so).
         reasons: under which reasons it was reported.
         seed: makes this trial again.

@@ -1,0 +1,92 @@
+"""Every benchmark runs with an empty folder for temporary files, on few utterances: its figures mean nothing then."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted(
+    path.stem
+    for path in (ROOT / "benchmarks").glob("*.py")
+    if "__main__" in path.read_text(encoding="utf-8") and path.stem != "corpus"
+)
+ARGUMENTS = {"throughput": ["--only", "tar, one process", "waveforms, one process"]}
+PEERS = "Energon|torchaudio.load"  # what `uio_pipes[dev]` does not bring; the benchmark says so and goes on
+
+
+@pytest.fixture(scope="module")
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("nothing_in_it")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_runs_from_nothing(script: str, temporary: Path) -> None:
+    if script == "remote" and shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") is None:
+        pytest.skip("could not import nginx: it is not installed")
+    before = _results()
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{script}", *ARGUMENTS.get(script, [])],
+        cwd=ROOT,
+        env={**os.environ, "UIO_BENCHMARKS": "quick", "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [line for line in done.stdout.splitlines() if re.search("did not run|failed|not measured|could not", line)]
+    assert [line for line in lines if not re.search(PEERS, line)] == []
+    assert re.search(r"\d", done.stdout)
+    assert _results() == before, "a quick run must not touch the results"
+
+
+def test_a_measurement_has_a_process_of_its_own(temporary: Path) -> None:
+    _python(
+        """
+        import benchmarks.common, benchmarks.corpus
+
+        folder = benchmarks.corpus.default_folder()
+        benchmarks.corpus.prepare(folder)
+        benchmarks.common.QUICK = False
+        measured = {"data": folder, "kind": "tar", "workers": 0}
+        assert benchmarks.common.child("benchmarks.first_batch", **measured)["first"] > 0
+        assert "no_such" in benchmarks.common.child("benchmarks.first_batch", **measured, no_such=1)["error"]
+        """,
+        temporary,
+    )
+
+
+def test_a_corpus_that_was_made_in_another_way_is_made_anew(temporary: Path) -> None:
+    _python(
+        """
+        import json, benchmarks.corpus
+
+        folder = benchmarks.corpus.default_folder()
+        made = benchmarks.corpus.prepare(folder)
+        facts = folder / "corpus.json"
+        facts.write_text(json.dumps(json.loads(facts.read_text()) | {"made_by": [0]}))
+        (folder / "tar.list").write_text("")
+        assert benchmarks.corpus.prepare(folder) == made
+        assert len((folder / "tar.list").read_text().split()) == 6
+        """,
+        temporary,
+    )
+
+
+def _python(code: str, temporary: Path) -> None:
+    environment = {**os.environ, "UIO_BENCHMARKS": "quick", "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def _results() -> dict[str, float]:
+    return {path.name: path.stat().st_mtime for path in (ROOT / "benchmarks" / "results").iterdir()}

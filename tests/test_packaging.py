@@ -1,0 +1,110 @@
+"""sdist and wheel hold what they should, and both work in fresh environments of the oldest and the newest Python.
+
+It downloads a PyTorch for each of them, so it runs where everything is asked for: UIO_REQUIRE_ALL=1, as .ci/run does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+UV = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+TRY_IT = """
+import importlib.metadata, pathlib
+import uio_pipes as uio
+
+assert "site-packages" in uio.__file__, uio.__file__
+assert (pathlib.Path(uio.__file__).parent / "py.typed").exists()
+assert importlib.metadata.metadata("uio_pipes")["License-Expression"] == "Apache-2.0"
+items = [{"key": str(i), "label": [1, 2, 3][: 1 + i % 3]} for i in range(10)]
+if __name__ == "__main__":
+    loader = uio.Loader(uio.from_iterable(items).sharding_filter().batch(2), num_workers=2)
+    batches = iter(loader)
+    first = next(batches)
+    state = loader.state_dict()
+    rest = list(batches)
+    loader.load_state_dict(state)
+    assert list(loader) == rest and len(rest) == 5, rest
+"""
+
+pytestmark = [
+    pytest.mark.skipif("UIO_REQUIRE_ALL" not in os.environ, reason="installs four environments: set UIO_REQUIRE_ALL=1"),
+    pytest.mark.timeout(900),
+]
+
+
+def run(command: Sequence[str | Path], **options: object) -> str:
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment |= {"UV_PYTHON_DOWNLOADS": "never"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    return str(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheel and the sdist, of the files that git knows."""
+    assert UV is not None, "scripts/setup installs uv"
+    folder = tmp_path_factory.mktemp("built")
+    source = folder / "source"
+    listed = run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT).split("\0")
+    for name in filter(None, listed):
+        if (ROOT / name).exists():  # else it is deleted and not yet committed
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    run([UV, "build", "--python", sys.executable, "--out-dir", folder / "dist", source])
+    (wheel,), (sdist,) = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
+    return {"wheel": wheel, "sdist": sdist}
+
+
+def test_what_is_in_them(built: dict[str, Path]) -> None:
+    with zipfile.ZipFile(built["wheel"]) as wheel:
+        names = wheel.namelist()
+    packaged = {f"uio_pipes/{path.relative_to(ROOT / 'uio_pipes')}" for path in (ROOT / "uio_pipes").rglob("*.py*")}
+    assert {name for name in packaged if "__pycache__" not in name} <= set(names)
+    assert "uio_pipes/py.typed" in names
+    assert [name for name in names if name.endswith("licenses/LICENSE")]
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"uio_pipes"}
+    with tarfile.open(built["sdist"]) as sdist:
+        inside = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {"LICENSE", "README.md", "pyproject.toml", "uio_pipes/py.typed", "uio_pipes/loader.py"} <= inside
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("3.10", "wheel"), ("3.10", "sdist"), ("3.12", "wheel"), ("3.13", "sdist")]
+)
+def test_works_in_a_fresh_environment(version: str, kind: str, built: dict[str, Path], tmp_path: Path) -> None:
+    assert UV is not None
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"could not import Python {version}: it is not installed")
+    fresh = tmp_path / "venv"
+    run([UV, "venv", "--python", python, fresh])
+    inside = fresh / "bin" / "python"
+    pins = ROOT / "requirements" / "dev.txt"
+    run([UV, "pip", "install", "--python", inside, "--constraint", pins, built[kind]])
+    run([UV, "pip", "check", "--python", inside])
+    (tmp_path / "try_it.py").write_text(TRY_IT)
+    run([inside, "try_it.py"], cwd=tmp_path)
+    assert "pack" in run([fresh / "bin" / "uio", "--help"], cwd=tmp_path)
+    shutil.rmtree(fresh)
+
+
+def interpreter(version: str) -> str | None:
+    """An installed Python of this version: on the PATH, or one of pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python{version}"), *sorted(map(str, pyenv.glob(f"{version}.*/bin/python")))]
+    for path in filter(None, found):
+        done = subprocess.run([path, "-c", "import venv"], capture_output=True, check=False)
+        if done.returncode == 0:  # pyenv's shims stand on the PATH for versions that are not chosen
+            return path
+    return None
