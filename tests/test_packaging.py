@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+WITHOUT_CUDA = "2.13.0+cpu"
 TRY_IT = """
 import importlib.metadata, pathlib
 import uio_pipes as uio
@@ -97,6 +98,24 @@ def test_works_in_a_fresh_environment(version: str, kind: str, built: dict[str, 
     run([inside, "try_it.py"], cwd=tmp_path)
     assert "pack" in run([fresh / "bin" / "uio", "--help"], cwd=tmp_path)
     shutil.rmtree(fresh)
+
+
+def test_works_beside_a_pytorch_without_cuda(built: dict[str, Path], tmp_path: Path) -> None:
+    assert UV is not None
+    run([sys.executable, "-m", "venv", tmp_path / "venv"])
+    inside = tmp_path / "venv" / "bin" / "python"
+    install = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"torch=={WITHOUT_CUDA}"]
+    if subprocess.run(install, capture_output=True, check=False).returncode:
+        pytest.skip(f"no torch {WITHOUT_CUDA} is to be had from pip's indexes here")
+    pins = tmp_path / "pins.txt"
+    text = (ROOT / "requirements" / "dev.txt").read_text()
+    pins.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("torch==")))
+    run([UV, "pip", "install", "--python", inside, "--constraint", pins, built["wheel"]])
+    (tmp_path / "try_it.py").write_text(TRY_IT)
+    run([inside, "try_it.py"], cwd=tmp_path)
+    listed = run([UV, "pip", "list", "--python", inside], cwd=tmp_path)
+    assert "nvidia" not in listed
+    assert "torchaudio" not in listed
 
 
 def interpreter(version: str) -> str | None:
