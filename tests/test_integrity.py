@@ -21,6 +21,7 @@ import soundfile
 import zstandard
 from contract import Case, check_cuts, record
 from helpers_bad import END, Members, audio, keys, members, noise, run, shard, shard_list, tar
+from ogg_files import ogg
 
 import uio_pipes as uio
 from uio_pipes.errors import DataError
@@ -87,6 +88,23 @@ AUDIO = {
 def test_bad_audio(tmp_path: Path, kind: str) -> None:
     data, reason = AUDIO[kind]
     got, counted = delivered(tmp_path, swapped("K002.wav", data))
+    assert (got, counted) == (all_but(2), {reason: 1})
+    *_, report = verify([str(tmp_path / "s.tar")], Wanted(decode=True))
+    assert report.reasons == {reason: 1}
+
+
+OGG = {
+    "opus cut off": ("opus", ogg(1, "OPUS")[:-300], "truncated_audio"),
+    "opus flipped": ("opus", ogg(1, "OPUS")[:-300] + b"\0" + ogg(1, "OPUS")[-299:], "bad_audio"),
+    "vorbis cut off": ("ogg", ogg(1, "VORBIS")[:-300], "truncated_audio"),
+}
+
+
+@pytest.mark.parametrize("kind", OGG)
+def test_bad_ogg(tmp_path: Path, kind: str) -> None:
+    suffix, data, reason = OGG[kind]
+    replaced = [(f"K002.{suffix}", data) if name == "K002.wav" else (name, payload) for name, payload in members(COUNT)]
+    got, counted = delivered(tmp_path, replaced)
     assert (got, counted) == (all_but(2), {reason: 1})
     *_, report = verify([str(tmp_path / "s.tar")], Wanted(decode=True))
     assert report.reasons == {reason: 1}
