@@ -284,13 +284,13 @@ def run_key(lane: Lane) -> bytes:
     return f"{lane.seed}/{lane.epoch}".encode()
 
 
-def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[Sample]:
+def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[tuple[Sample, int]]:
     """Run all that is deferred, of one sample after the other; one that fails is handled by the policy and left out.
 
-    ``whole``: read what no stage has read, too: samples that go to the trainer as they are.
+    Gives each one that is left with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too:
+    samples that go to the trainer as they are.
     """
     fetch_early(sample.fields for sample in samples)
-    lengths = []
     for sample in samples:
         try:
             actual = compute(sample)
@@ -300,10 +300,7 @@ def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterat
             lane.ledger.fail(error, "realize")
         else:
             lane.ledger.fine("realize")
-            lengths.append(actual.length if actual is not None else 0)
-            yield sample
-    if lengths:
-        lane.ledger.delivered(lengths)
+            yield sample, actual.length if actual is not None else 0
 
 
 def compute(sample: Sample) -> Plan | None:
