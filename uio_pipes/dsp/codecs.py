@@ -70,7 +70,8 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
         start = end = None
     check_coded(data, form)
     try:
-        with av.open(io.BytesIO(data) if isinstance(data, bytes) else data) as container:
+        source = io.BytesIO(data) if isinstance(data, bytes) else data
+        with av.open(source, metadata_errors="replace") as container:  # titles may be in any encoding
             if not container.streams.audio:
                 raise DataError("bad_audio", f"the {form} file holds no audio")
             return _decode(av, container, container.streams.audio[0], start, end)
