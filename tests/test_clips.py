@@ -178,7 +178,7 @@ def test_of_long_clips_only_the_segment_is_decoded(
     ("content", "what"),
     [
         (b"no audio" * 20, "cannot be decoded"),
-        (b"", "cannot be decoded"),
+        (b"", "the audio has 0 bytes"),
         (None, "no such file"),
         (audio(800)[:-300], "copy it again"),
     ],

@@ -21,6 +21,7 @@ import soundfile
 import zstandard
 from contract import Case, check_cuts, record
 from helpers_bad import END, Members, audio, keys, members, noise, run, shard, shard_list, tar
+from ogg_files import ogg
 
 import uio_pipes as uio
 from uio_pipes.errors import DataError
@@ -87,6 +88,23 @@ AUDIO = {
 def test_bad_audio(tmp_path: Path, kind: str) -> None:
     data, reason = AUDIO[kind]
     got, counted = delivered(tmp_path, swapped("K002.wav", data))
+    assert (got, counted) == (all_but(2), {reason: 1})
+    *_, report = verify([str(tmp_path / "s.tar")], Wanted(decode=True))
+    assert report.reasons == {reason: 1}
+
+
+OGG = {
+    "opus cut off": ("opus", ogg(1, "OPUS")[:-300], "truncated_audio"),
+    "opus flipped": ("opus", ogg(1, "OPUS")[:-300] + b"\0" + ogg(1, "OPUS")[-299:], "bad_audio"),
+    "vorbis cut off": ("ogg", ogg(1, "VORBIS")[:-300], "truncated_audio"),
+}
+
+
+@pytest.mark.parametrize("kind", OGG)
+def test_bad_ogg(tmp_path: Path, kind: str) -> None:
+    suffix, data, reason = OGG[kind]
+    replaced = [(f"K002.{suffix}", data) if name == "K002.wav" else (name, payload) for name, payload in members(COUNT)]
+    got, counted = delivered(tmp_path, replaced)
     assert (got, counted) == (all_but(2), {reason: 1})
     *_, report = verify([str(tmp_path / "s.tar")], Wanted(decode=True))
     assert report.reasons == {reason: 1}
@@ -441,6 +459,35 @@ def test_pickled_features_are_refused(tmp_path: Path) -> None:
     path = shard(tmp_path / "s.tar", [("a.npy", buffer.getvalue()), ("a.txt", b"")])
     batches, loader = run(uio.from_shard_list(path))
     assert (batches, loader.stats().skipped) == ([], {"bad_features": 1})
+
+
+@pytest.mark.parametrize("shape", [(10**12, 80), (2**70, 3), (-5, 80), (7, 80)])
+def test_an_array_that_is_not_there(tmp_path: Path, shape: tuple[int, int]) -> None:
+    """Its header tells more than the file holds: said when it is planned, nothing is allocated."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    data = head.getvalue() + bytes(6 * 80 * 4)
+    path = shard(tmp_path / "s.tar", [("a.npy", data), ("a.txt", b"")])
+    (tmp_path / "a.npy").write_bytes(data)
+    index_lists([str(shard_list(tmp_path / "s.list", [path]))])
+    for graph in (
+        uio.from_shard_list(path),
+        uio.from_tar_index(tmp_path / "s.list"),
+        uio.from_raw_list([{"key": "a", "feat": str(tmp_path / "a.npy"), "txt": ""}]),
+    ):
+        for used in (graph, graph.filter(max_frames=100), graph.batch(1).pad()):
+            batches, loader = run(used)
+            assert (batches, loader.stats().skipped) == ([], {"bad_features": 1})
+    *_, report = verify([path], Wanted(decode=True))
+    assert report.reasons == {"bad_features": 1}
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_an_empty_local_file(tmp_path: Path, planned: bool) -> None:
+    (tmp_path / "a.wav").write_bytes(b"")
+    graph = uio.from_raw_list([{"key": "a", "wav": str(tmp_path / "a.wav"), "txt": ""}]).decode_audio()
+    batches, loader = run(graph.filter(min_frames=1) if planned else graph)
+    assert (batches, loader.stats().skipped) == ([], {"empty_audio": 1})
 
 
 @pytest.mark.parametrize(

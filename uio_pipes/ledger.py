@@ -76,8 +76,8 @@ class Ledger:
             self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def delivered(self, lengths: list[int]) -> None:
-        """One batch of utterances of these lengths (frames) goes out, padded to the longest."""
-        if self.passing:
+        """One batch of utterances of these lengths (frames) goes out, padded to the longest; none if all failed."""
+        if self.passing or not lengths:
             return
         self.batches += 1
         self.utterances += len(lengths)

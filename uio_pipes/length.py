@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from uio_pipes.dsp.bounds import check_claims
 from uio_pipes.dsp.decode import AudioInfo, probe, probe_file
 from uio_pipes.errors import DataError
 from uio_pipes.io.command import Piped
@@ -70,6 +71,7 @@ def measure(fields: dict[str, Any]) -> Plan | None:
     if wav is None:
         return None
     if isinstance(wav, (torch.Tensor, np.ndarray)):
+        check_claims(fields["sample_rate"])
         return Plan(int(wav.shape[-1]), int(fields["sample_rate"]))
     start, end = fields.get("start"), fields.get("end")
     if "duration" in fields and start is None and end is None:
@@ -83,10 +85,12 @@ def measure(fields: dict[str, Any]) -> Plan | None:
 def check_no_features(fields: dict[str, Any], stage: str) -> None:
     """Raises: DataError if the utterance of ``stage``, which makes features from audio, has some already."""
     if "feat" in fields:
+        of_shar = ' (from_lhotse_shar({"cuts": …, "recording": …}) reads these fields and no others)'
         raise DataError(
             "has_features",
             f"the utterance has features already, and {stage} would make them from audio: leave .{stage}() out for "
-            "precomputed features, or leave `feat` out of the data to have them made",
+            "precomputed features, or leave `feat` out of the data to have them made"
+            + (of_shar if "supervisions" in fields else ""),
         )
 
 
@@ -103,6 +107,8 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
         path = is_local(wav)
         if path is not None:
             file = LocalFile(path)
+            if not file.size:
+                raise _empty()
             return probe(file.read_upto(0, HEAD), file.size) or probe_file(path)
         with open_binary(wav) as remote:
             wav = fields["wav"] = remote.read()
@@ -111,11 +117,15 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
     if isinstance(wav, Piped):
         wav = fields["wav"] = wav.read()
     if (wav.size if isinstance(wav, Ref) else len(wav)) == 0:
-        raise DataError("empty_audio", "the audio has 0 bytes")
+        raise _empty()
     if isinstance(wav, Ref):
         head = wav.head if len(wav.head) >= 64 else wav.read_at(0, min(HEAD, wav.size))
         return probe(head, wav.size) or (probe(wav.read_at(0, min(HEAD, wav.size)), wav.size) or probe_file(wav.read()))
     return probe(wav[:HEAD], len(wav)) or probe_file(wav)
+
+
+def _empty() -> DataError:
+    return DataError("empty_audio", "the audio has 0 bytes: make it again, or leave it out of the list")
 
 
 def _ticks(duration: Any) -> int:
@@ -138,15 +148,18 @@ def _feature_frames(feat: Any) -> int:
     if isinstance(feat, StoredFeatures):
         return feat.frames
     if isinstance(feat, str):
-        head = open_file(feat).read_upto(0, HEAD)
-    else:
-        head = feat.read_at(0, min(HEAD, feat.size)) if isinstance(feat, Ref) else feat[:HEAD]
-    frames, _ = npy_shape(head)
-    return frames
+        file = open_file(feat)
+        return npy_shape(file.read_upto(0, HEAD), file.size)[0]
+    if isinstance(feat, Ref):
+        return npy_shape(feat.read_at(0, min(HEAD, feat.size)), feat.size)[0]
+    return npy_shape(feat[:HEAD], len(feat))[0]
 
 
-def npy_shape(head: bytes) -> tuple[int, int]:
-    """Shape (T, F) from the head of a .npy file. Raises: DataError if it is not a 2-dimensional array of numbers."""
+def npy_shape(head: bytes, size: int) -> tuple[int, int]:
+    """Shape (T, F) from the head of a .npy file of ``size`` bytes.
+
+    Raises: DataError if it is not a 2-dimensional array of numbers, or if the file does not hold all of them.
+    """
     stream = io.BytesIO(head)
     try:
         version = np.lib.format.read_magic(stream)
@@ -154,6 +167,10 @@ def npy_shape(head: bytes) -> tuple[int, int]:
         shape, _, dtype = read(stream)
     except (ValueError, OSError) as error:
         raise DataError("bad_features", f"not a .npy array: {error}") from error
-    if len(shape) != 2 or dtype.kind not in "fiu":
+    if len(shape) != 2 or min(shape) < 0 or dtype.kind not in "fiu":
         raise DataError("bad_features", f"features must be a (frames, bins) array of numbers, not {shape} of {dtype}")
+    told = stream.tell() + shape[0] * shape[1] * dtype.itemsize
+    if told > size:
+        message = f"the header tells an array {shape} of {dtype}, {told} bytes, the file holds {size}; copy it again"
+        raise DataError("bad_features", message)
     return int(shape[0]), int(shape[1])

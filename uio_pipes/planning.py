@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from uio_pipes.errors import DataError, PipelineError, UioError
 from uio_pipes.io.local import Ref
 from uio_pipes.lane import Draws, Lane, Site
 from uio_pipes.ledger import Ledger, Policy
-from uio_pipes.length import Plan
+from uio_pipes.length import TICKS, Plan
 from uio_pipes.node import Node
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.runner import one_thread
@@ -30,6 +31,7 @@ from uio_pipes.stages.flat_map import FlatMap
 from uio_pipes.stages.map import Map
 from uio_pipes.stages.mix import _Several
 from uio_pipes.stages.pad import Pad
+from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 from uio_pipes.stages.repeat import Repeat
 from uio_pipes.stages.through import Through
 
@@ -52,6 +54,7 @@ class LanePlan:
         lengths: of all utterances, batch after batch.
         skipped, failures, reports: what was left out on the way, as in the statistics of a loader.
         boundaries: of the buckets, where ``bucket_batch`` found them itself.
+        rates: utterances by sample rate in Hz, where headers tell it.
     """
 
     lane: int
@@ -63,6 +66,7 @@ class LanePlan:
     failures: int = 0
     reports: list[str] = field(default_factory=list)
     boundaries: list[int] | None = None
+    rates: Counter[int] = field(default_factory=Counter)
 
     def add(self, lengths: list[int]) -> None:
         """One more batch."""
@@ -85,13 +89,14 @@ def plan_lanes(
         raise PipelineError("what a node given to .through(…) behind the batches does cannot be planned: leave it out")
     graph, tables = _by_plan(pipeline, strict=False), dict[Hashable, Any]()
     first: Node | None = None
+    pads = any(isinstance(stage, Pad) for stage in pipeline.stages)
     for index in range(lanes) if only is None else only:
         lane = _lane(index, lanes, seed, epoch, pass_, tables)
         plan = LanePlan(index)
         node = graph.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
         for item in _items(node):
-            plan.add(_lengths(item, lane.ledger))
+            plan.add(_lengths(item, lane.ledger, plan.rates, pads))
         plan.skipped, plan.failures, plan.reports = lane.ledger.skipped, lane.ledger.failures, lane.ledger.reports
         plan.boundaries = _boundaries(node)
         yield plan
@@ -150,17 +155,28 @@ def _items(node: Node) -> Iterator[Any]:
             yield item
 
 
-def _lengths(item: Any, ledger: Ledger) -> list[int]:
+def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: bool) -> list[int]:
     """Planned lengths of the utterances in a batch; those whose header is bad fail, as they would when it is made."""
-    out = []
+    planned: list[tuple[int, int, Any]] = []
     for sample in item if isinstance(item, list) else [item]:
         try:
             plan = sample.planned() if isinstance(sample, Sample) else None
         except DataError as error:
             ledger.fail(error, "realize")
         else:
-            out.append(plan.length if plan is not None else 0)
-    return out
+            rate = 0 if plan is None else _rate(plan, sample)
+            rates.update([rate] if rate else [])
+            planned.append((plan.length if plan is not None else 0, rate, sample))
+    kept, odd = odd_rates([rate for _, rate, _ in planned]) if pads else (0, frozenset())
+    for i in sorted(odd):
+        like = next(sample.key for _, rate, sample in planned if rate == kept)
+        ledger.handle(planned[i][2].failure(mixed_rates(planned[i][1], kept, like), Pad.name), Pad.name)
+    return [length for i, (length, _, _) in enumerate(planned) if i not in odd]
+
+
+def _rate(plan: Plan, sample: Sample) -> int:
+    """The rate in Hz that the audio will have; 0 where nothing tells."""
+    return plan.sample_rate if plan.samples and plan.sample_rate != TICKS else rate_of(sample.fields)
 
 
 # The graph that is run instead

@@ -131,7 +131,9 @@ class LaneRunner:
         return None if isinstance(item, (list, dict)) and not item else item
 
     def _computed(self, samples: list[Sample]) -> list[dict[str, Any]]:
-        return [dict(sample) for sample in realize(samples, self.context, whole=True)]
+        realized = [(dict(sample), length) for sample, length in realize(samples, self.context, whole=True)]
+        self.ledger.delivered([length for _, length in realized])
+        return [fields for fields, _ in realized]
 
     def _message(self, k: int, batch: Any, snapshot: str | None) -> Message:
         reports, self.ledger.reports = self.ledger.reports, []

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from uio_pipes.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.io.local import Ref
 from uio_pipes.io.lookahead import fetch_early
+from uio_pipes.io.text_ref import TextRef
 from uio_pipes.lane import Draws, Lane, mix64
 from uio_pipes.length import Plan, measure
 
@@ -171,13 +172,17 @@ class Sample(MutableMapping[str, Any]):
         self._run(self.chain.needs[self.chain.links.index(link)])
 
     def finish(self) -> None:
-        """Run all that is still deferred."""
+        """Run all that is still deferred, and read texts that are in members of their own."""
         self._run((1 << len(self.chain.links)) - 1)
+        self._read(TextRef)
 
     def read(self) -> None:
         """Read what is only referred to. Raises: DataError."""
+        self._read(Ref)
+
+    def _read(self, kind: type[Ref]) -> None:
         for name, value in self.fields.items():
-            if isinstance(value, Ref):
+            if isinstance(value, kind):
                 try:
                     self.fields[name] = value.read()
                 except DataError as error:
@@ -284,13 +289,13 @@ def run_key(lane: Lane) -> bytes:
     return f"{lane.seed}/{lane.epoch}".encode()
 
 
-def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[Sample]:
+def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[tuple[Sample, int]]:
     """Run all that is deferred, of one sample after the other; one that fails is handled by the policy and left out.
 
-    ``whole``: read what no stage has read, too: samples that go to the trainer as they are.
+    Gives each one that is left with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too:
+    samples that go to the trainer as they are.
     """
     fetch_early(sample.fields for sample in samples)
-    lengths = []
     for sample in samples:
         try:
             actual = compute(sample)
@@ -300,10 +305,7 @@ def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterat
             lane.ledger.fail(error, "realize")
         else:
             lane.ledger.fine("realize")
-            lengths.append(actual.length if actual is not None else 0)
-            yield sample
-    if lengths:
-        lane.ledger.delivered(lengths)
+            yield sample, actual.length if actual is not None else 0
 
 
 def compute(sample: Sample) -> Plan | None:

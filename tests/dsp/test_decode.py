@@ -207,8 +207,9 @@ def test_segments_and_channels(kind: str) -> None:
     size=st.integers(0, 2**40),
 )
 def test_any_bytes_raise_nothing_but_data_errors(data: bytes, start: bytes, size: int) -> None:
-    assert outcome(lambda: probe(start + data, size)) in ("", "truncated_audio")
-    assert outcome(lambda: probe_file(start + data)) in ("", "bad_audio")
+    bad = ("", "truncated_audio", "bad_audio")  # bad_audio: an absurd rate, too
+    assert outcome(lambda: probe(start + data, size)) in bad
+    assert outcome(lambda: probe_file(start + data)) in bad
     assert outcome(lambda: decode(start + data, 0)) in ("", "bad_audio", "empty_audio", "truncated_audio")
 
 

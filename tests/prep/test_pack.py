@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 import slow_pack
 import soundfile
+from encoded import chirp, encode
+from ogg_files import ogg
 from slow_pack import SETTINGS, kill_oneself
 
 import uio_pipes as uio
@@ -121,7 +123,7 @@ def test_audio_that_decodes_to_less_or_to_no_numbers_is_no_utterance(
     assert (result.utterances, dict(result.failed)) == (1, {"truncated_audio": 1, "nan_audio": 1})
     failed = map(json.loads, (tmp_path / "out" / "failed.jsonl").read_text().splitlines())
     told = {one["key"]: one["detail"] for one in failed}
-    assert "cut.wav: the file ends before its header says" in told["cut"]
+    assert "cut.wav: the header tells 32000 bytes of samples, the file holds 12000" in told["cut"]
     assert "no_numbers.wav: some samples are not numbers" in told["no_numbers"]
 
 
@@ -310,3 +312,72 @@ def test_a_kaldi_segment_that_ends_at_minus_one_ends_with_its_recording(tmp_path
 
 def test_a_segment_to_the_recording_s_end_stays_one_in_a_raw_list() -> None:
     assert json.loads(Utterance("a", "r.wav", "一", start=0.75).to_json())["start"] == 0.75
+
+
+def packed_from(source: list[Utterance], root: Path, form: Form) -> tuple[set[str], dict[str, int]]:
+    """Keys that were packed, and failures."""
+    with ListWriter(root / "list") as lists:
+        for utterance in source:
+            lists.write(utterance)
+    settings = PackSettings(groups=(), size=100, form=form)
+    result = pack(root / "list" / "data.list", root / form, root / f"{form}.list", settings)
+    keys = {name.rpartition(".")[0] for shard in (root / form).rglob("*.tar") for name in members(shard)}
+    return keys, dict(result.failed)
+
+
+@pytest.mark.parametrize("form", ["as-is", "wav"])
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_ogg_files_that_were_cut_off_or_damaged_are_no_utterances(tmp_path: Path, subtype: str, form: Form) -> None:
+    whole = ogg(3, subtype)
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    data = {"sound": whole, "cut": whole[: len(whole) // 2], "flipped": bytes(flipped), "two": whole + ogg(1, subtype)}
+    for name, content in data.items():
+        (tmp_path / name).write_bytes(content)
+    source = [Utterance(name, str(tmp_path / name), "x") for name in data]
+    keys, failed = packed_from(source, tmp_path, form)
+    assert keys == {"sound"}
+    assert failed == {"truncated_audio": 1, "bad_audio": 2}
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_segments_of_a_damaged_recording_that_are_sound_are_packed(tmp_path: Path, subtype: str) -> None:
+    whole = ogg(30, subtype)
+    data = bytearray(whole)
+    data[len(data) // 2] ^= 1
+    source = []
+    for name, content in (("whole", whole), ("flipped", bytes(data)), ("cut", whole[: len(whole) // 2])):
+        (tmp_path / name).write_bytes(content)
+        source += [Utterance(f"{name}{i:02d}", str(tmp_path / name), "x", float(i), i + 1.0) for i in range(30)]
+    keys, failed = packed_from(source, tmp_path, "wav")
+    assert {f"whole{i:02d}" for i in range(30)} <= keys
+    flipped = {f"flipped{i:02d}" for i in range(30)} - keys
+    assert 1 <= len(flipped) <= 12
+    assert failed["bad_audio"] == len(flipped)
+    cut = {f"cut{i:02d}" for i in range(30)} - keys
+    assert 10 <= len(cut) <= 20
+    assert failed["truncated_audio"] == len(cut)
+    shard = members(next((tmp_path / "wav").rglob("*.tar")))
+    for name in keys:  # what was decoded behind the damage is what was there
+        expected, _ = soundfile.read(io.BytesIO(shard[f"whole{name[-2:]}.wav"]))
+        actual, _ = soundfile.read(io.BytesIO(shard[f"{name}.wav"]))
+        assert np.abs(actual - expected).max() < (1e-4 if subtype == "VORBIS" else 2e-2), name
+
+
+@pytest.mark.parametrize("suffix", ["flac", "mp3", "m4a", "aac", "wma"])
+def test_files_kept_as_they_are_are_whole(tmp_path: Path, suffix: str) -> None:
+    wav = chirp(RATE * 2, RATE)
+    if suffix in ("flac", "mp3"):
+        soundfile.write(tmp_path / f"whole.{suffix}", wav[0], RATE)
+        whole = (tmp_path / f"whole.{suffix}").read_bytes()
+    else:
+        whole = encode(wav, RATE, suffix)
+        (tmp_path / f"whole.{suffix}").write_bytes(whole)
+    source = [Utterance("whole", str(tmp_path / f"whole.{suffix}"), "x")]
+    for cut in range(1, 8):
+        (tmp_path / f"cut{cut}.{suffix}").write_bytes(whole[: len(whole) * cut // 8 + 1])
+        source.append(Utterance(f"cut{cut}", str(tmp_path / f"cut{cut}.{suffix}"), "x"))
+    keys, failed = packed_from(source, tmp_path, "as-is")
+    assert keys == {"whole"}
+    assert sum(failed.values()) == 7
+    assert set(failed) <= {"truncated_audio", "bad_audio"}

@@ -97,3 +97,10 @@ def test_noise_may_be_coded_too(tmp_path: Path) -> None:
     noisy, _ = run(graph.add_noise(str(tmp_path / "*.m4a"), snr=(0, 0)), on_error="raise")
     clean, _ = run(graph)
     assert all(not torch.equal(a["wav"], b["wav"]) for a, b in zip(clean, noisy, strict=True))
+
+
+def test_titles_that_are_no_utf8_are_no_matter() -> None:
+    data = encode(chirp(8000, 16_000), 16_000, "m4a")
+    in_gbk = data.replace(b"Lavf", "中文".encode("gbk"))
+    assert in_gbk != data
+    assert decode(in_gbk, 0)[0].equal(decode(data, 0)[0])

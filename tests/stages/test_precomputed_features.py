@@ -108,3 +108,12 @@ def test_given_as_numpy_arrays_by_a_function(name: str) -> None:
     items = [{"key": "a", "wav": "none.wav", "txt": "t"}]
     (batch,), _ = run(ON_FEATURES[name](uio.from_raw_list(items).map(look_up)), on_error="raise")
     assert isinstance(batch["feat"], torch.Tensor)
+
+
+def test_what_is_there_and_what_to_do_is_said() -> None:
+    entry = {"key": "a", "txt": "", "speaker": "x", "note": 1}
+    with pytest.raises(uio.DataError, match=r"no audio to decode \(its fields: key, txt, speaker, note\)"):
+        run(uio.from_iterable([entry]).decode_audio(), on_error="raise")
+    cut = {"key": "a", "feat": torch.ones(5, 4), "wav": torch.ones(1, 800), "sample_rate": 8000, "supervisions": []}
+    with pytest.raises(uio.DataError, match=r"from_lhotse_shar\(\{.cuts.: …, .recording.: …\}\) reads these fields"):
+        run(uio.from_iterable([cut]).decode_audio().fbank(), on_error="raise")

@@ -80,6 +80,8 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
     rows += [
         (name, ", ".join(f"{k}: {n:,}" for k, n in counts.most_common(12))) for name, counts in named.items() if counts
     ]
+    if len(seen.rates) > 1:
+        rows.append(("mixed sample rates", "they cannot share a batch: put .resample(16_000) before the features"))
     if seen.speakers:
         rows.append(("speakers", f"{len(seen.speakers):,}"))
     if seen.texts:

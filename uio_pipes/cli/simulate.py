@@ -93,6 +93,9 @@ def tables(run: Simulation) -> list[Rows]:
         ("skew", f"ranks wait {run.skew:.1%} of the time for the slowest"),
         ("busiest worker", f"{run.workers:.2f} × the mean"),
     ]
+    if len(run.rates) > 1:
+        shown = ", ".join(f"{rate}: {count:,}" for rate, count in run.rates.items())
+        rows.append(("mixed sample rates (Hz)", f"{shown}; put .resample(16_000) before the features"))
     if run.fill is not None:
         rows.append(("fill", f"batches are {run.fill:.0%} full"))
     found: list[Rows] = [(f"Epoch {run.epoch}", ("", "value"), rows)]

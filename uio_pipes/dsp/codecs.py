@@ -1,7 +1,7 @@
 """m4a, aac and wma by FFmpeg, through PyAV: the optional extra ``codecs``.
 
 Their headers do not tell the number of samples, so only decoding tells the length. What is noticed of a file that was
-cut off: m4a, packets that its index names and that are not there (not in fragmented files, which have no index);
+cut off: m4a, a box that ends behind the file's end, and packets that its index names and that are not there;
 aac, an incomplete last frame (a cut between two frames leaves a sound file); wma, less bytes than its header tells.
 Formats: ISO/IEC 14496-12 (MP4), ISO/IEC 14496-3 (ADTS) and Microsoft's ASF specification.
 """
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from uio_pipes.errors import DataError
 
-__all__ = ["Decoded", "coded", "decode_coded"]
+__all__ = ["Decoded", "check_coded", "coded", "decode_coded"]
 
 _PREROLL = 0.5  # seconds decoded before a segment: more than what a codec remembers
 _ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
@@ -67,15 +67,25 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
         if not isinstance(data, bytes):
             with open(data, "rb") as file:
                 data = file.read()
-        (_check_adts if form == "aac" else _check_asf)(data)
         start = end = None
+    check_coded(data, form)
     try:
-        with av.open(io.BytesIO(data) if isinstance(data, bytes) else data) as container:
+        source = io.BytesIO(data) if isinstance(data, bytes) else data
+        with av.open(source, metadata_errors="replace") as container:  # titles may be in any encoding
             if not container.streams.audio:
                 raise DataError("bad_audio", f"the {form} file holds no audio")
             return _decode(av, container, container.streams.audio[0], start, end)
     except av.error.FFmpegError as error:
         raise DataError("bad_audio", f"FFmpeg cannot decode this {form}: {error.strerror}") from error
+
+
+def check_coded(data: bytes | str, form: str) -> None:
+    """Raises: DataError ``truncated_audio`` (or ``bad_audio``) for what shows without decoding."""
+    if form == "m4a":
+        with io.BytesIO(data) if isinstance(data, bytes) else open(data, "rb") as file:
+            _check_boxes(file)
+    elif isinstance(data, bytes):
+        (_check_adts if form == "aac" else _check_asf)(data)
 
 
 def _library(form: str) -> ModuleType:
@@ -144,6 +154,22 @@ class _Frames:
 def _id3_size(head: bytes) -> int:
     """Bytes of an ID3 tag: four times 7 bits."""
     return 10 + (head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9])
+
+
+def _check_boxes(file: Any) -> None:
+    """Walk the outermost boxes: each begins with its length, 4 bytes, or 8 behind the name where these are 1."""
+    size, at = file.seek(0, io.SEEK_END), 0
+    while at < size:
+        file.seek(at)
+        head = file.read(16)
+        length = int.from_bytes(head[:4], "big")
+        if length == 1:
+            length = int.from_bytes(head[8:], "big")
+        if length == 0 or not head[4:8].isascii():  # up to the end; or it is no box
+            return
+        at += max(8, length)
+    if at > size:
+        raise _cut(f"its last box ends at byte {at}, the file at {size}")
 
 
 def _check_adts(data: bytes) -> None:

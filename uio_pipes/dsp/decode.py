@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
@@ -18,20 +19,17 @@ import numpy.typing as npt
 import soundfile
 import torch
 
+from uio_pipes.dsp.bounds import check_claims
 from uio_pipes.dsp.codecs import coded, decode_coded
+from uio_pipes.dsp.containers import HEAD, Wav, check_length, wav_header
 from uio_pipes.dsp.flac import decode_flac
+from uio_pipes.dsp.ogg import MAGIC, check_ogg, check_ogg_segment
 from uio_pipes.errors import DataError
 
 __all__ = ["AudioInfo", "check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
 
-_HEAD = 4096  # bytes of a file read for its header
-_CHUNK = Struct("<4sI").unpack_from  # id, bytes
-_FMT = Struct("<HHIIHH").unpack_from  # tag, channels, sample rate, bytes a second, bytes a frame, bits
-_U16 = Struct("<H").unpack_from
+_LONG_HEAD = 1 << 20  # of one whose header is long: pictures, cues
 _U64_BIG = Struct(">Q").unpack_from
-_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE  # format tags
-_STREAMED = (0, 0xFFFFFFFF)  # data sizes of a writer that could not seek back
-_SOX_STREAMED = 0x7FFFF000  # the same of SoX, rounded down to whole frames
 _UNKNOWN = 2**63 - 1  # libsndfile's count of frames where the file tells none
 _MOST_SAMPLES = 1 << 30  # decoded at once, in all channels: 4 GiB, six hours at 48 kHz
 _TOLERANCE = 0.01  # seconds by which a segment may end after the audio
@@ -54,7 +52,7 @@ def probe(head: bytes, size: int) -> AudioInfo | None:
     """
     if head[:4] == b"fLaC":
         return _flac_info(head)
-    wav = _walk(head, size)
+    wav = wav_header(head, size)
     return None if wav is None else AudioInfo(wav.size // wav.align, wav.sample_rate, wav.channels)
 
 
@@ -68,10 +66,12 @@ def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
         return None
     try:
         with soundfile.SoundFile(io.BytesIO(data) if isinstance(data, bytes) else os.fspath(data)) as audio:
+            check_claims(audio.samplerate, audio.channels)
             known = audio.format not in ("MP3", "MPEG") and audio.frames < _UNKNOWN
             return AudioInfo(audio.frames, audio.samplerate, audio.channels) if known else None
     except (soundfile.SoundFileError, TypeError) as error:
-        raise _bad(error) from error
+        whole = data if isinstance(data, bytes) else Path(data).read_bytes()
+        raise _bad(error, _Ogg.of(whole)) from error
 
 
 def decode(
@@ -87,23 +87,23 @@ def decode(
     """
     if not data:
         raise DataError("empty_audio", "the file has 0 bytes; make it again")
-    wav = _walk(data, len(data))
-    if wav is None or not wav.is_pcm16:
-        if start is None and end is None and data[:4] == b"fLaC" and (found := _flac(data, channel)):
-            return found
-        form = coded(data)
-        return (
-            _by_ffmpeg(data, form, channel, start, end) if form else _by_library(io.BytesIO(data), channel, start, end)
-        )
+    wav = wav_header(data, len(data))
     view = memoryview(data)
-    return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
+    if wav is not None and wav.is_pcm16:
+        return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
+    if start is None and end is None and data[:4] == b"fLaC" and (found := _flac(data, channel)):
+        return found
+    if form := coded(data):
+        return _by_ffmpeg(data, form, channel, start, end)
+    check_length(data[:HEAD], len(data))
+    return _by_library(io.BytesIO(data), channel, start, end, _Ogg.of(data))
 
 
 def decode_at(
     read: Callable[[int, int], bytes], size: int, channel: int | None, start: float | None, end: float | None
 ) -> tuple[torch.Tensor, int]:
     """``decode`` for ``size`` bytes of which ``read(offset, count)`` gives any: of PCM wav the range alone is read."""
-    wav = _walk(read(0, _HEAD), size)
+    wav = wav_header(read(0, HEAD), size)
     if wav is None or not wav.is_pcm16:
         return decode(read(0, size), channel, start, end)
     return _pcm16(wav, channel, start, end, read)
@@ -115,68 +115,24 @@ def decode_file(
     """``decode`` for a local file; of a segment it reads the header and the range alone. OSErrors pass."""
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        head = file.read(_HEAD)
+        head = file.read(HEAD)
         if not head:
             raise DataError("empty_audio", "the file has 0 bytes; make it again")
-        wav = _walk(head, size)
-        if wav is None or not wav.is_pcm16:
-            if form := coded(path):
-                return _by_ffmpeg(os.fspath(path), form, channel, start, end)
-            file.seek(0)
-            return _by_library(file.fileno(), channel, start, end)
 
         def read(offset: int, count: int) -> bytes:
-            file.seek(offset)
-            return file.read(count)
+            return os.pread(file.fileno(), count, offset)
 
-        return _pcm16(wav, channel, start, end, read)
-
-
-class _Wav(NamedTuple):
-    tag: int
-    channels: int
-    sample_rate: int
-    align: int  # bytes a frame
-    offset: int  # of the data
-    size: int  # of the data, in bytes
-
-    @property
-    def is_pcm16(self) -> bool:
-        return self.tag == _PCM and self.align == 2 * self.channels
-
-
-def _walk(head: bytes, size: int) -> _Wav | None:
-    """Walk a RIFF header's chunks up to the data; None if it is another format or does not end within ``head``."""
-    if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
-        return None
-    fmt, at = None, 12
-    while at + 8 <= len(head):
-        name, length = _CHUNK(head, at)
-        at += 8
-        if name == b"data":
-            return None if fmt is None else _data(fmt, at, length, size)
-        if name == b"fmt ":
-            if length < 16 or at + 26 > len(head):
-                return None
-            fmt = _FMT(head, at)
-            if fmt[0] == _EXTENSIBLE:
-                fmt = (*_U16(head, at + 24), *fmt[1:])  # the sub-format's first two bytes are the tag
-        at += length + (length & 1)
-    return None
-
-
-def _data(fmt: tuple[int, ...], offset: int, length: int, size: int) -> _Wav | None:
-    tag, channels, sample_rate, _, align, bits = fmt
-    if tag not in (_PCM, _FLOAT) or not sample_rate or not align or align != channels * ((bits + 7) // 8):
-        return None
-    if length in _STREAMED or length == _SOX_STREAMED - _SOX_STREAMED % align:
-        length = size - offset
-    elif offset + length > size:
-        raise DataError(
-            "truncated_audio",
-            f"the wav header tells {length} bytes of samples, the file holds {max(0, size - offset)}; copy it again",
-        )
-    return _Wav(tag, channels, sample_rate, align, offset, length)
+        wav = wav_header(head, size)
+        if wav is None and head[:4] == b"RIFF":
+            wav = wav_header(read(0, _LONG_HEAD), size)
+        if wav is not None and wav.is_pcm16:
+            return _pcm16(wav, channel, start, end, read)
+        if form := coded(path):
+            return _by_ffmpeg(os.fspath(path), form, channel, start, end)
+        check_length(head, size)
+        ogg = _Ogg(read, size) if head[:4] == MAGIC else None
+        file.seek(0)
+        return _by_library(file.fileno(), channel, start, end, ogg)
 
 
 def _flac_info(head: bytes) -> AudioInfo | None:
@@ -185,11 +141,12 @@ def _flac_info(head: bytes) -> AudioInfo | None:
         return None
     (word,) = _U64_BIG(head, 18)
     samples, sample_rate = word & 0xFFFFFFFFF, word >> 44
-    return AudioInfo(samples, sample_rate, (word >> 41 & 7) + 1) if samples and sample_rate else None
+    check_claims(sample_rate)
+    return AudioInfo(samples, sample_rate, (word >> 41 & 7) + 1) if samples else None
 
 
 def _pcm16(
-    wav: _Wav, channel: int | None, start: float | None, end: float | None, read: Callable[[int, int], _Bytes]
+    wav: Wav, channel: int | None, start: float | None, end: float | None, read: Callable[[int, int], _Bytes]
 ) -> tuple[torch.Tensor, int]:
     """``read(offset, size)`` gives the file's bytes."""
     first, last = sample_range(wav.size // wav.align, wav.sample_rate, start, end)
@@ -203,12 +160,40 @@ def _pcm16(
     return torch.from_numpy(picked), wav.sample_rate
 
 
+class _Ogg(NamedTuple):
+    """An Ogg file, to be checked: libsndfile passes over what is damaged or missing in it."""
+
+    read: Callable[[int, int], bytes]
+    size: int
+
+    @classmethod
+    def of(cls, data: bytes) -> _Ogg | None:
+        """None if it is another format."""
+        return cls(lambda offset, size: data[offset : offset + size], len(data)) if data[:4] == MAGIC else None
+
+    def check(self) -> None:
+        """All of it. Raises: DataError."""
+        check_ogg(self.read, self.size)
+
+    def check_segment(self, audio: soundfile.SoundFile, start: float | None, end: float | None) -> None:
+        """The pages of a segment in seconds. Raises: DataError."""
+        rate, total = audio.samplerate, audio.frames
+        first, last = round((start or 0) * rate), total if end is None else round(end * rate)
+        check_ogg_segment(self.read, self.size, rate, total, first, last)
+
+
 def _by_library(
-    source: io.BytesIO | int, channel: int | None, start: float | None, end: float | None
+    source: io.BytesIO | int, channel: int | None, start: float | None, end: float | None, ogg: _Ogg | None = None
 ) -> tuple[torch.Tensor, int]:
     """Decode by libsndfile from bytes in memory or from an open file's descriptor."""
+    whole = start is None and end is None
+    if ogg is not None and whole:
+        ogg.check()
     try:
         with soundfile.SoundFile(source, closefd=False) as audio:
+            check_claims(audio.samplerate, audio.channels)
+            if ogg is not None and not whole:
+                ogg.check_segment(audio, start, end)
             if audio.frames >= _UNKNOWN:
                 raise DataError("bad_audio", "the header does not tell the number of samples; encode the file again")
             first, last = sample_range(audio.frames, audio.samplerate, start, end)
@@ -231,7 +216,7 @@ def _by_library(
                 )
             sample_rate = int(audio.samplerate)
     except (soundfile.SoundFileError, TypeError, MemoryError) as error:  # MemoryError: a header's absurd claim
-        raise _bad(error) from error
+        raise _bad(error, ogg) from error
     return _picked(samples, channel), sample_rate
 
 
@@ -254,6 +239,7 @@ def _by_ffmpeg(
     source: bytes | str, form: str, channel: int | None, start: float | None, end: float | None
 ) -> tuple[torch.Tensor, int]:
     audio = decode_coded(source, form, start, end)
+    check_claims(audio.sample_rate, len(audio.samples))
     first, last = (at - audio.first for at in sample_range(audio.total, audio.sample_rate, start, end))
     check_channel(channel, len(audio.samples))
     picked = audio.samples if channel is None else audio.samples[channel : channel + 1]
@@ -279,6 +265,8 @@ def check_channel(channel: int | None, channels: int) -> None:
         raise DataError("no_such_channel", f"channel {channel} is wanted, the audio has {channels}; count from 0")
 
 
-def _bad(error: Exception) -> DataError:
-    """libsndfile's own words: the library's message begins with the address of the stream."""
+def _bad(error: Exception, ogg: _Ogg | None) -> DataError:
+    """libsndfile's own words: the library's message begins with the address of the stream. Ogg pages tell more."""
+    if ogg is not None:
+        ogg.check()
     return DataError("bad_audio", f"cannot be decoded: {getattr(error, 'error_string', error)}")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from uio_pipes.errors import PipelineError
+from uio_pipes.errors import DataError, PipelineError
 
 __all__ = ["change_speed", "resample", "resampled_length", "speed_length"]
 
@@ -25,6 +25,8 @@ _ROLLOFF = 0.99  # of the lower of the two Nyquist frequencies
 _PERIOD = 32  # outputs in a row of the products, at least
 _GROUP = 16  # outputs of one product: the fastest of 8 … 64
 _MAX_DENOMINATOR = 100  # of a speed written as a fraction
+_FEWEST = 64  # weights of an output that are counted: making few takes as long
+_MOST_WEIGHTS = 1 << 22  # 16 MB for a pair of rates; 44,100 to 16,000 Hz needs 16,000
 
 
 def resampled_length(samples: int, orig: int, new: int) -> int:
@@ -41,7 +43,8 @@ def resampled_length(samples: int, orig: int, new: int) -> int:
 def resample(waveform: torch.Tensor, orig: int, new: int) -> torch.Tensor:
     """(1, S) float32 at ``orig`` Hz → (1, ``resampled_length(S, orig, new)``) at ``new`` Hz; itself if they are equal.
 
-    Only the ratio of the rates counts. Raises PipelineError for rates that are not positive and for several channels.
+    Only the ratio of the rates counts. Raises PipelineError for rates that are not positive and for several channels,
+    DataError ``bad_rate`` for a ratio of such large numbers that its filter would have more than 4 million weights.
     """
     orig, new = _reduced(orig, new)
     if waveform.dim() != 2 or len(waveform) != 1:
@@ -118,6 +121,14 @@ def _plan(orig: int, new: int) -> _Plan:
     while repeats * orig < math.ceil((_GROUP - 1) * orig / new) + 2 * margin + 2:
         repeats *= 2
     period = repeats * new
+    weights = period * max(math.ceil((_GROUP - 1) * orig / new) + 2 * margin + 1, _FEWEST)
+    if weights > _MOST_WEIGHTS:
+        raise DataError(
+            "bad_rate",
+            f"resampling by {orig}:{new} in lowest terms needs a filter of {weights:,} weights, more than the "
+            f"{_MOST_WEIGHTS:,} that are allowed: correct the sample rate, or resample the file before: "
+            "ffmpeg -i FILE -ar 16000 OUT.wav",
+        )
     groups = [_group(j, min(j + _GROUP, period), orig, new, margin) for j in range(0, period, _GROUP)]
     reach = max(group.first + len(group.weights) for group in groups)
     return _Plan(period, repeats * orig, margin, reach, groups)

@@ -1,4 +1,4 @@
-"""What kind of audio file some bytes are, and whether a wav was cut off: by the first bytes, nothing decoded.
+"""What kind of audio file some bytes are: by the first of them, nothing decoded.
 
 Formats: Microsoft's RIFF/WAVE (mmreg.h), RFC 9639 (FLAC), RFC 3533 and 7845 (Ogg, Opus).
 """
@@ -6,13 +6,11 @@ Formats: Microsoft's RIFF/WAVE (mmreg.h), RFC 9639 (FLAC), RFC 3533 and 7845 (Og
 from __future__ import annotations
 
 import os
-from struct import unpack_from
 
 from uio_pipes.dsp.codecs import coded
 
-__all__ = ["cut_off", "suffix_of"]
+__all__ = ["suffix_of"]
 
-_STREAMED = (0, 0x7FFFF000, 0xFFFFFFFF)  # sizes of writers that could not seek back
 _MAGIC = {b"RIFF": "wav", b"RIFX": "wav", b"RF64": "wav", b"fLaC": "flac"}
 
 
@@ -28,16 +26,3 @@ def suffix_of(data: bytes, name: str) -> str:
         return "mp3"
     suffix = os.path.splitext(name.partition("?")[0])[1].lower()[1:]
     return suffix if suffix.isalnum() else "wav"
-
-
-def cut_off(head: bytes, size: int) -> bool:
-    """Whether a RIFF wav of ``size`` bytes that begins with ``head`` has less audio than its header says."""
-    if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
-        return False
-    at = 12
-    while at + 8 <= len(head):
-        name, length = unpack_from("<4sI", head, at)
-        if name == b"data":
-            return length not in _STREAMED and at + 8 + length > size
-        at += 8 + length + length % 2
-    return False

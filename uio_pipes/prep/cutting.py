@@ -17,11 +17,14 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from uio_pipes.dsp.codecs import coded, decode_coded
+from uio_pipes.dsp.bounds import check_claims
+from uio_pipes.dsp.codecs import check_coded, coded, decode_coded
+from uio_pipes.dsp.containers import HEAD, check_length
+from uio_pipes.dsp.ogg import MAGIC, check_ogg, check_ogg_segment
 from uio_pipes.errors import DataError
 from uio_pipes.io.command import run_command
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.prep.audio_kind import cut_off, suffix_of
+from uio_pipes.prep.audio_kind import suffix_of
 from uio_pipes.prep.lists import Utterance
 
 __all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording", "encode", "frames_of", "to_int16"]
@@ -31,7 +34,6 @@ TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as i
 BLOCK = 1 << 20  # samples decoded at a time
 UNKNOWN = 2**62  # libsndfile's count of samples where the header tells none is above this
 FRAMES_PER_SECOND = 100
-HEAD = 4096  # bytes of a file read for its header
 
 
 class Audio(NamedTuple):
@@ -71,17 +73,20 @@ def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None
         head, size = _head(source)
         if not size:
             raise DataError("empty_audio", "the file has 0 bytes; make it again", url=wav)
-        if cut_off(head, size):  # libsndfile would not tell
-            raise DataError("truncated_audio", "the file ends before its header says", url=wav)
+        check_length(head, size)
         if whole and data is not None and (kept := _as_it_is(data, wav, sample_rate)) is not None:
             return [kept] * len(utterances)
         return _decoded(source, wav, utterances, sample_rate, "flac" if form == "flac" else "wav")
     except DataError as error:
-        return [Failure(error.reason, str(error))] * len(utterances)
+        return [_failure(error, wav)] * len(utterances)
     except (soundfile.SoundFileError, OSError, ValueError) as error:
         missing = is_local(wav) is not None and not _exists(is_local(wav) or "")
         failure = Failure("missing_file" if missing else "bad_audio", f"{wav}: {_told(error)}")
         return [failure] * len(utterances)
+
+
+def _failure(error: DataError, wav: str) -> Failure:
+    return Failure(error.reason, str(error) if error.url else f"{wav}: {error}")
 
 
 def _head(source: str | bytes) -> tuple[bytes, int]:
@@ -117,12 +122,20 @@ def _exists(path: str) -> bool:
 def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     """None if it must be resampled. Raises DataError for what is no sound audio file, by its header."""
     suffix = suffix_of(data, wav)
-    if coded(data):
+    if kind := coded(data):
+        check_coded(data, kind)
         return Audio(data, suffix, -1) if sample_rate is None else None
     with soundfile.SoundFile(io.BytesIO(data)) as audio:
+        check_claims(audio.samplerate, audio.channels)
         rate, samples = audio.samplerate, audio.frames
+        if suffix in ("flac", "mp3") and 0 < samples < UNKNOWN:  # a cut shows at the end only
+            audio.seek(samples - 1)
+            if not len(audio.read(1)):
+                raise DataError("truncated_audio", "the file ends before its header says; copy it again", url=wav)
     if sample_rate not in (None, rate):
         return None
+    if data[:4] == MAGIC:
+        check_ogg(lambda offset, count: data[offset : offset + count], len(data))
     if samples <= 0:
         raise DataError("empty_audio", "it has no samples", url=wav)
     known = samples < UNKNOWN
@@ -139,12 +152,58 @@ def _decoded(
     else:
         with soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source) as audio:
             rate, total = audio.samplerate, audio.frames
+            check_claims(rate, audio.channels)
             ranges = [_range(utterance, rate, total) for utterance in utterances]
-            samples = _decode(audio, wav, max((found[1] for found in ranges if isinstance(found, tuple)), default=0))
+            until = max((found[1] for found in ranges if isinstance(found, tuple)), default=0)
+            if _is_ogg(source):
+                try:
+                    _check_ogg(source, audio, 0, until if all(isinstance(found, tuple) for found in ranges) else total)
+                except DataError:
+                    return [_alone(source, audio, wav, one, sample_rate or rate, form) for one in utterances]
+            samples = _decode(audio, wav, until)
     return [
         found if isinstance(found, Failure) else _encode(samples, *found, rate, sample_rate or rate, form, wav)
         for found in ranges
     ]
+
+
+def _is_ogg(source: str | bytes) -> bool:
+    return _head(source)[0][:4] == MAGIC
+
+
+def _check_ogg(source: str | bytes, audio: soundfile.SoundFile, first: int, last: int) -> None:
+    """Raises: DataError if pages that hold these samples are damaged or missing; libsndfile would not tell."""
+    if isinstance(source, bytes):
+        where = audio.samplerate, audio.frames, first, last
+        check_ogg_segment(lambda offset, count: source[offset : offset + count], len(source), *where)
+        return
+    with open(source, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        where = audio.samplerate, audio.frames, first, last
+        check_ogg_segment(lambda offset, count: os.pread(file.fileno(), count, offset), size, *where)
+
+
+def _alone(
+    source: str | bytes,
+    audio: soundfile.SoundFile,
+    wav: str,
+    utterance: Utterance,
+    sample_rate: int,
+    form: Literal["wav", "flac"],
+) -> Cut:
+    """One utterance of a damaged recording: what was decoded before it would not tell where it begins."""
+    rate, total = audio.samplerate, audio.frames
+    try:
+        last = total if utterance.end is None else round(utterance.end * rate)
+        _check_ogg(source, audio, round((utterance.start or 0) * rate), last)
+        found = _range(utterance, rate, total)
+        if isinstance(found, Failure):
+            return found
+        audio.seek(found[0])
+        samples = _decode(audio, wav, found[1] - found[0])
+    except DataError as error:
+        return _failure(error, wav)
+    return _encode(samples, 0, found[1] - found[0], rate, sample_rate, form, wav)
 
 
 def _range(utterance: Utterance, rate: int, total: int) -> tuple[int, int] | Failure:

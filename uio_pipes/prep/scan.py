@@ -118,7 +118,7 @@ def _info(utterance: Utterance) -> AudioInfo | None:
     """What the first audio member's header tells, or that of the features: frames, at 100 Hz."""
     npy = utterance.fields.get("npy")
     if isinstance(npy, bytes):
-        frames, bins = npy_shape(npy)
+        frames, bins = npy_shape(npy, len(npy))
         return AudioInfo(frames, 100, bins)
     audio = next(data for suffix, data in utterance.fields.items() if suffix in AUDIO_SUFFIXES)
     return audio_info(audio, {})

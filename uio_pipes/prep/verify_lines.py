@@ -50,7 +50,7 @@ def _read(fields: dict[str, Any], access: Access | None) -> bytes:
 def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Iterator[DataError]:
     """Check one utterance of a recording, ``data``. Raises: DataError for what ends the check."""
     if "feat" in fields:
-        npy_shape(data)
+        npy_shape(data, len(data))
         return
     info = audio_info(data, fields)
     name = fields["wav"] if isinstance(fields["wav"], str) else ""

@@ -64,6 +64,7 @@ class Simulation:
         workers: padded frames of the busiest worker over those of the mean one.
         left_out: utterances by reason, failures among them, those that headers show (what fails only in
             decoding is taken as good); cut_off: utterances and batches behind the common end.
+        rates: utterances by sample rate in Hz, where headers tell it, those left out as ``mixed_rates`` too.
     """
 
     world_size: int
@@ -86,6 +87,7 @@ class Simulation:
     buckets: list[Bucket]
     fill: float | None
     reports: list[str]
+    rates: dict[int, int]
 
     def summary(self) -> dict[str, Any]:
         """As JSON has it: without what is per utterance or per batch."""
@@ -101,6 +103,7 @@ class Simulation:
         out["cut_off"] = {"utterances": self.cut_off[0], "batches": self.cut_off[1]}
         out["buckets"] = [vars(b) for b in self.buckets]
         out["fill"] = self.fill
+        out["rates"] = dict(self.rates)
         return out
 
 
@@ -173,6 +176,7 @@ def simulate(
         buckets=buckets,
         fill=fill,
         reports=[report for plan in plans for report in plan.reports],
+        rates=dict(sum((plan.rates for plan in plans), Counter[int]()).most_common()),
     )  # fmt: skip
 
 

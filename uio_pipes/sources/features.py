@@ -30,7 +30,7 @@ class _LoadFeatures:
         feat = sample.fields["feat"]
         try:
             array = _array(feat) if isinstance(feat, (torch.Tensor, np.ndarray)) else _loaded(feat)
-        except (ValueError, OSError, EOFError) as error:
+        except (ValueError, OSError, EOFError, MemoryError) as error:
             raise DataError("bad_features", f"cannot read the features: {error}") from error
         if array.ndim != 2 or not len(array):
             raise DataError("bad_features", f"features must be a (frames, bins) array, not of shape {array.shape}")

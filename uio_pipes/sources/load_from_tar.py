@@ -40,11 +40,13 @@ class LoadFromTar(Stage):
     """Utterances of tar shards (.tar, .tar.gz, .tar.zst, .tar.bz2, .tar.xz): consecutive members with one key.
 
     Fields: ``key``, ``txt``, ``wav`` (bytes of the audio file, whatever its format) or ``feat`` ((T, F), from
-    ``KEY.npy``), and other members' bytes under their suffix. ``grouping``: "wenet" cuts names at the last dot of the
-    whole path, "webdataset" at the first dot of the base name. ``text``: suffix of the transcript's member, or
-    ``json:NAME`` where it is the field NAME of a JSON object. ``verify="crc"``
-    compares every member's bytes with the CRC32 in the shard's index (``uio index``). A member above ``max_member``
-    bytes is passed over and counted. Where the list has a manifest, each shard's utterances are counted.
+    ``KEY.npy``), and other members under their suffix: ``speaker``, ``spk``, ``gender``, ``age``, ``lang``,
+    ``language``, ``dialect``, ``accent``, ``task``, ``domain``, ``emotion``, ``text`` and the like as text, others as
+    bytes. ``grouping``: "wenet" cuts names at the last dot of the whole path, "webdataset" at the first dot of the base
+    name. ``text``: suffix of the transcript's member, or ``json:NAME`` where it is the field NAME of a JSON object.
+    ``verify="crc"`` compares every member's bytes with the CRC32 in the shard's index (``uio index``). A member above
+    ``max_member`` bytes is passed over and counted. Where the list has a manifest, each shard's utterances are
+    counted.
     """
 
     name: ClassVar[str] = "load_from_tar"

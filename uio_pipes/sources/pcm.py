@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from uio_pipes.dsp.bounds import check_claims
 from uio_pipes.dsp.decode import AudioInfo, check_channel, sample_range
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.sources.indexed_file import DTYPES
@@ -17,12 +18,16 @@ __all__ = ["Pcm"]
 
 
 class Pcm(Ref):
-    """Mono samples of ``dtype`` at an offset of a file. Integers are PCM of their width, floats are in [-1, 1]."""
+    """Mono samples of ``dtype`` at an offset of a file. Integers are PCM of their width, floats are in [-1, 1].
+
+    Raises: DataError ``bad_audio`` for a rate that no audio has.
+    """
 
     __slots__ = ("dtype",)
     info: AudioInfo
 
     def __init__(self, file: RandomFile, offset: int, size: int, dtype: np.dtype[Any], sample_rate: int) -> None:
+        check_claims(sample_rate)
         self.file, self.offset, self.size, self.head, self.crc, self.dtype = file, offset, size, b"", None, dtype
         self.info = AudioInfo(size // dtype.itemsize, sample_rate, 1)
 

@@ -8,13 +8,39 @@ from typing import Any
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.local import Payload
+from uio_pipes.io.text_ref import TextRef
 from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES, Utterance
 
-__all__ = ["as_fields", "text_of"]
+__all__ = ["TEXT_SUFFIXES", "as_fields", "text_of"]
+
+# Members that are text wherever they are used. The bytes of all others are left as they are: json, cls, pyd, …
+TEXT_SUFFIXES = frozenset(
+    [
+        "txt",
+        "text",
+        "transcript",
+        "speaker",
+        "spk",
+        "gender",
+        "age",
+        "lang",
+        "language",
+        "locale",
+        "dialect",
+        "accent",
+        "task",
+        "domain",
+        "emotion",
+        "style",
+    ]
+)
 
 
 def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, Any]:
-    """``key``, ``txt``, ``wav`` (the first audio member), ``feat`` (npy) and other members under their suffix."""
+    """``key``, ``txt``, ``wav`` (the first audio member), ``feat`` (npy) and other members under their suffix.
+
+    Those of ``TEXT_SUFFIXES`` are texts, decoded when they are touched (webdataset's ``en.txt`` is one, by its end).
+    """
     fields: dict[str, Any] = {"key": key, "txt": txt}
     for suffix, payload in members.items():
         if suffix in AUDIO_SUFFIXES:
@@ -22,7 +48,8 @@ def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, A
         elif suffix == "npy":
             fields["feat"] = payload
         elif suffix != "txt":
-            fields[suffix] = payload
+            is_text = suffix.rpartition(".")[2] in TEXT_SUFFIXES
+            fields[suffix] = TextRef(payload, f"{key}.{suffix}") if is_text else payload
     return fields
 
 

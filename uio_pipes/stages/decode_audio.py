@@ -62,7 +62,8 @@ class DecodeAudio(PerUtterance):
         wav = fields.get("wav")
         if wav is None:
             instead = ", but features: leave out what makes them from audio" if "feat" in fields else ""
-            raise DataError("missing_audio", f"the utterance has no audio to decode{instead}")
+            there = ", ".join(map(str, fields))
+            raise DataError("missing_audio", f"the utterance has no audio to decode{instead} (its fields: {there})")
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             fields["wav"] = as_waveform(wav, self.channel)
             return

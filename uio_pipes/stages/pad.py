@@ -14,6 +14,7 @@ from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Sample, realize
 from uio_pipes.stage import Stage
+from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -31,6 +32,9 @@ class Pad(Stage):
     ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead, or with ``pcm=True`` beside them; with labels
     ``target`` (B, U) int64 padded with -1 and ``target_lengths`` (B,) int32; ``speaker`` (B,) int32, ``langs`` and
     ``tasks`` lists where the utterances have them.
+
+    The audio of a batch has one rate. Utterances of another than most of their batch (of equally many, than the lower)
+    are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have none.
     """
 
     name: ClassVar[str] = "pad"
@@ -63,10 +67,24 @@ class _PadNode(Node):
         batch = _Batch(len(samples), self.pcm)
         # Copies: a node of the user's may give the same samples again.
         copies = [sample.copy() for sample in sorted(samples, key=_planned, reverse=True)]
-        for sample in realize(copies, self.lane):
-            batch.add(sample.fields)
-            sample.fields = {}  # the next utterance gets the memory of this one, which the cache still has
-        return batch.made()
+        made: list[tuple[Sample, int]] = []
+        for sample, length in realize(copies, self.lane):
+            sample.fields = batch.add(sample.fields)  # the next one gets this one's memory, which the cache still has
+            made.append((sample, length))
+        odd = self._odd([sample for sample, _ in made]) if batch.audible else frozenset[int]()
+        self.lane.ledger.delivered([length for i, (_, length) in enumerate(made) if i not in odd])
+        return batch.made(odd)
+
+    def _odd(self, samples: list[Sample]) -> frozenset[int]:
+        """Which of a batch were made at another rate than most of it: they fail, and are left out."""
+        rates = [rate_of(sample.fields) for sample in samples]
+        kept, odd = odd_rates(rates)
+        for i in sorted(odd):
+            like = samples[rates.index(kept)]
+            self.lane.ledger.handle(samples[i].failure(mixed_rates(rates[i], kept, like.key), Pad.name), Pad.name)
+        if not odd:
+            self.lane.ledger.fine(Pad.name)
+        return odd
 
 
 def _planned(sample: Sample) -> float:
@@ -87,8 +105,16 @@ class _Batch:
         self.feats, self.waves = _Rows(most, 2, 0.0, torch.float32), _Rows(most, 1, 0.0, torch.float32)
         self.labels = _Rows(most, 1, IGNORE, torch.int64)
 
-    def add(self, fields: dict[str, Any]) -> None:
-        """One more utterance. Raises: PipelineError if it cannot share a batch with the others."""
+    @property
+    def audible(self) -> bool:
+        """Whether it holds audio or features."""
+        return bool(self.feats.lengths or self.waves.lengths)
+
+    def add(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """One more utterance; gives its other fields.
+
+        Raises: PipelineError if it cannot share a batch with the others.
+        """
         if "key" not in fields:
             raise PipelineError("pad: an utterance has no key; what is given to .map(…) must leave it there")
         waves = "wav" in fields and (self.pcm or "feat" not in fields)
@@ -96,13 +122,16 @@ class _Batch:
         self._put(self.labels, "label", fields, _labels(fields) if "label" in fields else None)
         self._put(self.waves, "wav", fields, _mono(fields) if waves else None)
         self.sizes.append((self.feats.lengths or self.waves.lengths or self.labels.lengths or [0])[-1])
-        self.fields.append({name: value for name, value in fields.items() if name not in ("wav", "feat", "label")})
+        rest = {name: value for name, value in fields.items() if name not in ("wav", "feat", "label")}
+        self.fields.append(rest)
+        return rest
 
-    def made(self) -> dict[str, Any]:
-        """See :class:`Pad`; ``{}`` if there is no utterance."""
+    def made(self, without: frozenset[int] = frozenset()) -> dict[str, Any]:
+        """See :class:`Pad`, but for the utterances of these numbers; ``{}`` if there is no utterance."""
         if not self.fields:
             return {}
         order = sorted(range(len(self.sizes)), key=self.sizes.__getitem__, reverse=True)
+        order = [i for i in order if i not in without] if without else order
         fields = [self.fields[i] for i in order]
         batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
         for name, lengths, rows in (
@@ -170,10 +199,13 @@ class _Rows:
 
     def made(self, order: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows in ``order``, and their lengths (B,) int32."""
+        lengths = [self.lengths[i] for i in order]
         out = self.out[: len(order)]
         if order != list(range(len(order))):
-            out = out[order]
-        return out, torch.tensor([self.lengths[i] for i in order], dtype=torch.int32)
+            out = self.out[order]
+        if len(order) < len(self.lengths):
+            out = out[:, : max(lengths)].contiguous()
+        return out, torch.tensor(lengths, dtype=torch.int32)
 
 
 def _labels(fields: dict[str, Any]) -> torch.Tensor:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from uio_pipes.dsp.bounds import HIGHEST_RATE, LOWEST_RATE
 from uio_pipes.dsp.resample import resample, resampled_length
 from uio_pipes.lane import Draws
 from uio_pipes.length import TICKS, Plan
 from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, require
+from uio_pipes.stage import PerUtterance, is_whole, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -29,8 +30,11 @@ class Resample(PerUtterance):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = isinstance(self.resample_rate, int) and self.resample_rate > 0
-        require(ok, self.name, "resample_rate must be a whole number of Hz above 0", self.resample_rate, "try 16000")
+        rate = self.resample_rate
+        ok = is_whole(rate) and LOWEST_RATE <= rate <= HIGHEST_RATE
+        rule = f"resample_rate must be a whole number of Hz from {LOWEST_RATE:,} to {HIGHEST_RATE:,}"
+        meant = f"did you mean {rate}_000?" if is_whole(rate) and 1 <= rate <= HIGHEST_RATE // 1000 else "try 16_000"
+        require(ok, self.name, rule, rate, meant)
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None or plan.sample_rate == self.resample_rate or plan.frames is not None:

@@ -1,0 +1,40 @@
+"""One sample rate for a batch: features and samples made at different rates must not meet in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from uio_pipes.errors import DataError
+
+__all__ = ["MIXED", "mixed_rates", "odd_rates", "rate_of"]
+
+MIXED = "mixed_rates"
+
+
+def rate_of(fields: Mapping[str, Any]) -> int:
+    """The rate in Hz of an utterance, or that its features were made at; 0 where nothing tells (precomputed ones)."""
+    rate = fields.get("sample_rate")
+    return rate if isinstance(rate, int) else 0
+
+
+def odd_rates(rates: Sequence[int]) -> tuple[int, frozenset[int]]:
+    """The rate that most of a batch have, of equally many the lowest, and the numbers of those that have another one.
+
+    It depends on nothing but the batch: neither on its order nor on other batches.
+    """
+    if not rates or rates.count(rates[0]) == len(rates):
+        return (rates[0] if rates else 0), frozenset()
+    counts = Counter(rate for rate in rates if rate)
+    kept = max(counts, key=lambda rate: (counts[rate], -rate))
+    return kept, frozenset(i for i, rate in enumerate(rates) if rate not in (0, kept))
+
+
+def mixed_rates(rate: int, kept: int, like: str) -> DataError:
+    """What becomes of one of the odd ones; ``like``: the key of one that stays."""
+    return DataError(
+        MIXED,
+        f"its audio has {rate} Hz, that of {like!r} and others in its batch {kept} Hz; they cannot share one: put "
+        ".resample(16_000) before the features",
+    )
