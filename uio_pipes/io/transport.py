@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -82,7 +83,7 @@ class FsObject:
     def identity(self) -> Identity:
         fs, path, _ = self._open()
         try:
-            info = fs.info(path)
+            info = fsspec.asyn.sync(fs.loop, fs._info, path, timeout=DEADLINE) if fs.async_impl else fs.info(path)
         except Exception as error:
             raise self._fault(error) from None
         tag = info.get("ETag") or info.get("etag") or f"time:{info.get('LastModified') or info.get('mtime') or ''}"
@@ -99,10 +100,14 @@ class FsObject:
         try:
             data = read(offset, offset + len(view))
         except Exception as error:
+            if identity.size is None and getattr(error, "status", 0) == 416:
+                return 0, identity  # the end
             raise self._fault(error) from None
+        if len(data) > len(view) and len(data) != identity.size:
+            raise Fault(f"{len(data)} bytes came instead of {len(view)}")
+        if len(data) > len(view):
+            data = data[offset : offset + len(view)]  # the whole file, from a server without ranges
         view[: len(data)] = data
-        if len(data) < len(view) and identity.size is not None:
-            raise Fault(f"the body ended after {len(data)} of {len(view)} bytes", len(data))
         return len(data), identity
 
     def stream(self) -> Stream:
@@ -204,16 +209,26 @@ class S3Object(FsObject):
         answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={offset}-{last}", **wanted)
         body = answer["Body"]
         try:
-            identity = Identity(int(answer["ContentRange"].rpartition("/")[2]), answer["ETag"])
+            first, total = _place(answer.get("ContentRange", ""))
+            if first != offset:
+                raise Fault(f"the server sent bytes from {first} on instead of {offset}")
+            identity = Identity(total, answer["ETag"])
             check_same(known, identity)
-            while data := await body.read(PIECE):
+            while data := (await body.read(PIECE))[: len(view) - reached[0]]:
                 view[reached[0] : reached[0] + len(data)] = data
                 reached[0] += len(data)
         finally:
             body.close()
-        if reached[0] < answer["ContentLength"]:
+        if reached[0] < min(len(view), answer["ContentLength"]):
             raise Fault(f"the body ended after {reached[0]} of {answer['ContentLength']} bytes", reached[0])
         return identity
+
+
+def _place(content_range: str) -> tuple[int, int]:
+    """First byte of an answer, and the size of the file."""
+    if (found := re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", content_range)) is None:
+        raise Fault("the server does not say which bytes it sends")
+    return int(found[1]), int(found[2])
 
 
 def _is_around(url: str) -> bool:
