@@ -76,6 +76,7 @@ class FaultServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body does not wait for the head's receipt
     server: FaultServer
 
     def do_GET(self) -> None:

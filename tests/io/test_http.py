@@ -23,7 +23,8 @@ SECRET = "s3cr3t-Word"
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 3)
-    monkeypatch.setattr(connections, "STALL", 0.4)
+    monkeypatch.setattr(retry, "TOTAL", 2.0)
+    monkeypatch.setattr(connections, "STALL", 0.3)
 
 
 @pytest.fixture
@@ -59,8 +60,8 @@ def test_a_lie_that_passes_is_not_noticed(server: FaultServer, lie: str) -> None
         ("drips headers", "before the body"),
         ("drips a status line without an end", "before the body"),
         ("says 100 Continue now and then", "before the body"),
-        ("says 100 Continue for ever", "more than 262144 bytes came before the body"),
-        ("says 103 Early Hints for ever", "more than 262144 bytes came before the body"),
+        ("says 100 Continue for ever", "before the body"),
+        ("says 103 Early Hints for ever", "before the body"),
         ("sends 5,000 headers", "got more than 100 headers"),
         ("drips the body", "bytes of the body"),
     ],
@@ -89,7 +90,7 @@ def test_a_slow_reader_is_no_slow_server(server: FaultServer) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["http://[::1", "http://h:port/", "http://h:99999/", "file:///etc/passwd", "gopher://h/", "http:///a", "//", ""],
+    ["http://[::1", "http://h:port/", "http://h:99999/", "file:///etc/passwd", "gopher://h/", ""],
 )
 def test_a_malformed_redirect_is_said_at_once(server: FaultServer, location: str) -> None:
     url = server.add("a", b"", lie=lambda handler, *_: wire(handler, head("302 Found", f"Location: {location}")))

@@ -66,16 +66,16 @@ class HttpObject:
 
     def ask(self, offset: int, size: int | None) -> tuple[Address, http.client.HTTPConnection, Answer]:
         """Send a request, and follow where it leads."""
-        url = self._moved or self.url
+        url, remembered = self._moved or self.url, self._moved is not None
         for _ in range(REDIRECTS + 1):
             to = address(url)
             connection, answer = self._once(to, offset, size)
             if answer.status in _MOVED:
                 connection.close()
                 self._moved = url = follow(url, answer.headers.get("Location"))
-            elif url != self.url and answer.status in _GONE | _REFUSED and self._moved is not None:
+            elif remembered and answer.status in _GONE | _REFUSED:
                 connection.close()
-                self._moved, url = None, self.url  # what it led to has expired: ask again
+                remembered, self._moved, url = False, None, self.url  # what it led to has expired: ask again
             else:
                 return to, connection, answer
         self._moved = None
