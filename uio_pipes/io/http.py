@@ -14,8 +14,8 @@ from uio_pipes.errors import DataError
 from uio_pipes.io.address import Address, address, follow
 from uio_pipes.io.connections import PIECE, Answer, connect, keep
 from uio_pipes.io.identity import Identity, check_same
-from uio_pipes.io.local import os_failure
 from uio_pipes.io.printable import printable
+from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent, retry_after
 
 __all__ = ["HttpObject"]

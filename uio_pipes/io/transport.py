@@ -15,7 +15,7 @@ from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.http import HttpObject
 from uio_pipes.io.identity import Identity, check_same
-from uio_pipes.io.local import os_failure
+from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent
 
 __all__ = ["FsObject", "S3Object", "Stream", "Transport", "failure", "filesystem", "transport"]

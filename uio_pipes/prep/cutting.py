@@ -21,6 +21,7 @@ from uio_pipes.dsp.codecs import coded, decode_coded
 from uio_pipes.errors import DataError
 from uio_pipes.io.command import run_command
 from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.regular import open_regular
 from uio_pipes.prep.audio_kind import cut_off, suffix_of
 from uio_pipes.prep.lists import Utterance
 
@@ -88,7 +89,7 @@ def _head(source: str | bytes) -> tuple[bytes, int]:
     """First bytes of a file or its content, and the size of it all."""
     if isinstance(source, bytes):
         return source, len(source)
-    with open(source, "rb") as file:
+    with open_regular(source) as file:
         return file.read(HEAD), os.fstat(file.fileno()).st_size
 
 
@@ -137,7 +138,10 @@ def _decoded(
         samples, rate, total = to_int16(decoded.samples[0]), decoded.sample_rate, decoded.total
         ranges = [_range(utterance, rate, total) for utterance in utterances]
     else:
-        with soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source) as audio:
+        with (
+            io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file,
+            soundfile.SoundFile(file if isinstance(source, bytes) else file.fileno(), closefd=False) as audio,
+        ):
             rate, total = audio.samplerate, audio.frames
             ranges = [_range(utterance, rate, total) for utterance in utterances]
             samples = _decode(audio, wav, max((found[1] for found in ranges if isinstance(found, tuple)), default=0))
