@@ -164,7 +164,9 @@ def test_a_named_pipe_among_noises_tables_and_indexed_files(tmp_path: Path, raw_
     bad = fifo(tmp_path / "x.wav")
     lines = [json.loads(line) for line in raw_corpus.list.read_text().splitlines()]
     (tmp_path / "noise.list").write_text(f"{bad}\n")
-    pipeline = uio.from_raw_list(lines).decode_audio().resample(8000).add_noise(str(tmp_path / "noise.list"), probability=1.0)
+    pipeline = (
+        uio.from_raw_list(lines).decode_audio().resample(8000).add_noise(str(tmp_path / "noise.list"), probability=1.0)
+    )
     loader = uio.Loader(pipeline.batch(3), max_failures=10**6)
     assert list(loader) == []
     assert sum(loader.stats().skipped.values()) == len(lines)
