@@ -15,6 +15,7 @@ from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.http import HttpObject
 from uio_pipes.io.identity import Identity, check_same
+from uio_pipes.io.redirects import discreet
 from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent
 
@@ -67,7 +68,7 @@ def transport(url: str, access: Access) -> Transport:
 def filesystem(url: str, access: Access) -> tuple[Any, str]:
     """fsspec's file system for a URL, and the path in it. Raises: DataError ``unopenable``."""
     try:
-        fs, path = fsspec.core.url_to_fs(url, **access.options(url))
+        fs, path = fsspec.core.url_to_fs(url, **discreet(url, access.options(url)))
     except Exception as error:
         raise failure(error, url, access) from None
     return fs, path
@@ -252,6 +253,8 @@ def failure(error: Exception, url: str, access: Access) -> DataError:
     if isinstance(error, DataError):
         return error
     error = _http_cause(error) if url.startswith(("http://", "https://")) else error
+    if isinstance(error, DataError):
+        return error
     text = access.redact(str(error) or repr(error))
     if isinstance(error, ImportError):
         package = _PACKAGES.get(url.partition("://")[0].rpartition("::")[2])
