@@ -1,4 +1,4 @@
-"""What servers, proxies and caches answer that is wrong, byte by byte. ``LIES`` has them by what a reader would call them.
+"""What servers, proxies and caches answer that is wrong, byte by byte: ``LIES``, by what a reader would call them.
 
 Each is asked as ``Served.lie``. ``wire`` writes as it is; a client that goes away meanwhile ends the answer.
 """
@@ -14,13 +14,13 @@ from typing import Any
 
 from fault_server import Lie, Served
 
-__all__ = ["HONEST_AFTER", "LIES", "first_times", "head", "wire"]
+__all__ = ["LIES", "first_times", "head", "wire"]
 
-PAGE = b"<!DOCTYPE html>\n<html><head><title>502</title></head>\n<body>The server is busy. Come back later.</body></html>\n"
+PAGE = b"<!DOCTYPE html>\n<html><head><title>502</title></head>\n<body>Busy. Come back later.</body></html>\n"
 
 
 def wire(handler: Any, *pieces: bytes, each: float = 0.0) -> bool:
-    """Send, waiting ``each`` seconds before every piece."""
+    """Send, waiting ``each`` seconds before every piece. True: the answer is given."""
     with contextlib.suppress(OSError):
         for piece in pieces:
             if each and handler.server.ending.wait(each):
@@ -250,4 +250,3 @@ LIES: dict[str, Lie] = {
     "redirects to itself": lambda handler, *_: _redirects(handler.path)(handler, *_),
     "redirects without saying where to": _redirects(None),
 }
-HONEST_AFTER = 2  # answers of a lie that passes

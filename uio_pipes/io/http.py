@@ -48,6 +48,7 @@ class HttpObject:
     def identity(self) -> Identity:
         """Raises: Fault, DataError."""
         with _Response(self, 0, 1) as response:
+            response.check(None)
             if response.identity.ranges:
                 response.fill(memoryview(bytearray(1)))
             return response.identity
@@ -55,7 +56,7 @@ class HttpObject:
     def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
         """Bytes from ``offset`` on into ``view``; how many there were, and of which file. Raises: Fault, DataError."""
         with _Response(self, offset, len(view)) as response:
-            check_same(known, response.identity)
+            response.check(known)
             if response.starts < offset:
                 response.pass_over(offset)
             return response.fill(view), response.identity
@@ -156,6 +157,12 @@ class _Response:
             raise Fault(f"the server sent an impossible Content-Range ({place})")
         end = last + 1 if length is None else min(last + 1, first + length)
         return first, end, total
+
+    def check(self, known: Identity | None) -> None:
+        """Raises: Fault if it is not about the file that is ``known``, or tells nothing of one that is not."""
+        if known is None and self._answer.status == 416 and self.identity.size is None:
+            raise Fault("status 416, which does not tell the size of the file")
+        check_same(known, self.identity)
 
     def fill(self, view: memoryview) -> int:
         """As many bytes as fit, and there are. Raises: Fault with how many came."""
