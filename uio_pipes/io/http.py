@@ -145,11 +145,8 @@ class _Response:
             return 0, length, length
         if self._answer.status == 416:
             beyond = _BEYOND.fullmatch(place)
-            return (
-                offset,
-                offset,
-                int(beyond[1]) if beyond else None if offset else 0,
-            )  # only an empty file has no byte 0
+            empty = 0 if offset == 0 else None  # only an empty file has no first byte
+            return offset, offset, int(beyond[1]) if beyond else empty
         if self._answer.status != 206:
             self._refused(self._answer.status)
         if (found := _RANGE.fullmatch(place)) is None:
