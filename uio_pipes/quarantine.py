@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from uio_pipes.errors import DataError, ListError
+from uio_pipes.io.regular import open_regular
 
 __all__ = ["Known", "Quarantine", "entry_of", "home", "read_quarantine"]
 
@@ -116,10 +117,11 @@ def _fits(entry: Entry) -> bool:
 def read_quarantine(path: str | os.PathLike[str]) -> list[Entry]:
     """The entries of a file. Raises: ListError naming the line if it is damaged, or is none."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data = file.read()
-    except OSError as error:
-        raise ListError(f"cannot read the quarantine file {os.fspath(path)}: {error.strerror}") from error
+    except (DataError, OSError) as error:
+        why = error.message if isinstance(error, DataError) else error.strerror
+        raise ListError(f"cannot read the quarantine file {os.fspath(path)}: {why}") from error
     found = list(_entries(data))
     known = {number for number, _ in found}
     for number, line in enumerate(data.split(b"\n"), 1):

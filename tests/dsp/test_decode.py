@@ -185,7 +185,7 @@ def test_not_audio(tmp_path: Path) -> None:
     path.write_bytes(b"<html>404</html>")
     with pytest.raises(DataError, match="bad_audio"):
         probe_file(path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(DataError, match="missing_file"):
         decode_file(tmp_path / "absent.wav", 0)
 
 

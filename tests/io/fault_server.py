@@ -8,11 +8,12 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 __all__ = ["FaultServer", "Served", "serving"]
 
@@ -24,6 +25,9 @@ class Served:
     ``"500"``, ``"503 2"`` (Retry-After: seconds), ``"429 date"`` (an HTTP date in a second), ``"403"``, ``"reset N"``
     (the connection is reset after N bytes of the body), ``"short N"`` (closed in order after N), ``"stall N"``,
     ``"trickle N"`` (then a wrong byte from time to time), ``""``.
+
+    ``cap``: most bytes of a range that one answer holds, and says so. ``lie``: what answers instead, this time or each
+    time, with all that goes over the wire (see ``lies.py``).
     """
 
     data: bytes
@@ -32,6 +36,13 @@ class Served:
     ranges: bool = True
     redirect: str = ""
     latency: float = 0.0
+    cap: int | None = None
+    lie: Lie | None = None
+
+
+Lie = Callable[
+    [Any, Served, int, "int | None"], bool
+]  # handler, file, first and last byte; False: the answer is honest
 
 
 class FaultServer(ThreadingHTTPServer):
@@ -65,6 +76,7 @@ class FaultServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body does not wait for the head's receipt
     server: FaultServer
 
     def do_GET(self) -> None:
@@ -79,7 +91,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._plain(404)
             return
         time.sleep(file.latency)
-        if file.redirect:
+        if file.lie and file.lie(self, file, first, last):
+            self.close_connection = True
+        elif file.redirect:
             self._plain(302, Location=file.redirect)
         elif fault[:3].isdigit():
             self._refuse(fault)
@@ -110,6 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._plain(416, **{"Content-Range": f"bytes */{total}"})
             return
         begin, end = (first, min(total, total if last is None else last + 1)) if ranged else (0, total)
+        end = min(end, begin + file.cap) if ranged and file.cap else end
         self.send_response(206 if ranged else 200)
         self.send_header("Content-Length", str(end - begin))
         self.send_header("ETag", file.etag)

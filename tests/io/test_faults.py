@@ -15,7 +15,7 @@ import pytest
 from fault_server import FaultServer, serving
 
 from uio_pipes.errors import DataError
-from uio_pipes.io import http, readahead, retry
+from uio_pipes.io import connections, readahead, retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.remote import RemoteFile
@@ -28,7 +28,7 @@ TRANSIENT = ["500", "502", "503", "504", "429", "503 1", "429 date", "reset 0", 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 4)
-    monkeypatch.setattr(http, "STALL", 0.4)
+    monkeypatch.setattr(connections, "STALL", 0.4)
 
 
 @pytest.fixture

@@ -26,8 +26,7 @@ from corpus import shards as make_shards
 
 import uio_pipes as uio
 from uio_pipes.errors import DataError, ListError, PipelineError, StateError
-from uio_pipes.io import http as http_io
-from uio_pipes.io import lookahead, readahead, retry
+from uio_pipes.io import connections, lookahead, readahead, retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
 from uio_pipes.io.remote import RemoteFile
@@ -43,7 +42,7 @@ SECRET = "s3cr3t-Word"
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 4)
-    monkeypatch.setattr(http_io, "STALL", 0.4)
+    monkeypatch.setattr(connections, "STALL", 0.4)
     monkeypatch.setattr(readahead, "BEGIN", 10_000)  # many blocks of small shards
     monkeypatch.setattr(readahead, "LARGEST", 30_000)
     monkeypatch.setattr(readahead, "SMALLEST", 10_000)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.errors import DataError
+from uio_pipes.io.regular import open_regular
 
 __all__ = ["Decoded", "check_coded", "coded", "decode_coded"]
 
@@ -41,7 +42,7 @@ def coded(data: bytes | str | os.PathLike[str]) -> str | None:
     """ "m4a", "aac" or "wma" by the first bytes of a file, or of its path; None for what libsndfile may know."""
     if isinstance(data, bytes):
         return _coded(io.BytesIO(data))
-    with open(data, "rb") as file:
+    with open_regular(data) as file:
         return _coded(file)
 
 
@@ -65,13 +66,15 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
     av = _library(form)
     if form != "m4a":  # the others have no index to seek by, and tell a cut by their bytes only
         if not isinstance(data, bytes):
-            with open(data, "rb") as file:
+            with open_regular(data) as file:
                 data = file.read()
         start = end = None
     check_coded(data, form)
     try:
-        source = io.BytesIO(data) if isinstance(data, bytes) else data
-        with av.open(source, metadata_errors="replace") as container:  # titles may be in any encoding
+        with (
+            io.BytesIO(data) if isinstance(data, bytes) else open_regular(data) as file,
+            av.open(file, metadata_errors="replace") as container,  # titles may be in any encoding
+        ):
             if not container.streams.audio:
                 raise DataError("bad_audio", f"the {form} file holds no audio")
             return _decode(av, container, container.streams.audio[0], start, end)
@@ -82,7 +85,7 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
 def check_coded(data: bytes | str, form: str) -> None:
     """Raises: DataError ``truncated_audio`` (or ``bad_audio``) for what shows without decoding."""
     if form == "m4a":
-        with io.BytesIO(data) if isinstance(data, bytes) else open(data, "rb") as file:
+        with io.BytesIO(data) if isinstance(data, bytes) else open_regular(data) as file:
             _check_boxes(file)
     elif isinstance(data, bytes):
         (_check_adts if form == "aac" else _check_asf)(data)

@@ -25,6 +25,7 @@ from uio_pipes.dsp.containers import HEAD, Wav, check_length, wav_header
 from uio_pipes.dsp.flac import decode_flac
 from uio_pipes.dsp.ogg import MAGIC, check_ogg, check_ogg_segment
 from uio_pipes.errors import DataError
+from uio_pipes.io.regular import open_regular, regular
 
 __all__ = ["AudioInfo", "check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
 
@@ -65,7 +66,10 @@ def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
     if coded(data):
         return None
     try:
-        with soundfile.SoundFile(io.BytesIO(data) if isinstance(data, bytes) else os.fspath(data)) as audio:
+        with (
+            io.BytesIO(data) if isinstance(data, bytes) else open_regular(data) as file,
+            soundfile.SoundFile(file if isinstance(data, bytes) else file.fileno(), closefd=False) as audio,
+        ):
             check_claims(audio.samplerate, audio.channels)
             known = audio.format not in ("MP3", "MPEG") and audio.frames < _UNKNOWN
             return AudioInfo(audio.frames, audio.samplerate, audio.channels) if known else None
@@ -112,8 +116,11 @@ def decode_at(
 def decode_file(
     path: str | os.PathLike[str], channel: int | None, start: float | None = None, end: float | None = None
 ) -> tuple[torch.Tensor, int]:
-    """``decode`` for a local file; of a segment it reads the header and the range alone. OSErrors pass."""
-    with open(path, "rb", buffering=0) as file:
+    """``decode`` for a local file; of a segment it reads the header and the range alone.
+
+    Raises: DataError also as ``open_regular``.
+    """
+    with open(regular(path), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEAD)
         if not head:

@@ -4,45 +4,51 @@ from __future__ import annotations
 
 import base64
 import http.client
-import io
-import os
+import re
 import ssl
-import threading
-import time
 from collections.abc import Mapping
 from typing import cast
-from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from uio_pipes.errors import DataError
+from uio_pipes.io.address import Address, address, follow
+from uio_pipes.io.connections import PIECE, Answer, connect, keep
 from uio_pipes.io.identity import Identity, check_same
-from uio_pipes.io.local import os_failure
+from uio_pipes.io.printable import printable
+from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent, retry_after
 
 __all__ = ["HttpObject"]
 
-STALL = 30.0  # seconds without a byte
-SLOWEST = 10_000  # bytes a second: less is a stall, too
-PIECE = 1 << 16
-BUFFERED = io.DEFAULT_BUFFER_SIZE
 REDIRECTS = 5
+_OWN = {"Accept-Encoding": "identity", "User-Agent": "uio_pipes"}
+_MOVED = frozenset({301, 302, 303, 307, 308})
 _GONE = frozenset({404, 410})
 _REFUSED = frozenset({401, 403, 407})
 _PASSING = frozenset({408, 425, 429})
-_SAFE = "%/:=&?~#+!$,;'@()*[]"
 _NETWORK = (OSError, http.client.HTTPException)
+_RANGE = re.compile(r"bytes[ =]*([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.IGNORECASE)
+_BEYOND = re.compile(r"bytes[ =]*\*/([0-9]{1,18})", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class HttpObject:
-    """One file on an HTTP server. Safe to use from threads and after a fork."""
+    """One file on an HTTP server. Safe to use from threads and after a fork. Raises: DataError for a malformed URL."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self.url = url
-        self._headers = {"Accept-Encoding": "identity", "User-Agent": "uio_pipes", **headers}
+        self._home = address(url)
+        self._headers = _with_credentials(url, {**_OWN, **headers})
         self._moved: str | None = None  # where a redirect led
+
+    def is_home(self, to: Address) -> bool:
+        """Whether the user's headers are meant for this server."""
+        return to.origin == self._home.origin
 
     def identity(self) -> Identity:
         """Raises: Fault, DataError."""
         with _Response(self, 0, 1) as response:
+            response.check(None)
             if response.identity.ranges:
                 response.fill(memoryview(bytearray(1)))
             return response.identity
@@ -50,7 +56,7 @@ class HttpObject:
     def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
         """Bytes from ``offset`` on into ``view``; how many there were, and of which file. Raises: Fault, DataError."""
         with _Response(self, offset, len(view)) as response:
-            check_same(known, response.identity)
+            response.check(known)
             if response.starts < offset:
                 response.pass_over(offset)
             return response.fill(view), response.identity
@@ -59,114 +65,117 @@ class HttpObject:
         """From the beginning: for servers without ranges. Raises: Fault, DataError."""
         return _Response(self, 0, None)
 
-    def ask(self, offset: int, size: int | None) -> tuple[http.client.HTTPConnection, _Answer]:
+    def ask(self, offset: int, size: int | None) -> tuple[Address, http.client.HTTPConnection, Answer]:
         """Send a request, and follow where it leads."""
-        url = self._moved or self.url
-        for _ in range(REDIRECTS):
-            connection, response = self._once(url, offset, size)
-            if response.status not in (301, 302, 303, 307, 308):
-                if url == self.url or response.status not in _GONE | _REFUSED:
-                    return connection, response
-                if self._moved is None:
-                    return connection, response
-                self._moved, to = None, self.url  # what it led to has expired: ask again
+        url, remembered = self._moved or self.url, self._moved is not None
+        for _ in range(REDIRECTS + 1):
+            to = address(url)
+            connection, answer = self._once(to, offset, size)
+            if answer.status in _MOVED:
+                connection.close()
+                self._moved = url = follow(url, answer.headers.get("Location"))
+            elif remembered and answer.status in _GONE | _REFUSED:
+                connection.close()
+                remembered, self._moved, url = False, None, self.url  # what it led to has expired: ask again
             else:
-                self._moved = to = urljoin(url, response.headers.get("Location", ""))
-            connection.close()
-            url = to
+                return to, connection, answer
+        self._moved = None
         raise DataError("unreadable_file", f"more than {REDIRECTS} redirects: correct the URL", url=self.url)
 
-    def _once(self, url: str, offset: int, size: int | None) -> tuple[http.client.HTTPConnection, _Answer]:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https"):
-            raise DataError("unopenable", f"a redirect leads to {parts.scheme}://: correct the URL", url=self.url)
-        target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
-        headers = self._allowed(parts)
+    def _once(self, to: Address, offset: int, size: int | None) -> tuple[http.client.HTTPConnection, Answer]:
+        headers = dict(self._headers if self.is_home(to) else _OWN)
         if size is not None:
             headers["Range"] = f"bytes={offset}-{offset + size - 1}"
         while True:
-            connection, kept = _connection(parts)
+            connection = None
             try:
-                connection.request("GET", target, headers=headers)
-                return connection, cast(_Answer, connection.getresponse())
-            except _NETWORK as error:
-                connection.close()
-                if kept and not isinstance(error, TimeoutError):
-                    continue  # the server had closed it: no failure yet
-                raise fault(error) from None
-            except ValueError as error:
-                connection.close()
-                raise DataError("unopenable", f"{error}: correct the URL", url=self.url) from None
-
-    def _allowed(self, parts: SplitResult) -> dict[str, str]:
-        """Headers for this host: what lets in at home is told to nobody else."""
-        home = urlsplit(self.url)
-        headers = dict(self._headers)
-        if (parts.scheme, parts.hostname, parts.port) != (home.scheme, home.hostname, home.port):
-            return {name: v for name, v in headers.items() if name.lower() not in ("authorization", "cookie")}
-        if home.username is not None:
-            secret = f"{unquote(home.username)}:{unquote(home.password or '')}"
-            headers.setdefault("Authorization", "Basic " + base64.b64encode(secret.encode()).decode())
-        return headers
+                connection, kept = connect(to)
+                connection.request("GET", to.target, headers=headers)
+                return connection, cast(Answer, connection.getresponse())
+            except Exception as error:
+                if connection is not None:
+                    connection.close()
+                if isinstance(error, http.client.InvalidURL) or not isinstance(error, _NETWORK):
+                    raise _unsendable(error, self.url) from None
+                if connection is None or not kept or isinstance(error, TimeoutError):
+                    raise fault(error) from None  # otherwise the server had closed it: no failure yet
 
 
-class _Answer(http.client.HTTPResponse):
-    begun = False
+def _unsendable(error: Exception, url: str) -> DataError:
+    """For names and headers that no request can have. What they hold may be a secret."""
+    if not isinstance(error, (http.client.InvalidURL, ValueError, TypeError, AttributeError)):
+        raise error
+    message = f"the host, or a header of the storage_options, cannot be sent ({type(error).__name__}): correct it"
+    return DataError("unopenable", message, url=url)
 
-    def take(self, view: memoryview) -> int:
-        """What has come, without a copy: ``readinto`` would wait for more, and lose it at a fault."""
-        if self.length is None:
-            data = self.read1(min(PIECE, len(view)))
-            view[: len(data)] = data
-            return len(data)
-        most = self.length if self.begun else min(self.length, BUFFERED)  # it waits after what came with the headers
-        count, self.begun = self.fp.readinto1(view[:most]) if most else 0, True
-        self.length -= count
-        return count
+
+def _with_credentials(url: str, headers: dict[str, str]) -> dict[str, str]:
+    """With those that the URL names, unless the headers have others."""
+    parts = urlsplit(url)
+    if parts.username is not None and "authorization" not in map(str.lower, headers):
+        secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
+    return headers
 
 
 class _Response:
     """An answer with bytes from ``starts`` on. Its connection is kept if the body is read to its end."""
 
     def __init__(self, file: HttpObject, offset: int, size: int | None) -> None:
-        self._url = file.url
-        self._connection, self._response = file.ask(offset, size)
+        self._file = file
+        self._to, self._connection, self._answer = file.ask(offset, size)
+        self._answer.pace.body()
         try:
-            self._begin(offset, size)
+            self.starts, self._ends, total = self._place(offset)
         except BaseException:
             self.close()
             raise
-
-    def _begin(self, offset: int, size: int | None) -> None:
-        response, headers = self._response, self._response.headers
-        ranged = response.status == 206
-        if response.status not in (200, 206, 416):
-            self._refused(response.status)
-        place = headers.get("Content-Range", "").removeprefix("bytes ").strip()
-        total = place.partition("/")[2] if response.status != 200 else headers.get("Content-Length", "")
-        self.starts = self.at = int(place.partition("-")[0]) if ranged and place[:1].isdigit() else 0
-        if ranged and self.starts != offset:
-            raise Fault(f"the server sent bytes from {self.starts} on instead of {offset}")
-        length = headers.get("Content-Length", "")
-        self._ends = self.starts + int(length) if length.isdigit() else None
-        if response.status == 416:
-            self._ends = self.starts = self.at = offset
+        self.at = self.starts
+        headers = self._answer.headers
         tag = headers.get("ETag") or f"time:{headers.get('Last-Modified', '')}"
-        ranges = size is not None and response.status != 200
-        self.identity = Identity(int(total) if total.isdigit() else None, tag, ranges)
+        if self._answer.status == 416:
+            tag = ""  # it is about no file
+        self.identity = Identity(total, tag, size is not None and self._answer.status != 200)
+
+    def _place(self, offset: int) -> tuple[int, int | None, int | None]:
+        """First byte, the one behind the last, and the size of the file. Raises: Fault, DataError."""
+        place = self._answer.headers.get("Content-Range", "").strip()
+        length = _number("" if self._answer.chunked else self._answer.headers.get("Content-Length", ""))
+        if self._answer.status == 200:
+            return 0, length, length
+        if self._answer.status == 416:
+            beyond = _BEYOND.fullmatch(place)
+            empty = 0 if offset == 0 else None  # only an empty file has no first byte
+            return offset, offset, int(beyond[1]) if beyond else empty
+        if self._answer.status != 206:
+            self._refused(self._answer.status)
+        if (found := _RANGE.fullmatch(place)) is None:
+            raise Fault(f"the server does not say which bytes it sends (Content-Range: {printable(place)[:80]!r})")
+        first, last, total = int(found[1]), int(found[2]), _number(found[3])
+        if first != offset:
+            raise Fault(f"the server sent bytes from {first} on instead of {offset}")
+        if last < first or (total is not None and last >= total):
+            raise Fault(f"the server sent an impossible Content-Range ({place})")
+        end = last + 1 if length is None else min(last + 1, first + length)
+        return first, end, total
+
+    def check(self, known: Identity | None) -> None:
+        """Raises: Fault if it is not about the file that is ``known``, or tells nothing of one that is not."""
+        if known is None and self._answer.status == 416 and self.identity.size is None:
+            raise Fault("status 416, which does not tell the size of the file")
+        check_same(known, self.identity)
 
     def fill(self, view: memoryview) -> int:
         """As many bytes as fit, and there are. Raises: Fault with how many came."""
+        self._answer.pace.body()
+        return self._fill(view)
+
+    def _fill(self, view: memoryview) -> int:
         wanted = len(view) if self._ends is None else min(len(view), self._ends - self.at)
-        got, begun = 0, time.monotonic()
+        got = 0
         try:
-            while got < wanted:
-                count = self._response.take(view[got:wanted])
-                if not count:
-                    break
+            while got < wanted and (count := self._answer.take(view[got:wanted])):
                 got += count
-                if time.monotonic() - begun > STALL + got / SLOWEST:
-                    raise Fault(f"stalled: {got} bytes in {time.monotonic() - begun:.0f} s", got)
         except _NETWORK as error:
             raise fault(error, got) from None
         if got < wanted and self._ends is not None:
@@ -177,16 +186,17 @@ class _Response:
     def pass_over(self, offset: int) -> None:
         """Read on to ``offset``, for servers without ranges."""
         rest = memoryview(bytearray(PIECE))
+        self._answer.pace.body()
         try:
-            while self.at < offset and self.fill(rest[: min(PIECE, offset - self.at)]):
+            while self.at < offset and self._fill(rest[: min(PIECE, offset - self.at)]):
                 pass
         except Fault as error:
             raise Fault(error.cause) from None  # nothing of what was wanted came
 
     def close(self) -> None:
-        if self._response.length == 0:
-            self._response.close()
-            _keep(self._connection)
+        if self._answer.length == 0:
+            self._answer.close()
+            keep(self._to, self._connection)
         else:
             self._connection.close()
 
@@ -197,14 +207,24 @@ class _Response:
         self.close()
 
     def _refused(self, status: int) -> None:
-        cause = f"status {status} {self._response.reason}"
+        cause = f"status {status} {printable(self._answer.reason)[:80]}".rstrip()
         if status in _PASSING or status >= 500:
-            raise Fault(cause, after=retry_after(self._response.headers.get("Retry-After")))
+            raise Fault(cause, after=retry_after(self._answer.headers.get("Retry-After")))
         if status in _GONE:
-            raise os_failure(FileNotFoundError(cause), self._url)
+            raise os_failure(FileNotFoundError(cause), self._file.url)
         if status in _REFUSED:
-            raise os_failure(PermissionError(cause), self._url)
-        raise DataError("unreadable_file", f"{cause}: correct the URL, or check the server", url=self._url)
+            if not self._file.is_home(self._to):
+                message = (
+                    f"{cause} of {self._to.scheme}://{self._to.host}, where a redirect led: headers and credentials "
+                    "are not told to another server; name the file's URL there"
+                )
+                raise DataError("unreadable_file", message, url=self._file.url)
+            raise os_failure(PermissionError(cause), self._file.url)
+        raise DataError("unreadable_file", f"{cause}: correct the URL, or check the server", url=self._file.url)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text.strip()) else None
 
 
 def fault(error: Exception, got: int = 0) -> Fault:
@@ -212,52 +232,6 @@ def fault(error: Exception, got: int = 0) -> Fault:
     if isinstance(error, ssl.SSLCertVerificationError):
         raise DataError("unreadable_file", f"{error}: correct the URL, or install the server's certificate")
     if isinstance(error, TimeoutError):
-        return Fault(f"stalled: no byte for {STALL:.0f} s", got)
+        return Fault(f"stalled: {error}", got)
     kind = "cannot connect: " if isinstance(error, ConnectionRefusedError) else ""
     return Fault(f"{kind}{type(error).__name__}: {error}", got, absent=is_absent(error))
-
-
-_idle: dict[tuple[str, str | None, int | None], list[http.client.HTTPConnection]] = {}
-_lock = threading.Lock()
-_context: ssl.SSLContext | None = None
-KEPT = 16  # connections to a host
-
-
-def _connection(parts: SplitResult) -> tuple[http.client.HTTPConnection, bool]:
-    """To a host, and whether it had been used before."""
-    global _context
-    with _lock:
-        if kept := _idle.get((parts.scheme, parts.hostname, parts.port)):
-            return kept.pop(), True
-        if parts.scheme == "https" and _context is None:
-            _context = ssl.create_default_context()
-    host = parts.hostname or ""
-    connection = (
-        http.client.HTTPSConnection(host, parts.port, timeout=STALL, context=_context)
-        if parts.scheme == "https"
-        else http.client.HTTPConnection(host, parts.port, timeout=STALL)
-    )
-    connection.response_class = _Answer
-    return connection, False
-
-
-def _keep(connection: http.client.HTTPConnection) -> None:
-    if connection.sock is None:
-        return
-    scheme = "https" if isinstance(connection, http.client.HTTPSConnection) else "http"
-    port = None if connection.port == connection.default_port else connection.port
-    with _lock:
-        kept = _idle.setdefault((scheme, connection.host, port), [])
-        if len(kept) < KEPT:
-            kept.append(connection)
-            return
-    connection.close()
-
-
-def _forget() -> None:
-    """A forked child must not speak on its parent's connections."""
-    global _idle, _lock
-    _idle, _lock = {}, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget)

@@ -26,8 +26,11 @@ class Identity(NamedTuple):
 
 
 def check_same(known: Identity | None, now: Identity) -> None:
-    """Raises: Fault if the file is not what it was at the first opening."""
+    """Raises: Fault if the file is not what it was at the first opening. What an answer does not tell is no change."""
     if known is None or (known.size, known.tag) == (now.size, now.tag):
         return
-    changes = [f"{n} {a} -> {b}" for n, a, b in zip(("size", "ETag"), known, now, strict=False) if a != b]
+    pairs = zip(("size", "ETag"), known, now, strict=False)
+    changes = [f"{n} {a} -> {b}" for n, a, b in pairs if a != b and None not in (a, b) and b != ""]
+    if not changes:
+        return
     raise Fault(f"the file changed while in use ({', '.join(changes)})", reason="changed_file")

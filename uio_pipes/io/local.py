@@ -12,11 +12,12 @@ from zlib import crc32
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.redact import redact
+from uio_pipes.io.regular import os_failure, regular
 
 if TYPE_CHECKING:
     from uio_pipes.dsp.decode import AudioInfo
 
-__all__ = ["LocalFile", "Payload", "RandomFile", "Ref", "os_failure"]
+__all__ = ["LocalFile", "Payload", "RandomFile", "Ref"]
 
 MAX_OPEN = 128
 
@@ -90,14 +91,8 @@ class LocalFile:
         return descriptor
 
     def _open(self) -> _Descriptor:
-        try:
-            descriptor = _Descriptor(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
-            status = os.fstat(descriptor.number)
-        except OSError as error:
-            raise os_failure(error, self.path) from error
-        except ValueError as error:
-            message = "no such file: its name holds a NUL byte; correct the list"
-            raise DataError("missing_file", message, url=self.path) from error
+        descriptor = _Descriptor(regular(self.path))
+        status = os.fstat(descriptor.number)
         identity = (status.st_size, status.st_mtime_ns, status.st_ino)
         if self._identity is None:
             self._identity = identity
@@ -166,17 +161,6 @@ class Ref:
 
 
 Payload = bytes | Ref
-
-
-def os_failure(error: OSError, url: str) -> DataError:
-    """The ``DataError`` for an error of the operating system (or of fsspec, which raises the same classes)."""
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        message = "no such file: correct the list (relative paths start at the working directory) or fetch the file"
-        return DataError("missing_file", message, url=url)
-    if isinstance(error, PermissionError):
-        message = "permission denied: make the file and its folders readable for this user, or check the credentials"
-        return DataError("unreadable_file", message, url=url)
-    return DataError("unreadable_file", f"reading failed ({error}): check the disk or the connection", url=url)
 
 
 class _Descriptor:

@@ -6,9 +6,10 @@ import io
 from typing import BinaryIO, cast
 
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import RandomFile, os_failure
+from uio_pipes.io.local import RandomFile
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.regular import open_regular
 from uio_pipes.io.remote import CachedFile, is_local, open_file
 
 __all__ = ["file_object", "is_local", "open_ahead", "open_binary", "open_file", "stamp"]
@@ -21,10 +22,7 @@ def open_binary(url: str, access: Access | None = None) -> BinaryIO:
     """
     path = is_local(url)
     if path is not None:
-        try:
-            return open(path, "rb")
-        except OSError as error:
-            raise os_failure(error, url) from error
+        return open_regular(path, url)
     source = open_ahead(url, access)
     source.read_upto(0, 1)  # what fails, fails here
     return file_object(source)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.identity import Identity, check_same
-from uio_pipes.io.retry import keep_trying
+from uio_pipes.io.retry import Short, keep_trying
 from uio_pipes.io.transport import Stream, Transport, transport
 
 __all__ = ["RemoteFile", "Sequential", "give_back"]
@@ -54,7 +54,7 @@ class RemoteFile:
                 self._identity = self.transport.identity()
                 return 0
 
-            keep_trying(step, 0, self.path, 0)
+            _trying(self, step, 0, 0)
         assert self._identity is not None
         return self._identity
 
@@ -176,9 +176,27 @@ def _fetch(
     if size == 0:
         return memoryview(b"")
     view = memoryview(_buffer(size))
+
+    def step(reached: int) -> int:
+        got = fill(view[reached:], offset + reached)
+        if not _is_all(file, offset + reached, size - reached, got):
+            raise Short(got, size - reached)
+        return got
+
+    return view[: _trying(file, step, size, offset, wait)]
+
+
+def _is_all(file: RemoteFile, offset: int, wanted: int, got: int) -> bool:
+    """Whether ``got`` bytes are what was wanted, or all up to the file's end."""
+    total, ranges = file.identity.size, file.identity.ranges
+    if total is None:  # then a body that ends by itself is the end, and where ranges are told, nothing more
+        return got == wanted or not ranges or got == 0
+    return got >= min(wanted, total - offset)
+
+
+def _trying(file: RemoteFile, step: Callable[[int], int], size: int, offset: int, wait: Wait | None = None) -> int:
     try:
-        got = keep_trying(lambda reached: fill(view[reached:], offset + reached), size, file.path, offset, wait)
+        return keep_trying(step, size, file.path, offset, wait)
     except DataError as error:  # the cause's traceback may show what nobody should see
         url = error.url or file.path
         raise DataError(error.reason, file.access.redact(error.message), url=url, offset=error.offset) from None
-    return view[:got]

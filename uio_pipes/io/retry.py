@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 
 from uio_pipes.errors import DataError
 
-__all__ = ["Fault", "hasty", "is_absent", "keep_trying", "retry_after"]
+__all__ = ["Fault", "Short", "hasty", "is_absent", "keep_trying", "retry_after"]
 
 ATTEMPTS = 8  # in a row that bring nothing
 FEW = 3  # of these where nothing listens at a host that was never reached, once hasty() was called
@@ -23,6 +23,7 @@ FIRST = 0.5  # seconds: the mean wait after the first failure is 3/4 of it, then
 LONGEST = 30.0
 ASKED_LONGEST = 120.0  # of what a server asks for
 TOTAL = 600.0  # seconds for one block, whatever it brings
+ENOUGH = 4096  # bytes of a short answer: after fewer the server is given a rest
 
 _hasty = False
 _reached: set[str] = set()  # hosts (and protocols) that have answered this process
@@ -35,11 +36,21 @@ class Fault(Exception):
     """A failure that may pass. ``got``: bytes that came all the same; ``after``: seconds that the server asks for;
     ``absent``: no connection came about, as with a mistyped host or port."""
 
+    soon = False  # whether the rest may be asked for at once
+
     def __init__(
         self, cause: str, got: int = 0, after: float = 0.0, reason: str = "unreadable_file", absent: bool = False
     ) -> None:
         super().__init__(cause)
         self.cause, self.got, self.after, self.reason, self.absent = cause, got, after, reason, absent
+
+
+class Short(Fault):
+    """Fewer bytes came than were asked for, which a server may do: it is asked for the rest."""
+
+    def __init__(self, got: int, wanted: int) -> None:
+        super().__init__(f"the server sent {got} of {wanted} bytes, and the file does not end there", got)
+        self.soon = got >= ENOUGH
 
 
 def hasty() -> None:
@@ -81,6 +92,7 @@ def keep_trying(
         attempts += 1
         in_a_row = 1 if last.got else in_a_row + 1
         delay = max(min(LONGEST, FIRST * 2 ** (in_a_row - 1)) * _jitter.uniform(0.5, 1), min(last.after, ASKED_LONGEST))
+        delay = 0.0 if last.soon else delay
         spent = time.monotonic() - begun
         few = _hasty and last.absent and host not in _reached
         if in_a_row >= (FEW if few else ATTEMPTS) or spent + delay > TOTAL:
@@ -105,11 +117,11 @@ def retry_after(header: str | None) -> float:
     """Seconds that a ``Retry-After`` header asks for, in either of its forms; 0 without one."""
     if not header:
         return 0.0
-    if header.strip().isdigit():
-        return float(header)
     try:
+        if header.strip().isdecimal():
+            return float(header)
         when = email.utils.parsedate_to_datetime(header)
-    except ValueError:
+        when = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
+        return max(0.0, (when - datetime.now(timezone.utc)).total_seconds())
+    except (ValueError, TypeError, OverflowError, IndexError):  # servers send anything
         return 0.0
-    when = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
-    return max(0.0, (when - datetime.now(timezone.utc)).total_seconds())

@@ -15,9 +15,10 @@ from weakref import ref
 from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import decompressed, detect
-from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref, os_failure
+from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref
 from uio_pipes.io.opening import file_object, is_local, open_ahead, open_binary
 from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.regular import os_failure
 from uio_pipes.io.remote import CachedFile
 
 __all__ = ["ByteSource", "LocalBytes", "RemoteBytes", "StreamBytes", "open_source"]

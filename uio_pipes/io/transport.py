@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -14,7 +15,8 @@ from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.http import HttpObject
 from uio_pipes.io.identity import Identity, check_same
-from uio_pipes.io.local import os_failure
+from uio_pipes.io.redirects import discreet
+from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent
 
 __all__ = ["FsObject", "S3Object", "Stream", "Transport", "failure", "filesystem", "transport"]
@@ -66,7 +68,7 @@ def transport(url: str, access: Access) -> Transport:
 def filesystem(url: str, access: Access) -> tuple[Any, str]:
     """fsspec's file system for a URL, and the path in it. Raises: DataError ``unopenable``."""
     try:
-        fs, path = fsspec.core.url_to_fs(url, **access.options(url))
+        fs, path = fsspec.core.url_to_fs(url, **discreet(url, access.options(url)))
     except Exception as error:
         raise failure(error, url, access) from None
     return fs, path
@@ -82,7 +84,7 @@ class FsObject:
     def identity(self) -> Identity:
         fs, path, _ = self._open()
         try:
-            info = fs.info(path)
+            info = fsspec.asyn.sync(fs.loop, fs._info, path, timeout=DEADLINE) if fs.async_impl else fs.info(path)
         except Exception as error:
             raise self._fault(error) from None
         tag = info.get("ETag") or info.get("etag") or f"time:{info.get('LastModified') or info.get('mtime') or ''}"
@@ -99,10 +101,14 @@ class FsObject:
         try:
             data = read(offset, offset + len(view))
         except Exception as error:
+            if identity.size is None and getattr(error, "status", 0) == 416:
+                return 0, identity  # the end
             raise self._fault(error) from None
+        if len(data) > len(view) and len(data) != identity.size:
+            raise Fault(f"{len(data)} bytes came instead of {len(view)}")
+        if len(data) > len(view):
+            data = data[offset : offset + len(view)]  # the whole file, from a server without ranges
         view[: len(data)] = data
-        if len(data) < len(view) and identity.size is not None:
-            raise Fault(f"the body ended after {len(data)} of {len(view)} bytes", len(data))
         return len(data), identity
 
     def stream(self) -> Stream:
@@ -204,16 +210,26 @@ class S3Object(FsObject):
         answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={offset}-{last}", **wanted)
         body = answer["Body"]
         try:
-            identity = Identity(int(answer["ContentRange"].rpartition("/")[2]), answer["ETag"])
+            first, total = _place(answer.get("ContentRange", ""))
+            if first != offset:
+                raise Fault(f"the server sent bytes from {first} on instead of {offset}")
+            identity = Identity(total, answer["ETag"])
             check_same(known, identity)
-            while data := await body.read(PIECE):
+            while data := (await body.read(PIECE))[: len(view) - reached[0]]:
                 view[reached[0] : reached[0] + len(data)] = data
                 reached[0] += len(data)
         finally:
             body.close()
-        if reached[0] < answer["ContentLength"]:
+        if reached[0] < min(len(view), answer["ContentLength"]):
             raise Fault(f"the body ended after {reached[0]} of {answer['ContentLength']} bytes", reached[0])
         return identity
+
+
+def _place(content_range: str) -> tuple[int, int]:
+    """First byte of an answer, and the size of the file."""
+    if (found := re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", content_range)) is None:
+        raise Fault("the server does not say which bytes it sends")
+    return int(found[1]), int(found[2])
 
 
 def _is_around(url: str) -> bool:
@@ -237,6 +253,8 @@ def failure(error: Exception, url: str, access: Access) -> DataError:
     if isinstance(error, DataError):
         return error
     error = _http_cause(error) if url.startswith(("http://", "https://")) else error
+    if isinstance(error, DataError):
+        return error
     text = access.redact(str(error) or repr(error))
     if isinstance(error, ImportError):
         package = _PACKAGES.get(url.partition("://")[0].rpartition("::")[2])

@@ -24,6 +24,7 @@ from uio_pipes.dsp.ogg import MAGIC, check_ogg, check_ogg_segment
 from uio_pipes.errors import DataError
 from uio_pipes.io.command import run_command
 from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.regular import open_regular
 from uio_pipes.prep.audio_kind import suffix_of
 from uio_pipes.prep.lists import Utterance
 
@@ -93,7 +94,7 @@ def _head(source: str | bytes) -> tuple[bytes, int]:
     """First bytes of a file or its content, and the size of it all."""
     if isinstance(source, bytes):
         return source, len(source)
-    with open(source, "rb") as file:
+    with open_regular(source) as file:
         return file.read(HEAD), os.fstat(file.fileno()).st_size
 
 
@@ -150,7 +151,10 @@ def _decoded(
         samples, rate, total = to_int16(decoded.samples[0]), decoded.sample_rate, decoded.total
         ranges = [_range(utterance, rate, total) for utterance in utterances]
     else:
-        with soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source) as audio:
+        with (
+            io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file,
+            soundfile.SoundFile(file if isinstance(source, bytes) else file.fileno(), closefd=False) as audio,
+        ):
             rate, total = audio.samplerate, audio.frames
             check_claims(rate, audio.channels)
             ranges = [_range(utterance, rate, total) for utterance in utterances]
@@ -177,7 +181,7 @@ def _check_ogg(source: str | bytes, audio: soundfile.SoundFile, first: int, last
         where = audio.samplerate, audio.frames, first, last
         check_ogg_segment(lambda offset, count: source[offset : offset + count], len(source), *where)
         return
-    with open(source, "rb") as file:
+    with open_regular(source) as file:
         size = os.fstat(file.fileno()).st_size
         where = audio.samplerate, audio.frames, first, last
         check_ogg_segment(lambda offset, count: os.pread(file.fileno(), count, offset), size, *where)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
+from uio_pipes.errors import DataError
 from uio_pipes.io.local import Ref
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.lane import Draws, Lane, Site
 from uio_pipes.length import Plan
 from uio_pipes.node import Node
@@ -102,11 +103,11 @@ def _read(sample: Sample) -> None:
     wav = sample.fields.get("wav")
     if isinstance(wav, Ref):
         sample.fields["wav"] = wav.read()
-    elif isinstance(wav, str) and (path := is_local(wav)) is not None:
+    elif isinstance(wav, str) and is_local(wav) is not None:
         try:
-            with open(path, "rb") as file:
+            with open_binary(wav) as file:
                 file.read()
-        except OSError:
+        except (DataError, OSError):
             return  # the stage says it better
 
 

@@ -161,6 +161,8 @@ class Lines(Sequence[str]):
     def _check(self, chunk: bytes, line: int) -> None:
         if line == 1 and chunk.startswith(_PACKED):
             raise ListError(f"the list {self.name} is compressed: unpack it")
+        if line == 1 and chunk[:64].lstrip().lower().startswith((b"<!doctype html", b"<html")):
+            raise ListError(f"the list {self.name} is a web page, perhaps a server's error: open it, correct the URL")
         if not chunk.isascii() and not _is_text(chunk):
             for at, text in enumerate(chunk.split(b"\n"), line):
                 if not text.lstrip().startswith(b"{") and not _is_text(text):

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import os_failure
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.redact import redact
+from uio_pipes.io.regular import os_failure
 from uio_pipes.io.remote import is_local
 from uio_pipes.sources.tar_sidecar import ShardIndex, loads
 

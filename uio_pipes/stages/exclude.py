@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from uio_pipes.errors import DataError, ListError, UioError
+from uio_pipes.io.regular import open_regular
 from uio_pipes.lane import Lane, Site
 from uio_pipes.ledger import Ledger
 from uio_pipes.node import Node
@@ -46,9 +46,11 @@ class Exclude(Stage):
 
     def content(self) -> list[tuple[int, str]]:
         try:
-            return [(0, blake2b(Path(self.path).read_bytes(), digest_size=16).hexdigest())]
-        except OSError as error:
-            raise ListError(f"cannot read the quarantine file {os.fspath(self.path)}: {error.strerror}") from error
+            with open_regular(self.path) as file:
+                return [(0, blake2b(file.read(), digest_size=16).hexdigest())]
+        except (DataError, OSError) as error:
+            why = error.message if isinstance(error, DataError) else error.strerror
+            raise ListError(f"cannot read the quarantine file {os.fspath(self.path)}: {why}") from error
 
     def known(self) -> Known:
         """What the file says. Raises: ListError."""

@@ -1,0 +1,186 @@
+"""What is asked of HTTP servers, and what they may answer: never for ever, and no error but the package's own."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+from fault_server import FaultServer, Lie, serving
+from lies import LIES, first_times, head, wire
+
+from uio_pipes.errors import DataError
+from uio_pipes.io import connections, retry
+from uio_pipes.io.access import Access
+from uio_pipes.io.remote import RemoteFile
+
+DATA = random.Random(1).randbytes(20_000)
+SECRET = "s3cr3t-Word"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST", 0.01)
+    monkeypatch.setattr(retry, "ATTEMPTS", 3)
+    monkeypatch.setattr(retry, "TOTAL", 2.0)
+    monkeypatch.setattr(connections, "STALL", 0.3)
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with serving() as made:
+        yield made
+
+
+OTHER_FILE = {"compresses it unasked", "sends a page instead, with status 200"}  # as far as bytes can tell
+
+
+@pytest.mark.parametrize("lie", [name for name in LIES if name not in OTHER_FILE])
+def test_every_lie_ends_as_data_or_as_an_error_of_data(server: FaultServer, lie: str) -> None:
+    url = server.add("a", DATA, lie=LIES[lie])
+    said, got = None, DATA[5:15_005]
+    try:
+        got = RemoteFile(url).read_upto(5, 15_000)
+    except DataError as error:
+        said = error
+    assert got == DATA[5:15_005]
+    assert said is None or said.reason in ("unreadable_file", "unopenable", "missing_file", "changed_file")
+    assert said is None or said.url == url
+
+
+PASSING = [
+    name for name in LIES if name not in OTHER_FILE and not name.startswith(("redirects", "answers 4", "answers 3"))
+]
+
+
+@pytest.mark.parametrize("lie", [*(name for name in PASSING if name != "answers 204"), "answers 416", "answers 429"])
+def test_a_lie_that_passes_is_not_noticed(server: FaultServer, lie: str) -> None:
+    url = server.add("a", DATA)
+    file = RemoteFile(url)
+    assert file.size == len(DATA)
+    server.add("a", DATA, lie=first_times(2, LIES[lie]))
+    assert file.read(5, 15_000) == DATA[5:15_005]
+
+
+@pytest.mark.parametrize(
+    ("lie", "cause"),
+    [
+        ("drips headers", "before the body"),
+        ("drips a status line without an end", "before the body"),
+        ("says 100 Continue now and then", "before the body"),
+        ("says 100 Continue for ever", "before the body"),
+        ("says 103 Early Hints for ever", "before the body"),
+        ("sends 5,000 headers", "got more than 100 headers"),
+        ("drips the body", "bytes of the body"),
+    ],
+)
+def test_nothing_outlasts_the_limits(server: FaultServer, lie: str, cause: str) -> None:
+    url = server.add("a", DATA, lie=LIES[lie])
+    with pytest.raises(DataError, match=rf"given up after \d+ attempts.*{cause}"):
+        RemoteFile(url).read(0, 100 if "body" not in lie else 15_000)
+
+
+def test_hints_before_the_answer_are_passed_over(server: FaultServer) -> None:
+    for hint in ("says 100 Continue, then answers", "says 103 Early Hints, then answers"):
+        assert RemoteFile(server.add("a", DATA, lie=LIES[hint])).read(5, 50) == DATA[5:55]
+
+
+def test_a_slow_reader_is_no_slow_server(server: FaultServer) -> None:
+    file = RemoteFile(server.add("a", DATA * 100, ranges=False))
+    stream = file.transport.stream()
+    got = bytearray(1000)
+    for at in range(0, 3000, 1000):
+        assert stream.fill(memoryview(got)) == 1000
+        assert got == DATA[at : at + 1000]
+        time.sleep(0.5)
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["http://[::1", "http://h:port/", "http://h:99999/", "file:///etc/passwd", "gopher://h/", ""],
+)
+def test_a_malformed_redirect_is_said_at_once(server: FaultServer, location: str) -> None:
+    url = server.add("a", b"", lie=lambda handler, *_: wire(handler, head("302 Found", f"Location: {location}")))
+    with pytest.raises(DataError, match="redirects") as caught:
+        RemoteFile(url).read(0, 5)
+    assert (caught.value.reason, caught.value.url, len(server.asked)) == ("unopenable", url, 1)
+
+
+def test_a_loop_of_redirects_ends(server: FaultServer) -> None:
+    url = server.add("a", b"", redirect="/b")
+    server.add("b", b"", redirect="/a")
+    with pytest.raises(DataError, match="more than 5 redirects"):
+        RemoteFile(url).read(0, 5)
+    assert len(server.asked) == 6
+
+
+def test_a_redirect_may_have_letters_that_are_not_ascii(server: FaultServer) -> None:
+    server.add("%E4%B8%AD", DATA)
+    to = f"{server.url}/\u4e2d".encode().decode("latin-1")
+    url = server.add("a", b"", lie=lambda handler, *_: wire(handler, head("302 Found", f"Location: {to}")))
+    assert RemoteFile(url).read(0, 5) == DATA[:5]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1/a", "http://h:port/a", "http://h:99999/a", "http:///a", "http://a b/a", "http://a..b/a"]
+)
+def test_a_malformed_url_is_data_that_is_bad(url: str) -> None:
+    for read in (lambda: RemoteFile(url).read(0, 5), lambda: RemoteFile(url).size):
+        with pytest.raises(DataError) as caught:
+            read()
+        assert (caught.value.reason, caught.value.url) == ("unopenable", url)
+
+
+@pytest.mark.parametrize("value", [f"{SECRET}\r\nX: y", f"{SECRET}\u4e2d", None])
+def test_headers_that_cannot_be_sent_are_not_shown(server: FaultServer, value: str | None) -> None:
+    url = server.add("a", DATA)
+    with pytest.raises(DataError, match="storage_options") as caught:
+        RemoteFile(url, Access({"headers": {"X-Api-Key": value}})).read(0, 5)
+    assert caught.value.reason == "unopenable"
+    assert SECRET not in str(caught.value)
+
+
+OWN = {"host", "accept-encoding", "user-agent", "range"}
+THEIRS = {"Authorization": f"Bearer {SECRET}", "Cookie": SECRET, "X-Api-Key": SECRET, "User-Agent": f"me {SECRET}"}
+
+
+def test_no_header_of_the_user_s_follows_a_redirect_to_another_host(server: FaultServer) -> None:
+    with serving() as other:
+        url = server.add("a", b"", redirect=other.add("real", DATA))
+        file = RemoteFile(url, Access({"headers": THEIRS}))
+        assert file.read(5, 10) == DATA[5:15]
+        assert THEIRS.items() <= server.headers.items()
+        assert {name.lower() for name in other.headers} == OWN
+        assert SECRET not in str(other.headers)
+        assert other.headers["Range"] == "bytes=5-14"
+        other.add("back", b"", redirect=server.add("home", DATA))
+        server.add("a", b"", redirect=f"{other.url}/back")
+        assert RemoteFile(url, Access({"headers": THEIRS})).read(5, 10) == DATA[5:15]
+        assert THEIRS.items() <= server.headers.items(), "at home again"
+
+
+def test_what_another_host_refuses_is_explained(server: FaultServer) -> None:
+    with serving() as other:
+        url = server.add("a", b"", redirect=other.add("real", DATA, *["401"] * 9))
+        with pytest.raises(DataError, match=r"status 401.* where a redirect led: headers and credentials are not told"):
+            RemoteFile(url, Access({"headers": THEIRS})).read(5, 10)
+
+
+def test_more_than_was_asked_for_is_not_taken_for_the_next_answer(server: FaultServer) -> None:
+    def more(handler: object, *_: object) -> bool:
+        body = b"1" * 10 + b"HTTP/1.1 206 Partial Content\r\nContent-Length: 10\r\n"
+        start = ("Content-Length: 10", "Content-Range: bytes 0-9/20000", 'ETag: "one"')
+        return not wire(handler, head("206 Partial Content", *start), body)
+
+    def lie(handler: object, *rest: object) -> bool:
+        more(handler)
+        time.sleep(0.05)
+        return True
+
+    one_lie: Lie = first_times(1, lie)
+    url = server.add("a", DATA, lie=one_lie)
+    file = RemoteFile(url)
+    assert file.read(0, 10) == b"1" * 10
+    assert file.read(0, 100) == DATA[:100]

@@ -1,0 +1,55 @@
+"""Where a URL leads over HTTP. What is malformed is said at once, as data that is bad."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+from uio_pipes.errors import DataError
+
+__all__ = ["Address", "address", "follow"]
+
+_PORTS = {"http": 80, "https": 443}
+_SAFE = "%/:=&?~#+!$,;'@()*[]"
+
+
+class Address(NamedTuple):
+    """``target``: path and query as a request names them."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """Who is asked: what lets in at one origin is told to no other."""
+        return self[:3]
+
+
+def address(url: str) -> Address:
+    """Take a URL apart. Raises: DataError ``unopenable``."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise DataError("unopenable", f"the URL is malformed ({error}): correct it", url=url) from None
+    if parts.scheme not in _PORTS:
+        raise DataError("unopenable", f"{parts.scheme}:// is not HTTP: correct the URL", url=url)
+    if not host:
+        raise DataError("unopenable", "the URL names no host: correct it", url=url)
+    target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
+    return Address(parts.scheme, host, _PORTS[parts.scheme] if port is None else port, target)
+
+
+def follow(url: str, location: str | None) -> str:
+    """The URL that an answer with this ``Location`` leads to. Raises: DataError ``unopenable``."""
+    if not location:
+        raise DataError("unopenable", "the server redirects without saying where to: correct the URL", url=url)
+    try:
+        to = urljoin(url, quote(location.encode("latin-1", "replace"), safe=_SAFE))
+        address(to)
+    except (ValueError, DataError) as error:
+        why = error.message if isinstance(error, DataError) else f"the URL is malformed ({error})"
+        raise DataError("unopenable", f"the server redirects to where nothing can be read: {why}", url=url) from None
+    return to

@@ -1,0 +1,146 @@
+"""Connections to HTTP servers: kept for the next request, and given up when what comes is too slow or too much."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from typing import Any
+
+from uio_pipes.io.address import Address
+
+__all__ = ["PIECE", "Answer", "connect", "keep"]
+
+STALL = 30.0  # seconds without a byte, and for all that comes before the body
+SLOWEST = 10_000  # bytes of the body a second: less is a stall, too
+HEAD = 1 << 18  # bytes that may come before the body
+PIECE = 1 << 16
+KEPT = 16  # connections to a host
+_BUFFERED = io.DEFAULT_BUFFER_SIZE
+
+
+class Paced(io.RawIOBase):
+    """What comes on a connection, as long as it comes fast enough: a socket's own timeout begins anew at each byte."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
+        self._raw, self._sock = raw, sock
+        self._in_head = True
+        self._begun, self._got = time.monotonic(), 0
+
+    def body(self) -> None:
+        """From now on the body is waited for."""
+        self._in_head = False
+        self._begun, self._got = time.monotonic(), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._in_head and self._got > HEAD:
+            raise http.client.HTTPException(f"more than {HEAD} bytes came before the body")
+        left = STALL - (time.monotonic() - self._begun) + (0 if self._in_head else self._got / SLOWEST)
+        try:
+            if left <= 0:
+                raise TimeoutError
+            self._sock.settimeout(min(left, STALL))
+            count: int = self._raw.readinto(buffer) or 0
+        except TimeoutError:
+            what = "before the body" if self._in_head else "of the body"
+            raise TimeoutError(f"{self._got} bytes {what} in {time.monotonic() - self._begun:.1f} s") from None
+        self._got += count
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class Answer(http.client.HTTPResponse):
+    """A response that must come fast enough."""
+
+    begun = False
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.pace = Paced(self.fp.detach(), sock)
+        self.fp = io.BufferedReader(self.pace)
+
+    def _read_status(self) -> tuple[str, int, str]:
+        """Of the answer itself: hints and the like may come before, as ``100 Continue`` may."""
+        while True:
+            version, status, reason = super()._read_status()  # type: ignore[misc]
+            if not 101 < status < 200:
+                return version, status, reason
+            http.client.parse_headers(self.fp)
+
+    def take(self, view: memoryview) -> int:
+        """What has come, without a copy: ``readinto`` would wait for more, and lose it at a fault."""
+        if self.length is None:
+            data = self.read1(min(PIECE, len(view)))
+            if (self.chunk_left or 0) < 0:
+                raise http.client.HTTPException("a chunk of negative size")
+            view[: len(data)] = data
+            return len(data)
+        most = self.length if self.begun else min(self.length, _BUFFERED)  # it waits after what came with the headers
+        count, self.begun = self.fp.readinto1(view[:most]) if most else 0, True
+        self.length -= count
+        return count
+
+
+_idle: dict[tuple[str, str, int], list[http.client.HTTPConnection]] = {}
+_lock = threading.Lock()
+_context: ssl.SSLContext | None = None
+
+
+def connect(to: Address) -> tuple[http.client.HTTPConnection, bool]:
+    """A connection, and whether it had been used before."""
+    global _context
+    with _lock:
+        kept = _idle.get(to.origin, [])
+        while kept:
+            if _is_quiet(connection := kept.pop()):
+                connection.sock.settimeout(STALL)
+                return connection, True
+            connection.close()
+        if to.scheme == "https" and _context is None:
+            _context = ssl.create_default_context()
+    connection = (
+        http.client.HTTPSConnection(to.host, to.port, timeout=STALL, context=_context)
+        if to.scheme == "https"
+        else http.client.HTTPConnection(to.host, to.port, timeout=STALL)
+    )
+    connection.response_class = Answer
+    return connection, False
+
+
+def _is_quiet(connection: http.client.HTTPConnection) -> bool:
+    """Whether it is open, and the server has not sent more than was asked for."""
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return not poll.poll(0)
+
+
+def keep(to: Address, connection: http.client.HTTPConnection) -> None:
+    """For the next request, once the answer to this one has been read to its end."""
+    if connection.sock is None:
+        return
+    with _lock:
+        kept = _idle.setdefault(to.origin, [])
+        if len(kept) < KEPT:
+            kept.append(connection)
+            return
+    connection.close()
+
+
+def _forget() -> None:
+    """A forked child must not speak on its parent's connections."""
+    global _idle, _lock
+    _idle, _lock = {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
