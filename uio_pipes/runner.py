@@ -79,8 +79,7 @@ class LaneRunner:
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
-        self.ledger.passing, self.ledger.skimming = True, self.spec.pipeline.skims
-        with one_thread():
+        with one_thread(), self.ledger.passing_over(skimming=self.spec.pipeline.skims):
             try:
                 self.node.reset(state["nodes"])
             except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -96,7 +95,6 @@ class LaneRunner:
                     f"lane {self.lane} ended before the batch where its state was saved: its shards changed. Restore "
                     'them, or begin the epoch again with Loader(on_change="restart")'
                 ) from None
-        self.ledger.passing = self.ledger.skimming = False
 
     def again(self) -> None:
         """Deal the lane once more, as the next pass (``uneven="repeat"``)."""

@@ -172,17 +172,25 @@ class _Weighted:
 
 
 class _Source:
-    """One of the mixed: its round (an epoch of its own) and its nodes, made when it is first asked."""
+    """One of the mixed: its round (an epoch of its own) and its nodes.
+
+    They are made when it is first asked. One that had begun when its state was saved is restored at once, while the
+    lane's ledger counts nothing.
+    """
 
     def __init__(self, pipeline: Pipeline, lane: Lane, saved: Sequence[Any] = (0, 0, None)) -> None:
         self.pipeline, self.lane = pipeline, lane
         self.round, self.given, self._state = saved
-        self.node: Node | None = None
+        self.node: Node | None = None if self._state is None else self._begin(self._state)
+
+    def _begin(self, state: dict[str, Any] | None) -> Node:
+        node = self.pipeline.nodes(self.lane.again(self.round))
+        node.reset(state)
+        return node
 
     def next(self) -> Any:
         if self.node is None:
-            self.node = self.pipeline.nodes(self.lane.again(self.round))
-            self.node.reset(self._state)
+            self.node = self._begin(None)
         item = self.node.next()
         self.given, self._state = 1, None
         return item
