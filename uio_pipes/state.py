@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from uio_pipes.errors import StateError
@@ -40,9 +40,11 @@ def pack(column: Iterable[int]) -> str:
 
 
 def unpack(text: str) -> list[int]:
-    """What :func:`pack` packed."""
+    """What :func:`pack` packed. Raises: ValueError if it is not that."""
+    if text[:1] not in _TYPES:
+        raise ValueError(f"it begins with {text[:1]!r}, not with one of {', '.join(_TYPES)}")
     column = array(text[0])
-    column.frombytes(base64.b64decode(text[1:]))
+    column.frombytes(base64.b64decode(text[1:], validate=True))
     return column.tolist()
 
 
@@ -64,20 +66,35 @@ def read_meta(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_lane(state: Mapping[str, Any], lane: int) -> dict[str, Any]:
-    """A lane's part of a state. Raises: StateError if it is not there."""
-    saved = _read(state, lane_name(lane))
-    _check(lane_name(lane), saved, _LANE)
-    if not 0 <= saved["at"] <= saved["k"]:
-        raise StateError(f"{lane_name(lane)} is damaged (at {saved['at']}, k {saved['k']}); use an older checkpoint")
+    """A lane's part of a state. Raises: StateError if it is not there, or cannot be a lane's."""
+    key = lane_name(lane)
+    saved = _read(state, key)
+    _check(key, saved, _LANE)
+    for rule, holds in _rules(saved):
+        if not holds:
+            told = ", ".join(f"{name} {saved[name]!r}" for name in ("k", "at", "pass", "done"))
+            nodes = "none" if saved["nodes"] is None else "some"
+            raise StateError(f"{key} is damaged ({rule}: it has {told}, nodes: {nodes}); use an older checkpoint")
     return saved
 
 
+def _rules(saved: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """What a lane that was saved always keeps to."""
+    yield "at must not be above k", saved["at"] <= saved["k"]
+    if saved["done"]:
+        yield "a lane that is done has no nodes, and at is k", saved["nodes"] is None and saved["at"] == saved["k"]
+    else:
+        yield "a lane has nodes once at is above 0", (saved["nodes"] is None) == (saved["at"] == 0)
+        begun = saved["k"] > 0 or saved["pass"] > 0
+        yield "a lane that has begun has counts", bool(saved["counts"]) or not begun
+
+
 def _count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _step(value: object) -> bool:
-    return _count(value) and int(value) < 1 << 32  # type: ignore[call-overload]
+    return type(value) is int and 0 <= value < 1 << 32
 
 
 def _are_counts(value: object) -> bool:
@@ -90,7 +107,7 @@ def _are_counts(value: object) -> bool:
 
 
 _META = {
-    "epoch": _count,
+    "epoch": _step,
     "seed": lambda v: isinstance(v, int),
     "lanes": lambda v: _step(v) and v > 0,
     "ended": lambda v: isinstance(v, bool),
@@ -98,10 +115,10 @@ _META = {
     "list": lambda v: isinstance(v, list),
 }
 _LANE = {
-    "epoch": _count,
-    "pass": _count,
-    "k": _count,
-    "at": _count,
+    "epoch": _step,
+    "pass": _step,
+    "k": _step,
+    "at": _step,
     "done": lambda v: isinstance(v, bool),
     "counts": lambda v: v == {} or _are_counts(v),
     "nodes": lambda v: v is None or isinstance(v, dict),
