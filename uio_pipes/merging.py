@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uio_pipes.errors import StateError
+from uio_pipes.ledger import Ledger
 from uio_pipes.state import lane_age, lane_name, lanes_in, read_meta
 
 __all__ = ["merge_states"]
@@ -124,7 +125,8 @@ def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
 
 def _fresh(epoch: int, done: bool = False) -> str:
     """A lane of which nothing is known but that it has not begun, or that it is done."""
-    return json.dumps({"epoch": epoch, "pass": 0, "k": 0, "done": done, "counts": {}, "at": 0, "nodes": None})
+    counts = Ledger().save() if done else {}
+    return json.dumps({"epoch": epoch, "pass": 0, "k": 0, "done": done, "counts": counts, "at": 0, "nodes": None})
 
 
 def _world(saved: list[_Saved]) -> int:

@@ -85,8 +85,8 @@ def _rules(saved: dict[str, Any]) -> Iterator[tuple[str, bool]]:
         yield "a lane that is done has no nodes, and at is k", saved["nodes"] is None and saved["at"] == saved["k"]
     else:
         yield "a lane has nodes once at is above 0", (saved["nodes"] is None) == (saved["at"] == 0)
-        begun = saved["k"] > 0 or saved["pass"] > 0
-        yield "a lane that has begun has counts", bool(saved["counts"]) or not begun
+    begun = saved["done"] or saved["k"] > 0 or saved["pass"] > 0
+    yield "a lane that has begun has counts", bool(saved["counts"]) or not begun
 
 
 def _count(value: object) -> bool:
