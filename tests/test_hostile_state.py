@@ -118,5 +118,5 @@ def test_a_position_behind_the_end_is_no_silent_end(
     state = states["index"] | {"lane_000000": json.dumps(replaced(parsed, found[-1], 10**6))}
     loader = uio.Loader(graphs["index"], lanes=2)
     loader.load_state_dict(state)
-    with pytest.raises(uio.StateError, match="position 1000000 of 25"):
+    with pytest.raises(uio.StateError, match="position is 1000000, but must be a whole number from 0 to 25"):
         list(loader)

@@ -4,6 +4,7 @@ from uio_pipes.dataset import PipelineDataset
 from uio_pipes.dsp.fbank_module import FbankModule
 from uio_pipes.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
 from uio_pipes.loader import Loader, gather_state
+from uio_pipes.merging import merge_states
 from uio_pipes.moving import to_device
 from uio_pipes.node import Node
 from uio_pipes.pipeline import Pipeline
@@ -18,7 +19,6 @@ from uio_pipes.sources.load_from_raw import from_raw_list
 from uio_pipes.sources.load_from_tar import from_shard_list
 from uio_pipes.sources.tar_index import from_tar_index, open_index
 from uio_pipes.stages.mix import interleave, mix
-from uio_pipes.state import merge_states
 from uio_pipes.stats import Stats
 from uio_pipes.tokenizers import (
     CharTokenizer,

@@ -38,6 +38,7 @@ class Progress:
         step: batches delivered in this epoch, where ``steps_per_epoch`` counts them.
         left_out: utterances (at least) and list items that no rank delivered.
         loaded: the state that this was taken from, until the first batch.
+        ahead: the next epoch, where other ranks had begun it when the state was saved.
     """
 
     epoch: int
@@ -49,6 +50,7 @@ class Progress:
     ended: bool = False
     left_out: tuple[int, int] = (0, 0)
     loaded: dict[str, str] | None = None
+    ahead: Progress | None = None
 
 
 class Batches(Iterator[Any]):

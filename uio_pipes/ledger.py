@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +71,15 @@ class Ledger:
     def silent(self) -> Ledger:
         """One that never counts or raises: another lane meets the same failures and handles them."""
         return Ledger(self.policy, passing=True)
+
+    @contextmanager
+    def passing_over(self, *, skimming: bool) -> Iterator[None]:
+        """Count nothing until the end of the block: what happens in it was counted when it happened first."""
+        self.passing, self.skimming = True, skimming
+        try:
+            yield
+        finally:
+            self.passing = self.skimming = False
 
     def count(self, reason: str) -> None:
         """One utterance was left out on purpose (a filter), under ``reason``."""

@@ -17,6 +17,7 @@ from uio_pipes.errors import DataError, PipelineError, StateError
 from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.lane import lanes_of
 from uio_pipes.ledger import Policy
+from uio_pipes.merging import merge_states
 from uio_pipes.moving import Mover
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.quarantine import Quarantine
@@ -24,7 +25,7 @@ from uio_pipes.runner import Position
 from uio_pipes.sources.reached import reach
 from uio_pipes.stage import is_whole
 from uio_pipes.stages.exclude import excluded_by
-from uio_pipes.state import SCHEMA, lane_name, lanes_in, merge_states, read_lane, read_meta, shard_stamps
+from uio_pipes.state import SCHEMA, lane_name, lanes_in, read_lane, read_meta, shard_stamps
 from uio_pipes.stats import Stats
 from uio_pipes.uneven import choose, private_group, refuse_join
 
@@ -170,7 +171,8 @@ class Loader:
             progress.epoch, progress.step, progress.ended, progress.loaded = epoch, 0, False, None
         elif epoch != self.epoch:
             self._close()
-            self._progress = self._fresh(epoch)
+            ahead = self._progress.ahead
+            self._progress = ahead if ahead is not None and ahead.epoch == epoch else self._fresh(epoch)
 
     def skip(self, count: int) -> None:
         """Pass over the next ``count`` batches of this rank, after a loss spike: by plan, nothing is decoded for it.
@@ -246,6 +248,8 @@ class Loader:
             meta.update(stream=progress.stream, step=progress.step)
         if progress.skip:
             meta["skip"] = progress.skip
+        if progress.ahead is not None:
+            meta["ahead"] = progress.ahead.loaded
         state = {"meta": json.dumps(meta, ensure_ascii=False)}
         state.update((lane_name(lane), position.text) for lane, position in progress.positions.items())
         return state
@@ -278,7 +282,7 @@ class Loader:
             self._go_to(asked)
 
     def _taken_from(self, meta: dict[str, Any], state: Mapping[str, Any]) -> Progress:
-        present = lanes_in(state)
+        present = lanes_in(state, meta["lanes"])
         mine = lanes_of(meta["lanes"], self.rank, self.world_size)
         missing = len(mine) - sum(lane in mine for lane in present)
         if missing:
@@ -304,6 +308,7 @@ class Loader:
         over = len(present) == meta["lanes"] and not fresh and all(saved["done"] for saved in lanes.values())
         ended = bool(meta["ended"]) or (over and "stream" not in meta)
         loaded = {str(k): str(v) for k, v in state.items()}
+        ahead = self._taken_from(read_meta(meta["ahead"]), meta["ahead"]) if "ahead" in meta else None
         return Progress(
             meta["epoch"],
             meta["lanes"],
@@ -313,6 +318,7 @@ class Loader:
             meta.get("skip", 0),
             ended=ended,
             loaded=loaded,
+            ahead=ahead,
         )
 
     def fingerprints(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from uio_pipes.errors import PipelineError
 from uio_pipes.lane import Lane, Site, stable_hash
-from uio_pipes.node import Node
+from uio_pipes.node import Node, name_node
 from uio_pipes.sources.load_from_raw import LoadFromRaw
 from uio_pipes.sources.load_from_tar import LoadFromTar
 from uio_pipes.sources.load_records import LoadRecords
@@ -199,7 +199,7 @@ class Pipeline:
         """As :meth:`build`, for a part of a graph: another part may deal to lanes."""
         upstream: Any = lambda lane: None  # noqa: E731
         for stage, site in self.sites():
-            upstream = partial(stage.connect, upstream, site=site)
+            upstream = partial(_connected, stage, upstream, site)
         built: Node = upstream(lane)
         return built
 
@@ -289,6 +289,10 @@ class Pipeline:
             if len(stage.branches) > MOST:
                 lines.append((f"│  ╭─ … {len(stage.branches)} sources in all", ""))
         return lines
+
+
+def _connected(stage: Stage, upstream: Any, site: Site, lane: Lane) -> Node:
+    return name_node(stage.connect(upstream, lane, site), lane, site)
 
 
 MOST = 8  # sources of a mix that are drawn

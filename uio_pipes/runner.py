@@ -23,6 +23,8 @@ from uio_pipes.sample import Sample, realize
 
 __all__ = ["LaneRunner", "LaneStream", "Message", "Position", "RunSpec", "one_thread"]
 
+REPLAYED = 1 << 16  # batches that a resume passes over at most, unless snapshot_every is more
+
 
 @dataclass(frozen=True)
 class RunSpec:
@@ -79,24 +81,30 @@ class LaneRunner:
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
-        self.ledger.passing, self.ledger.skimming = True, self.spec.pipeline.skims
-        with one_thread():
+        with one_thread(), self.ledger.passing_over(skimming=self.spec.pipeline.skims):
+            self._reset(state["nodes"])
             try:
-                self.node.reset(state["nodes"])
-            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-                raise StateError(
-                    f"the state of lane {self.lane} does not fit its nodes ({type(error).__name__}: {error}); "
-                    "it is damaged, or a node given to .through(…) changed: use an older checkpoint"
-                ) from error
-            try:
-                for _ in range(state["k"] - state["at"]):
+                for _ in range(_replayed(state, self.lane, self.spec)):
                     self.node.next()
             except StopIteration:
                 raise StateError(
                     f"lane {self.lane} ended before the batch where its state was saved: its shards changed. Restore "
                     'them, or begin the epoch again with Loader(on_change="restart")'
                 ) from None
-        self.ledger.passing = self.ledger.skimming = False
+
+    def _reset(self, nodes: dict[str, Any] | None) -> None:
+        if nodes is None:
+            self.node.reset(None)
+            return
+        try:
+            self.node.reset(nodes)
+        except StateError as error:
+            raise StateError(f"lane {self.lane}: {error}") from error
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
+            raise StateError(
+                f"the state of lane {self.lane} does not fit its nodes ({type(error).__name__}: {error}); "
+                "it is damaged, or a node given to .through(…) changed: use an older checkpoint"
+            ) from error
 
     def again(self) -> None:
         """Deal the lane once more, as the next pass (``uneven="repeat"``)."""
@@ -209,6 +217,18 @@ class Position:
         """The lane's part of a state: JSON."""
         head = json.dumps({**self.state, "counts": self.counts if self.state["counts"] else {}})
         return f'{head[:-1]}, "nodes": {self.nodes}}}'
+
+
+def _replayed(state: dict[str, Any], lane: int, spec: RunSpec) -> int:
+    """Batches to pass over from the lane's snapshot to where it stands. Raises: StateError if it cannot be so many."""
+    count: int = state["k"] - state["at"]
+    most = max(spec.snapshot_every, REPLAYED)
+    if count > most:
+        raise StateError(
+            f"lane {lane}: at is {state['at']}, but k is {state['k']}: {count} batches after its last snapshot, more "
+            f"than {most}. Use an older checkpoint, or snapshot_every={count} if the state was saved with as much"
+        )
+    return count
 
 
 @contextlib.contextmanager

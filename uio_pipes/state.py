@@ -1,4 +1,4 @@
-"""What a saved state looks like, and how states of ranks are joined.
+"""What a saved state looks like. (How states of ranks are joined is in :mod:`uio_pipes.merging`.)
 
 A loader's state is a flat dict of strings: ``meta`` and one ``lane_000017`` for each lane. Both are JSON. ``meta``
 stamps what the state belongs to (schema, seed, epoch, lanes, graph, list); a lane holds its position, its counts and
@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from uio_pipes.errors import StateError
@@ -19,8 +19,8 @@ from uio_pipes.ledger import Ledger
 __all__ = [
     "SCHEMA",
     "lane_name",
+    "lane_age",
     "lanes_in",
-    "merge_states",
     "pack",
     "read_lane",
     "read_meta",
@@ -40,9 +40,11 @@ def pack(column: Iterable[int]) -> str:
 
 
 def unpack(text: str) -> list[int]:
-    """What :func:`pack` packed."""
+    """What :func:`pack` packed. Raises: ValueError if it is not that."""
+    if text[:1] not in _TYPES:
+        raise ValueError(f"it begins with {text[:1]!r}, not with one of {', '.join(_TYPES)}")
     column = array(text[0])
-    column.frombytes(base64.b64decode(text[1:]))
+    column.frombytes(base64.b64decode(text[1:], validate=True))
     return column.tolist()
 
 
@@ -59,25 +61,40 @@ def read_meta(state: Mapping[str, Any]) -> dict[str, Any]:
             f"schema: the state has {meta.get('schema')!r}, this version reads {SCHEMA}; "
             "load it with the version of uio_pipes that saved it"
         )
-    _check("meta", meta, _META | {name: _step for name in ("stream", "step", "skip") if name in meta})
+    _check("meta", meta, _META | {name: fits for name, fits in _MAYBE.items() if name in meta})
     return meta
 
 
 def read_lane(state: Mapping[str, Any], lane: int) -> dict[str, Any]:
-    """A lane's part of a state. Raises: StateError if it is not there."""
-    saved = _read(state, lane_name(lane))
-    _check(lane_name(lane), saved, _LANE)
-    if not 0 <= saved["at"] <= saved["k"]:
-        raise StateError(f"{lane_name(lane)} is damaged (at {saved['at']}, k {saved['k']}); use an older checkpoint")
+    """A lane's part of a state. Raises: StateError if it is not there, or cannot be a lane's."""
+    key = lane_name(lane)
+    saved = _read(state, key)
+    _check(key, saved, _LANE)
+    for rule, holds in _rules(saved):
+        if not holds:
+            told = ", ".join(f"{name} {saved[name]!r}" for name in ("k", "at", "pass", "done"))
+            nodes = "none" if saved["nodes"] is None else "some"
+            raise StateError(f"{key} is damaged ({rule}: it has {told}, nodes: {nodes}); use an older checkpoint")
     return saved
 
 
+def _rules(saved: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """What a lane that was saved always keeps to."""
+    yield "at must not be above k", saved["at"] <= saved["k"]
+    if saved["done"]:
+        yield "a lane that is done has no nodes, and at is k", saved["nodes"] is None and saved["at"] == saved["k"]
+    else:
+        yield "a lane has nodes once at is above 0", (saved["nodes"] is None) == (saved["at"] == 0)
+    begun = saved["done"] or saved["k"] > 0 or saved["pass"] > 0
+    yield "a lane that has begun has counts", bool(saved["counts"]) or not begun
+
+
 def _count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _step(value: object) -> bool:
-    return _count(value) and int(value) < 1 << 32  # type: ignore[call-overload]
+    return type(value) is int and 0 <= value < 1 << 32
 
 
 def _are_counts(value: object) -> bool:
@@ -89,19 +106,24 @@ def _are_counts(value: object) -> bool:
     return all(isinstance(t, dict) and all(map(_count, t.values())) for t in tables) and all(map(_count, numbers))
 
 
+def _is_state(value: object) -> bool:
+    return isinstance(value, dict) and "meta" in value and all(isinstance(text, str) for text in value.values())
+
+
 _META = {
-    "epoch": _count,
+    "epoch": _step,
     "seed": lambda v: isinstance(v, int),
     "lanes": lambda v: _step(v) and v > 0,
     "ended": lambda v: isinstance(v, bool),
     "graph": lambda v: isinstance(v, list),
     "list": lambda v: isinstance(v, list),
 }
+_MAYBE: dict[str, Callable[[Any], bool]] = {"stream": _step, "step": _step, "skip": _step, "ahead": _is_state}
 _LANE = {
-    "epoch": _count,
-    "pass": _count,
-    "k": _count,
-    "at": _count,
+    "epoch": _step,
+    "pass": _step,
+    "k": _step,
+    "at": _step,
     "done": lambda v: isinstance(v, bool),
     "counts": lambda v: v == {} or _are_counts(v),
     "nodes": lambda v: v is None or isinstance(v, dict),
@@ -146,40 +168,21 @@ def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-def lanes_in(state: Mapping[str, Any]) -> set[int]:
-    """Numbers of the lanes in a state. Raises: StateError if a key is none of a state's."""
-    try:
-        return {int(key.removeprefix("lane_")) for key in state if key != "meta"}
-    except (ValueError, AttributeError) as error:
-        raise StateError(f"this is no state of a uio_pipes loader: {error}") from error
+def lanes_in(state: Mapping[str, Any], count: int) -> set[int]:
+    """Numbers of the lanes in a state of ``count`` lanes. Raises: StateError if a key is none of such a state's."""
+    found = set()
+    for key in state:
+        number = str(key).removeprefix("lane_")
+        if number.isascii() and number.isdecimal() and lane_name(int(number)) == key:
+            found.add(int(number))
+        elif key != "meta":
+            raise StateError(f"this is no state of a uio_pipes loader: {key!r} is neither meta nor a lane's name")
+    if found and max(found) >= count:
+        raise StateError(f"the state has lane {max(found)}, but is of {count} lanes; use an older checkpoint")
+    return found
 
 
 def lane_age(text: str) -> tuple[int, int, bool, int]:
     """How far a lane's string is: (epoch, pass, done, k)."""
     lane = json.loads(text)
     return lane["epoch"], lane["pass"], lane["done"], lane["k"]
-
-
-def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join states that ranks saved one by one: each lane's newest, under one ``meta``.
-
-    Raises: StateError if they are of different runs (seed, lanes, graph or list).
-    """
-    known = [dict(s) for s in states]
-    if not known:
-        raise StateError("merge_states got no state: pass the state_dict() of each rank")
-    metas = [read_meta(s) for s in known]
-    newest = max(range(len(known)), key=lambda i: (metas[i]["epoch"], metas[i]["ended"], metas[i].get("step", 0)))
-    for meta in metas:
-        for field in ("seed", "lanes", "graph", "list"):
-            if meta[field] != metas[newest][field]:
-                raise StateError(
-                    f"{field}: one state has {meta[field]!r}, another {metas[newest][field]!r}; "
-                    "join only states that the ranks of one run saved"
-                )
-    merged: dict[str, str] = {"meta": known[newest]["meta"]}
-    for state in known:
-        for key, text in state.items():
-            if key != "meta" and (key not in merged or lane_age(text) > lane_age(merged[key])):
-                merged[key] = text
-    return {key: merged[key] for key in sorted(merged)}

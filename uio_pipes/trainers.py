@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 from uio_pipes.errors import PipelineError
 from uio_pipes.loader import Loader
+from uio_pipes.merging import merge_states
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.state import merge_states
 from uio_pipes.uneven import private_group, refuse_join
 
 __all__ = ["Gathered", "LightningLoader"]

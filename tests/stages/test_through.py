@@ -33,6 +33,13 @@ class Every(uio.Node):
                 return item
 
 
+class Keys(uio.Node):
+    """Gives something that is no utterance."""
+
+    def next(self) -> Any:
+        return self.source.next().key
+
+
 class Pairs(BaseNode[Any]):
     """Of torchdata's kind: makes lists of two, and hands out its live state."""
 
@@ -98,3 +105,44 @@ def test_arguments_are_part_of_the_graph() -> None:
     assert source.through(Every, 2).fingerprint() != source.through(Every, 3).fingerprint()
     assert source.through(Every, first=1).fingerprint() != source.through(Every).fingerprint()
     assert "Every" in str(source.through(Every))
+
+
+def texts(name: str, count: int) -> uio.Pipeline:
+    return uio.from_iterable([{"key": f"{name}{i}", "txt": name} for i in range(count)]).sharding_filter()
+
+
+def test_a_source_that_ends_in_a_node_of_the_users_is_mixed_with_others() -> None:
+    graph = uio.mix({"own": texts("a", 8).through(Every), "other": texts("b", 5)}).shuffle(3)
+    assert graph.stages[0].gives == "sample"
+    whole = keys(uio.Loader(graph))
+    assert sorted(whole) == ["a1", "a3", "a5", "a7", "b0", "b1", "b2", "b3", "b4"]
+    loader = uio.Loader(graph)
+    begun = [sample["key"] for _, sample in zip(range(4), loader, strict=False)]
+    resumed = uio.Loader(graph)
+    resumed.load_state_dict(loader.state_dict())
+    assert begun + keys(resumed) == whole
+
+
+def test_where_all_sources_end_in_nodes_of_the_users_anything_may_come_out() -> None:
+    mixed = uio.interleave([texts("a", 4).through(Pairs), texts("b", 4).through(Pairs)])
+    assert mixed.kind == "any"
+    assert [[sample["key"] for sample in pair] for pair in uio.Loader(mixed)] == [
+        ["a0", "a1"], ["b0", "b1"], ["a2", "a3"], ["b2", "b3"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("node", [Keys, Pairs])
+def test_a_node_that_gives_no_utterances_among_sources_that_do_is_named(node: type[BaseNode[Any]]) -> None:
+    graph = uio.mix({"own": texts("a", 8).through(node), "other": texts("b", 5)}).shuffle(3)
+    with pytest.raises(uio.PipelineError, match=r"at the end of own must give samples as the other sources do, not a"):
+        list(uio.Loader(graph))
+
+
+def test_a_buffer_behind_a_node_that_gives_no_utterances_says_so() -> None:
+    with pytest.raises(uio.PipelineError, match=r"sort takes utterances, not a str: see what the node given"):
+        list(uio.Loader(texts("a", 8).through(Keys).sort(3)))
+
+
+def test_batches_and_utterances_are_still_not_mixed() -> None:
+    with pytest.raises(uio.PipelineError, match="must give samples as other sources do"):
+        uio.mix([texts("a", 2).through(Every), texts("b", 2), texts("c", 2).batch(2)])

@@ -153,8 +153,8 @@ def reshard(
     as_json: Json = False,
 ) -> None:
     """Join the states of ranks, and tell which rank and worker goes on with which lanes."""
+    from uio_pipes.merging import merge_states
     from uio_pipes.seeing import saved
-    from uio_pipes.state import merge_states
 
     merged = merge_states([saved.find_state(path)[1] for path in files])
     seen = saved.view(merged)

@@ -166,9 +166,7 @@ def _states(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[tuple[tup
 def view(state: Mapping[str, str]) -> StateView:
     """The state, read. Raises: StateError if it is damaged."""
     meta = read_meta(state)
-    present = sorted(lanes_in(state))
-    if present and (present[-1] >= meta["lanes"] or present[0] < 0):
-        raise StateError(f"the state has lane {present[-1]}, but of {meta['lanes']} lanes; use an older checkpoint")
+    present = sorted(lanes_in(state, meta["lanes"]))
     missing = [lane for lane in range(min(meta["lanes"], 1 << 20)) if lane not in set(present)]
     try:
         return StateView(meta, [_lane_view(lane, read_lane(state, lane)) for lane in present], missing)

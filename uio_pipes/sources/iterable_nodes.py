@@ -19,6 +19,7 @@ from uio_pipes.sample import Chain, Link, Origin, Sample, run_key
 from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.stage import is_whole
 from uio_pipes.stages.decode_audio import as_waveform
+from uio_pipes.state_kinds import FLAG, SOMETHING, Kind, refused, whole
 
 __all__ = ["IndexNode", "SkipNode", "StateNode"]
 
@@ -35,6 +36,9 @@ class IterableNode(Node):
 
     def start(self) -> None:
         self.position = 0
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"position": whole()}
 
     def item(self) -> Any:
         """The next item. Raises: StopIteration at the end."""
@@ -90,15 +94,19 @@ class IterableNode(Node):
 
 
 class IndexNode(IterableNode):
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"position": whole(len(self.items) + self.lane.count)}  # skip went over the end in older versions
+
     def item(self) -> Any:
         if self.position >= len(self.items):
             raise StopIteration
         return self.items[self.position]
 
     def skip(self, n: int) -> None:
-        self.position += n
-        if self.position > len(self.items):
+        if self.position + n > len(self.items):
+            self.position = len(self.items)
             raise StopIteration
+        self.position += n
 
 
 class SkipNode(IterableNode):
@@ -126,15 +134,25 @@ class StateNode(IterableNode):
         super().start()
         self.ended = 0
 
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"position": whole(), "ended": FLAG}
+
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         super().reset(initial_state)
-        own = None if initial_state is None else initial_state["own"]
+        own = None if initial_state is None else self.read_state(initial_state, "own", SOMETHING)
         self.keeper = self.fresh()
+        if own is not None:
+            with refused(type(self.keeper).__name__):
+                self._restore(copy.deepcopy(own))
+        elif isinstance(self.keeper, BaseNode):
+            self.keeper.reset(None)
+        self.iterator = iter(self.keeper)
+
+    def _restore(self, own: dict[str, Any]) -> None:
         if isinstance(self.keeper, BaseNode):
             self.keeper.reset(own)
-        elif own is not None:
+        else:
             self.keeper.load_state_dict(own)
-        self.iterator = iter(self.keeper)
 
     def item(self) -> Any:
         if self.ended:

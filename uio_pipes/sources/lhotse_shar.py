@@ -6,8 +6,10 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.buffer import taken
 from uio_pipes.errors import DataError, ListError, StateError
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import stamp
@@ -19,7 +21,9 @@ from uio_pipes.sources.list_files import Item
 from uio_pipes.sources.shar_fields import as_fields
 from uio_pipes.sources.shar_list import ListShar, Sources
 from uio_pipes.sources.shar_reader import Cut, SharReader
+from uio_pipes.sources.shar_streams import is_lines
 from uio_pipes.stage import Stage, require
+from uio_pipes.state_kinds import OBJECT, Kind, listed, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["LoadFromShar", "from_lhotse_shar"]
 
 Path = str | os.PathLike[str]
+_NUMBERS = listed(whole(1 << 60))
 
 
 @dataclass(frozen=True)
@@ -123,12 +128,14 @@ class _SharNode(Node):
         return {"source": self.before, "at": self.reader.tell(), "stamps": dict(self.stamps)}
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        super().reset(None if initial_state is None else initial_state["source"])
-        if initial_state is None or "at" not in initial_state:
+        super().reset(None if initial_state is None else self.read_state(initial_state, "source", OBJECT))
+        if initial_state is None or len(initial_state) == 1:
             return
         self.before = self.source.get_state()
-        self.item = self.source.next()
-        old = initial_state["stamps"]
+        self.item = taken(self.source, LoadFromShar.name)
+        files = _files(self.item)
+        at = self.read_state(initial_state, "at", Kind(f"positions by {sorted(files)}", partial(_are_positions, files)))
+        old = self.read_state(initial_state, "stamps", OBJECT)
         try:
             new = self._stamps()
             if new != old:
@@ -137,13 +144,19 @@ class _SharNode(Node):
                     f"{name} of {self.item.place} changed since the state was saved: {old.get(name)} then, "
                     f'{new.get(name)} now. Restore it, or begin the epoch again with Loader(on_change="restart")'
                 )
-            self._open({name: list(position) for name, position in initial_state["at"].items()})
+            self._open({name: list(position) for name, position in at.items()})
         except DataError as error:
             raise StateError(
                 f"the shard under way when the state was saved cannot be read now: {error}. Restore it, "
                 'or begin the epoch again with Loader(on_change="restart")'
             ) from error
         self.stamps = dict(old)
+
+
+def _are_positions(files: dict[str, str], value: Any) -> bool:
+    """Whether ``value`` can be what a reader of these files told: lines, or offset and damage."""
+    numbers = isinstance(value, dict) and value.keys() == files.keys() and all(map(_NUMBERS.fits, value.values()))
+    return numbers and all(len(at) == (1 if is_lines(name, files[name]) else 2) for name, at in value.items())
 
 
 def _files(item: Item) -> dict[str, str]:

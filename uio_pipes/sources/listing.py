@@ -14,6 +14,7 @@ from uio_pipes.node import Node
 from uio_pipes.permutation import Permutation
 from uio_pipes.sample import Origin
 from uio_pipes.stage import Stage
+from uio_pipes.state_kinds import Kind, whole
 
 __all__ = ["Listed", "Listing"]
 
@@ -85,10 +86,8 @@ class _ListingNode(Node):
                 order = orders[key] = balanced(order.all(), weights, self.lane.count)
         return order
 
-    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        super().reset(initial_state)
-        if not 0 <= self.position <= len(self.order):
-            raise ValueError(f"position {self.position} of {len(self.order)}")
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"position": whole(len(self.order) + 1)}
 
     def next(self) -> Any:
         if self.position >= len(self.order):

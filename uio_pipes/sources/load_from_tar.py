@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from uio_pipes.buffer import taken
 from uio_pipes.errors import DataError, StateError
 from uio_pipes.io.access import CACHE_SIZE
 from uio_pipes.io.opening import stamp
@@ -22,15 +23,28 @@ from uio_pipes.sources.next_files import Far, NextFiles, begin
 from uio_pipes.sources.open_files import NO_UTTERANCE, File, miscounted
 from uio_pipes.sources.tar_checks import Checks
 from uio_pipes.sources.tar_fields import as_fields, text_of
+from uio_pipes.sources.tar_header import BLOCK
 from uio_pipes.sources.tar_members import MAX_MEMBER
 from uio_pipes.sources.tar_reader import TarReader, Utterance
-from uio_pipes.stage import Stage, is_whole, require
+from uio_pipes.stage import Stage, require
+from uio_pipes.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
 __all__ = ["LoadFromTar", "from_shard_list"]
 
+_AT = Kind(
+    "[offset (a multiple of 512, but for damage), 0 or 1 (damage), a name]",
+    lambda v: (
+        isinstance(v, list)
+        and len(v) == 3
+        and whole(1 << 60).fits(v[0])
+        and FLAG.fits(v[1])
+        and TEXT.fits(v[2])
+        and (v[1] or v[0] % BLOCK == 0)
+    ),
+)
 UNREADABLE = frozenset(["missing_file", "unreadable_file", "changed_file"])
 _TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
 
@@ -155,6 +169,9 @@ class _TarNode(Node):
         try:
             self.far = self.far or begin(self.file, offset)
             source = open_source(self.file.url, self.file.access, self.far)
+            if offset and self.far is None and not source.read_upto(offset - 1, 1):
+                source.close()
+                raise StateError(f"{self.stage.name}: byte {offset} is behind the end of {self.file.url}; {DAMAGED}")
             self.reader = TarReader(
                 self.file.url, source, self.stage.grouping, offset, damaged, last, largest=self.stage.max_member,
                 text=self.stage.text.partition(":")[0],
@@ -197,18 +214,19 @@ class _TarNode(Node):
         if self.reader is not None:  # a node may be reset in the middle of a shard
             self._close()
         self.files.clear()
-        super().reset(None if initial_state is None else initial_state["source"])
-        if initial_state is None or "at" not in initial_state:
-            return
-        offset, damaged, last = initial_state["at"]
-        self.seen = initial_state["seen"]
-        if not (is_whole(offset) and 0 <= offset < 1 << 60 and isinstance(last, str) and is_whole(self.seen)):
-            raise ValueError(f"no position in a shard: {initial_state['at']}, {self.seen!r}")
-        self._reopen((offset, bool(damaged), last), initial_state["stamp"])
+        source = None if initial_state is None else self.read_state(initial_state, "source", OBJECT)
+        begun = initial_state is not None and len(initial_state) > 1
+        if begun:
+            offset, damaged, last = self.read_state(initial_state, "at", _AT)
+            seen, old = self.read_state(initial_state, "seen", whole()), self.read_state(initial_state, "stamp", TEXT)
+        super().reset(source)
+        if begun:
+            self.seen = seen
+            self._reopen((offset, bool(damaged), last), old)
 
     def _reopen(self, at: tuple[int, bool, str], old: str) -> None:
         self.before = self.source.get_state()
-        self.file = self.source.next()
+        self.file = taken(self.source, self.stage.name)
         assert self.file is not None
         try:
             self.far = begin(self.file, at[0])

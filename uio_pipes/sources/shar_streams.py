@@ -11,7 +11,7 @@ from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import open_source
 from uio_pipes.sources.tar_members import Member, TarMembers
 
-__all__ = ["Lines", "Position", "Stream", "Value", "open_stream"]
+__all__ = ["Lines", "Position", "Stream", "Value", "is_lines", "open_stream"]
 
 CHUNK = 1 << 18
 Position = list[int]  # offset and whether what lies before it is damaged; or a number of lines
@@ -166,8 +166,13 @@ def _split(name: str) -> tuple[str, str]:
     return key, suffix.lower()
 
 
+def is_lines(field: str, url: str) -> bool:
+    """Whether a field's file is read by lines; otherwise it is a tar."""
+    return field == "cuts" or ".jsonl" in url.rpartition("/")[2]
+
+
 def open_stream(field: str, url: str, access: Access, position: Position) -> Stream:
     """The values of ``field`` from ``position`` on ([]: from the beginning). Raises: DataError."""
-    if ".jsonl" in url.rpartition("/")[2]:
+    if is_lines(field, url):
         return _JsonValues(field, Lines(url, access, position[0] if position else 0))
     return _TarValues(url, access, position)

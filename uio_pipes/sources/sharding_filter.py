@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uio_pipes.lane import Lane, Site, stable_hash
 from uio_pipes.node import Node
 from uio_pipes.stage import Stage, Upstream
+from uio_pipes.state_kinds import Kind, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -56,6 +57,9 @@ class _ShardingNode(Node):
         # Items to pass over before the next one of ours. Sources of a mix begin with different lanes: otherwise the
         # first one would get the first item of each.
         self.gap = (self.lane.index - first_lane(self.lane.source)) % self.lane.count
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"gap": whole(self.lane.count)}
 
     def next(self) -> Any:
         if self.gap:

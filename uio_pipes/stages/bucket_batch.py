@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.errors import PipelineError
 from uio_pipes.lane import Lane, Site
@@ -17,6 +17,7 @@ from uio_pipes.stage import Stage, have_features, require
 from uio_pipes.stages.bucket_window import WindowNode
 from uio_pipes.stages.buckets import Buckets, even_boundaries
 from uio_pipes.stages.budget import Budget, BudgetBuffer, no_samples
+from uio_pipes.state_kinds import Kind, listed, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -128,12 +129,32 @@ class _BucketNode(BudgetBuffer):
         self.boundaries: list[int] | None = None if given is None else list(given)
         self.waiting = 0  # arrived, not in a bucket yet: the last ones of the order
 
+    def state_kinds(self) -> dict[str, Kind]:
+        held, given = self.bounds()[0], self.stage.bucket_boundaries
+        if given is None:
+            rule = f"{self.stage.num_buckets - 1} lengths, none below the one before, or null"
+            return {"boundaries": Kind(rule, self._can_be_found), "waiting": whole(held + 1)}
+        same = Kind(f"{list(given)} as in the graph", lambda value: value == list(given))
+        return {"boundaries": same, "waiting": whole(held + 1)}
+
+    def _can_be_found(self, value: Any) -> bool:
+        if value is None or not listed(whole()).fits(value):
+            return value is None
+        return len(value) == self.stage.num_buckets - 1 and value == sorted(value)
+
+    def bounds(self) -> tuple[int, int]:
+        wait = self.stage.max_wait + LOOK + self.stage.min_batch_size
+        return wait, wait
+
     def order(self) -> list[int]:
         return [n for bucket in self.buckets.all for n in bucket.numbers] + list(self.unsorted)
 
     def rebuild(self, order: list[int]) -> None:
-        self.buckets = Buckets(self.boundaries or (), self._room, self.stage.min_batch_size)
         sorted_ones = len(order) - self.waiting
+        latest = sorted_ones >= 0 and sorted(order)[sorted_ones:] == order[sorted_ones:]
+        if not latest or (self.boundaries is None and order):
+            raise self.damaged(f"waiting is {self.waiting}, but those are not the last of the {len(order)} held")
+        self.buckets = Buckets(self.boundaries or (), self._room, self.stage.min_batch_size)
         self.unsorted = deque(order[sorted_ones:])
         for number in order[:sorted_ones]:
             self.buckets.put(self._bucket(number), number, self.cost(number))

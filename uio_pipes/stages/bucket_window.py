@@ -8,6 +8,7 @@ from uio_pipes.lane import Lane, Site, pick
 from uio_pipes.node import Node
 from uio_pipes.sample import Sample
 from uio_pipes.stages.budget import Budget, BudgetBuffer
+from uio_pipes.state_kinds import Kind, whole
 
 __all__ = ["WindowNode"]
 
@@ -32,11 +33,19 @@ class WindowNode(BudgetBuffer):
     def start(self) -> None:
         self.given = 0  # batches
 
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"given": whole()}
+
+    def bounds(self) -> tuple[int, int]:
+        return self.window, self.max_wait + self.window**2  # each batch may let as many in as the window holds
+
     def order(self) -> list[int]:
         return [number for _, number in self.sorted]
 
     def rebuild(self, order: list[int]) -> None:
         self.sorted = [(self.cost(number), number) for number in order]
+        if self.sorted != sorted(self.sorted):
+            raise self.damaged("held is not sorted by length")
 
     def next(self) -> list[Sample]:
         while len(self.sorted) < self.window and (arrived := self.arrival()) is not None:

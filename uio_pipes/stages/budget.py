@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from uio_pipes.buffer import Buffer
 from uio_pipes.errors import DataError, PipelineError
 from uio_pipes.lane import Lane
 from uio_pipes.length import TICKS, Plan
-from uio_pipes.node import Buffer, Node
+from uio_pipes.node import Node
 from uio_pipes.sample import Sample
 from uio_pipes.stage import require
 

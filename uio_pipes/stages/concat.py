@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from uio_pipes.buffer import Buffer
 from uio_pipes.errors import PipelineError
 from uio_pipes.joined import join
 from uio_pipes.joining import joining, ticks
 from uio_pipes.lane import Lane, Site
 from uio_pipes.length import TICKS, Plan
-from uio_pipes.node import Buffer, Node
+from uio_pipes.node import Node
 from uio_pipes.sample import Chain, Sample
 from uio_pipes.stage import Stage, require
 
@@ -77,6 +78,9 @@ class _ConcatNode(Buffer):
         super().__init__(source, lane, site.name)
         self.stage = stage
         self.chains: dict[frozenset[str], Chain] = {}
+
+    def bounds(self) -> tuple[int, int]:
+        return 1, 1
 
     def order(self) -> list[int]:
         return self.first

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.errors import DataError, PipelineError
+from uio_pipes.buffer import MARK_EVERY, changed
+from uio_pipes.errors import DataError, PipelineError, StateError, UioError
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Chain, Origin, Sample, run_key
 from uio_pipes.stage import Stage, require, wants
+from uio_pipes.state_kinds import OBJECT, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -52,7 +54,9 @@ class FlatMap(Stage):
 class Expanding(Node):
     """Several utterances of one item: those that :meth:`expand` yields, the same for the same item.
 
-    State: the source's from before the item under way, and how many of its results have been delivered.
+    State: the source's from before the item under way, or from up to ``MARK_EVERY`` items earlier (a source that holds
+    much back packs all of it, which is too dear for each item), how many items to pass over from there, and how many
+    results of the item under way have been delivered.
     """
 
     def __init__(self, source: Node, lane: Lane, site: Site) -> None:
@@ -65,22 +69,24 @@ class Expanding(Node):
         raise NotImplementedError
 
     def start(self) -> None:
-        self.before: dict[str, Any] | None = None
+        self.mark: dict[str, Any] | None = None  # the source's state
+        self.passed = 0  # items taken since then
+        self.under_way = False
         self.item: Any = None
         self.results: Iterator[Any] = iter(())
         self.delivered = 0
 
     def next(self) -> Sample:
         while True:
-            if self.before is None:
+            if not self.under_way:
                 self._advance()
             try:
                 result = next(self.results)
             except StopIteration:
-                self.before = None
+                self.under_way = False
                 continue
             except Exception as error:
-                self.before = None
+                self.under_way = False
                 self.lane.ledger.handle(self._failure(error), self.site.name)
                 continue
             self.lane.ledger.fine(self.site.name)
@@ -88,10 +94,19 @@ class Expanding(Node):
             return self._child(result)
 
     def _advance(self) -> None:
-        before = self.source.get_state()
-        self.item = self.source.next()
-        self.before, self.delivered = before, 0
+        if self.mark is None or self.passed == MARK_EVERY:
+            self._mark()
+        try:
+            self.item = self.source.next()
+        except StopIteration:
+            self._mark()  # what failed behind the last item has been counted
+            raise
+        self.passed += 1
+        self.under_way, self.delivered = True, 0
         self.results = self.expand()
+
+    def _mark(self) -> None:
+        self.mark, self.passed = self.source.get_state(), 0
 
     def _failure(self, error: Exception) -> Any:
         if isinstance(self.item, Sample):
@@ -112,17 +127,42 @@ class Expanding(Node):
         return Sample(dict(result), origin, self.run_key, self.chain, url)
 
     def get_state(self) -> dict[str, Any]:
-        if self.before is None:
-            return {"source": self.source.get_state()}
-        return {"source": self.before, "delivered": self.delivered}
+        if self.mark is None:
+            self._mark()
+        state: dict[str, Any] = {"source": self.mark, "passed": self.passed - self.under_way}
+        return state | {"delivered": self.delivered} if self.under_way else state
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        super().reset(None if initial_state is None else initial_state["source"])
-        if initial_state is not None and "delivered" in initial_state:
+        super().reset(None if initial_state is None else self.read_state(initial_state, "source", OBJECT))
+        if initial_state is None:
+            return
+        passed, delivered = (
+            self.read_state(initial_state, name, kind) if name in initial_state else None
+            for name, kind in (("passed", whole(MARK_EVERY + 1)), ("delivered", whole(1 << 32)))
+        )
+        self._pass_over(initial_state["source"], passed or 0)
+        if delivered is not None:
+            self._take_up(delivered)
+
+    def _pass_over(self, mark: dict[str, Any], count: int) -> None:
+        self.mark, self.passed = mark, count
+        try:
+            self.source.skip(count)
+        except StopIteration:
+            raise StateError(changed(self.site.name, "the data ended early")) from None
+
+    def _take_up(self, delivered: int) -> None:
+        """Go on within the next item."""
+        try:
             self._advance()
-            for _ in range(initial_state["delivered"]):
+            for _ in range(delivered):
                 next(self.results)
-            self.delivered = initial_state["delivered"]
+        except UioError:
+            raise
+        except Exception as error:
+            what = f"an item gave {delivered} utterances then, and fewer now"
+            raise StateError(changed(self.site.name, what)) from error
+        self.delivered = delivered
 
 
 class _FlatMapNode(Expanding):

@@ -10,16 +10,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.lane import Lane, Site, pick, stable_hash
+from uio_pipes.errors import PipelineError
+from uio_pipes.lane import PASSES, Lane, Site, pick, stable_hash
 from uio_pipes.node import Node
+from uio_pipes.sample import Sample
+from uio_pipes.sources.list_files import Item
+from uio_pipes.sources.load_records import Record
+from uio_pipes.sources.open_files import File
 from uio_pipes.stage import Stage, is_number, require, show
+from uio_pipes.state_kinds import FLAG, MOST, Kind, rising, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
 __all__ = ["Interleave", "Mix", "interleave", "mix"]
 
+_TYPES: dict[str, tuple[type, ...]] = {
+    "sample": (Sample,),
+    "batch": (list, dict),
+    "item": (Item,),
+    "file": (File,),
+    "record": (Record,),
+}
 Stop = Literal["all", "first", "cycle", "endless"]
+ENDLESS = 1 << PASSES  # rounds that can be told apart
 NAMED = 8  # sources that a fingerprint tells one by one
 
 
@@ -36,11 +50,11 @@ class _Several(Stage):
         super().__post_init__()
         stops = get_args(Stop)
         require(self.stop in stops, self.name, f"stop must be one of {stops}", self.stop, "see the docstring")
-        first = next(iter(self.pipelines.values()))
+        first, kind = next(iter(self.pipelines.values())), self.gives
         for name, pipeline in self.pipelines.items():
-            ok = pipeline.kind == first.kind
+            ok = pipeline.kind in (kind, "any")
             remedy = "load, or batch, either all or none of them before they are mixed"
-            require(ok, self.name, f"{name} must give {first.kind}s as the first source does", pipeline.kind, remedy)
+            require(ok, self.name, f"{name} must give {kind}s as other sources do", pipeline.kind, remedy)
             ok = pipeline.deals == first.deals
             remedy = "put .sharding_filter() into each of them, or only behind the mix"
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
@@ -51,7 +65,9 @@ class _Several(Stage):
 
     @property
     def gives(self) -> str:  # type: ignore[override]
-        return next(iter(self.pipelines.values())).kind
+        """The kind that sources give; "any" where all of them end in nodes of the user's, which may give anything."""
+        kinds = (pipeline.kind for pipeline in self.pipelines.values())
+        return next((kind for kind in kinds if kind != "any"), "any")
 
     @property
     def deals(self) -> bool:  # type: ignore[override]
@@ -86,7 +102,7 @@ class _Several(Stage):
         raise NotImplementedError
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
-        return _MixNode(self.pipelines, lane, self.stop, self.chooser(lane.key(site)))
+        return _MixNode(self, lane, self.chooser(lane.key(site)))
 
     def describe(self, *, stable: bool = False) -> str:
         if not stable:
@@ -128,7 +144,7 @@ class Interleave(_Several):
     name: ClassVar[str] = "interleave"
 
     def chooser(self, key: int) -> Chooser:
-        return _InTurns()
+        return _InTurns(len(self.pipelines))
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
@@ -136,7 +152,10 @@ class Interleave(_Several):
 
 
 class Chooser(Protocol):
-    """Chooses among the sources that are ``left``, by a position that is part of the state."""
+    """Chooses among the sources that are ``left``, by a position that is part of the state: one of ``positions``."""
+
+    @property
+    def positions(self) -> int: ...
 
     def at(self, left: list[int], position: int) -> int: ...
     def after(self, at: int, position: int) -> int:
@@ -144,7 +163,10 @@ class Chooser(Protocol):
 
 
 class _InTurns:
-    """Position: the source whose turn it is."""
+    """Position: the source whose turn it is, or one more than the last."""
+
+    def __init__(self, count: int) -> None:
+        self.positions = count + 1
 
     def at(self, left: list[int], position: int) -> int:
         return left[bisect_left(left, position) % len(left)]
@@ -154,7 +176,9 @@ class _InTurns:
 
 
 class _Weighted:
-    """By weights in whole numbers, so that every machine chooses the same."""
+    """By weights in whole numbers, so that every machine chooses the same. Position: how many times."""
+
+    positions = MOST
 
     def __init__(self, weights: Sequence[float], key: int) -> None:
         scale = (1 << 32) / max(weights)
@@ -172,17 +196,27 @@ class _Weighted:
 
 
 class _Source:
-    """One of the mixed: its round (an epoch of its own) and its nodes, made when it is first asked."""
+    """One of the mixed: its round (an epoch of its own) and its nodes.
 
-    def __init__(self, pipeline: Pipeline, lane: Lane, saved: Sequence[Any] = (0, 0, None)) -> None:
-        self.pipeline, self.lane = pipeline, lane
+    They are made when it is first asked. One that had begun when its state was saved is restored at once, while the
+    lane's ledger counts nothing.
+    """
+
+    def __init__(self, pipeline: Pipeline, lane: Lane, kind: str, saved: Sequence[Any] = (0, 0, None)) -> None:
+        self.pipeline, self.lane, self.kind = pipeline, lane, kind
         self.round, self.given, self._state = saved
-        self.node: Node | None = None
+        self.node: Node | None = None if self._state is None else self._begin(self._state)
+
+    def _begin(self, state: dict[str, Any] | None) -> Node:
+        node = self.pipeline.nodes(self.lane.again(self.round))
+        if self.pipeline.kind != self.kind:
+            node = _OnlyNode(node, self.kind, self.lane.source)
+        node.reset(state)
+        return node
 
     def next(self) -> Any:
         if self.node is None:
-            self.node = self.pipeline.nodes(self.lane.again(self.round))
-            self.node.reset(self._state)
+            self.node = self._begin(None)
         item = self.node.next()
         self.given, self._state = 1, None
         return item
@@ -197,21 +231,57 @@ class _Source:
         return [self.round, self.given, self._state]
 
 
+class _OnlyNode(Node):
+    """What a node of the user's gives, as long as it is what the other sources give."""
+
+    def __init__(self, source: Node, kind: str, name: str) -> None:
+        super().__init__(source)
+        self.kind, self.name, self.types = kind, name, _TYPES[kind]
+
+    def next(self) -> Any:
+        item = self.source.next()
+        if not isinstance(item, self.types):
+            rule = f"the node given to .through(…) at the end of {self.name} must give {self.kind}s"
+            got = f"a {type(item).__name__}"
+            raise PipelineError(f"mix: {rule} as the other sources do, not {got}; mix what is alike")
+        return item
+
+
 class _MixNode(Node):
     """State: the position, which sources have ended, and of those that have begun: round, state."""
 
-    def __init__(self, pipelines: Mapping[str, Pipeline], lane: Lane, stop: Stop, chooser: Chooser) -> None:
+    def __init__(self, stage: _Several, lane: Lane, chooser: Chooser) -> None:
         super().__init__()
-        self.pipelines = [(pipeline, lane.within(name)) for name, pipeline in pipelines.items()]
-        self.stop, self.chooser = stop, chooser
+        kind = stage.gives
+        self.pipelines = [(pipeline, lane.within(name), kind) for name, pipeline in stage.pipelines.items()]
+        self.stop, self.chooser = stage.stop, chooser
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
-        state = initial_state or {"position": 0, "ended": [], "empty": [], "sources": {}}
-        self.position: int = state["position"]
-        self.ended, self.empty = set(state["ended"]), set(state["empty"])
-        self.begun = {int(i): _Source(*self.pipelines[int(i)], saved) for i, saved in state["sources"].items()}
+        state = {"position": 0, "ended": [], "empty": [], "sources": {}} if initial_state is None else initial_state
+        numbers = rising(whole(len(self.pipelines)))
+        self.position: int = self.read_state(state, "position", whole(self.chooser.positions))
+        self.ended = set(self.read_state(state, "ended", numbers))
+        self.empty = set(self.read_state(state, "empty", numbers))
+        saved = self.read_state(state, "sources", Kind("rounds and states by number", self._are_sources))
+        self.begun = {int(i): _Source(*self.pipelines[int(i)], each) for i, each in saved.items()}
         self._count_left()
+
+    def _are_sources(self, value: Any) -> bool:
+        """Whether those that ended, and no others, are in a later round, and those that gave something have a state."""
+        if not isinstance(value, dict) or (self.position and not value):
+            return False
+        known = {str(i): i for i in range(len(self.pipelines))}
+        rounds = whole(ENDLESS if self.stop in ("cycle", "endless") else 2)
+        for i, one in value.items():
+            if i not in known or not isinstance(one, list) or len(one) != 3:
+                return False
+            state_is_there = isinstance(one[2], dict) or (one[2] is None and not one[1])
+            if not (rounds.fits(one[0]) and FLAG.fits(one[1]) and state_is_there):
+                return False
+            if (one[0] > 0) != (known[i] in self.ended) or (known[i] in self.empty and one[1]):
+                return False
+        return all(str(i) in value for i in self.ended) and self.empty <= self.ended
 
     def get_state(self) -> dict[str, Any]:
         sources = {str(i): source.save() for i, source in self.begun.items()}
@@ -267,7 +337,8 @@ def mix(
     """Start a pipeline from several: each utterance comes from one of them, at random.
 
     Args:
-        pipelines: by name, or in a list; any number. All give utterances, or all batches.
+        pipelines: by name, or in a list; any number. All give utterances, or all batches. One that ends in
+            ``.through(…)`` may give either: what it gives is looked at when it runs.
         weights: how often each is chosen, in proportion; the same for all if not given.
         stop: "all": a source that has ended is left out, until all have (each utterance once). "first": with the
             first one that ends. "cycle": a source that has ended begins anew until each has ended once. "endless":

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.lane import Lane, Site
+from uio_pipes.lane import PASSES, Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.stage import Stage, Upstream, require
+from uio_pipes.state_kinds import FLAG, OBJECT, Kind, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
 __all__ = ["Repeat"]
+
+ENDLESS = 1 << PASSES  # rounds that can be told apart
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,16 @@ class _RepeatNode(Node):
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
-        state = initial_state or {"round": 0, "given": 0, "source": None}
-        self._begin(state["round"], state["source"])
-        self.given: int = state["given"]
+        self.round, self.given = 0, 0
+        if initial_state is None:
+            self._begin(0, None)
+            return
+        own = self.read_fields(initial_state)
+        self._begin(own["round"], self.read_state(initial_state, "source", OBJECT))
+        self.given = own["given"]
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"round": whole(self.rounds or ENDLESS), "given": FLAG}
 
     def _begin(self, number: int, state: dict[str, Any] | None) -> None:
         self.round, self.given = number, 0

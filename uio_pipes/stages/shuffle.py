@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.buffer import Buffer
 from uio_pipes.lane import Lane, Site, pick
-from uio_pipes.node import Buffer, Node
+from uio_pipes.node import Node
 from uio_pipes.stage import Stage, require
+from uio_pipes.state_kinds import Kind, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -54,6 +56,12 @@ class _ShuffleNode(Buffer):
 
     def start(self) -> None:
         self.position = 0
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"position": whole()}
+
+    def bounds(self) -> tuple[int, int]:
+        return self.size, (LAG + 1) * self.size
 
     def order(self) -> list[int]:
         return self.slots

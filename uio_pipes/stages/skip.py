@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.stage import Stage, require
+from uio_pipes.state_kinds import Kind
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -52,6 +53,9 @@ class _SkipNode(Node):
 
     def start(self) -> None:
         self.left = self.count
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"left": Kind(f"0 or {self.count}", lambda value: type(value) is int and value in (0, self.count))}
 
     def next(self) -> Any:
         if self.left:

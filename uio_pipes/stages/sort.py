@@ -6,8 +6,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.buffer import Buffer
 from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Buffer, Node
+from uio_pipes.node import Node
 from uio_pipes.stage import Stage, require
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class _SortNode(Buffer):
     def __init__(self, source: Node, lane: Lane, stage: Sort, site: Site) -> None:
         super().__init__(source, lane, site.name)
         self.size = stage.sort_size
+
+    def bounds(self) -> tuple[int, int]:
+        return self.size, self.size
 
     def order(self) -> deque[int]:
         return self.ready

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.stage import Stage, require
+from uio_pipes.state_kinds import Kind, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -51,6 +52,9 @@ class _TakeNode(Node):
 
     def start(self) -> None:
         self.left = self.count
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"left": whole(self.count + 1)}
 
     def next(self) -> Any:
         if not self.left:

@@ -11,6 +11,7 @@ from torchdata.nodes import BaseNode
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.stage import Stage, require
+from uio_pipes.state_kinds import refused
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -64,6 +65,14 @@ class _ThroughNode(Node):
 
     def next(self) -> Any:
         return next(self.source)
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        BaseNode.reset(self, initial_state)
+        if initial_state is None:
+            self.source.reset(None)
+            return
+        with refused(f"the node {type(self.source).__name__} given to .through(…)"):
+            self.source.reset(initial_state)
 
     def get_state(self) -> dict[str, Any]:
         state: dict[str, Any] = copy.deepcopy(self.source.state_dict())
