@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from uio_pipes.batches import Batches, Progress, Run
-from uio_pipes.errors import DataError, PipelineError, StateError
+from uio_pipes.errors import DataError, NothingRead, PipelineError, StateError
 from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.lane import lanes_of
 from uio_pipes.ledger import Policy
@@ -21,6 +21,7 @@ from uio_pipes.moving import Mover
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.quarantine import Quarantine
 from uio_pipes.runner import Position
+from uio_pipes.sources.open_files import OpenFiles
 from uio_pipes.sources.reached import reach
 from uio_pipes.stage import is_whole
 from uio_pipes.stages.exclude import excluded_by
@@ -370,6 +371,10 @@ class Loader:
         counted = self._lengths and self._lengths_of == (progress.stream, progress.lanes)
         return bool(counted) and sum(p.state["k"] for p in progress.positions.values()) >= len(self)
 
+    def nothing_read(self, error: NothingRead) -> None:
+        """Called at the end of an epoch in which all that was read failed."""
+        raise error
+
     def _under_way(self) -> bool:
         active = self._active() if self._active is not None else None
         return active is not None and not active.closed
@@ -382,7 +387,12 @@ class Loader:
 
     def stats(self) -> Stats:
         """Counts of this rank's lanes in the epoch under way, up to the last batch that was received."""
-        stats = Stats(left_out=self._progress.left_out)
+        progress = self._progress
+        stats = Stats(
+            delivered=progress.delivered,
+            left_out=progress.left_out,
+            items_are_utterances=not self.pipeline.has(OpenFiles),
+        )
         for position in self._progress.positions.values():
             stats.add(position.counts)
         return stats

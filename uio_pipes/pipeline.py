@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 from uio_pipes.errors import PipelineError
 from uio_pipes.lane import Lane, Site, stable_hash
 from uio_pipes.node import Node
+from uio_pipes.outlet import Outlet
+from uio_pipes.pulse import MANY, SLACK
 from uio_pipes.sources.load_from_raw import LoadFromRaw
 from uio_pipes.sources.load_from_tar import LoadFromTar
 from uio_pipes.sources.load_records import LoadRecords
@@ -193,7 +195,9 @@ class Pipeline:
         Raises: PipelineError if there is more than one lane and no ``sharding_filter``.
         """
         self.check_lanes(lane.count)
-        return self.nodes(lane)
+        node = self.nodes(lane)
+        slack = MANY if self.has(Through) else SLACK
+        return Outlet(node, lane, slack) if any(stage.endless for stage in self.stages) else node
 
     def nodes(self, lane: Lane) -> Node:
         """As :meth:`build`, for a part of a graph: another part may deal to lanes."""
@@ -202,6 +206,19 @@ class Pipeline:
             upstream = partial(stage.connect, upstream, site=site)
         built: Node = upstream(lane)
         return built
+
+    def has(self, kind: type[Stage]) -> bool:
+        """Whether a stage of this kind is in the graph."""
+        within = (p for stage in self.stages for p in stage.branches.values())
+        return any(isinstance(stage, kind) for stage in self.stages) or any(p.has(kind) for p in within)
+
+    @property
+    def endless(self) -> bool:
+        """Whether an epoch of it has no end of its own."""
+        ends = True
+        for stage in self.stages:
+            ends = (ends and not stage.endless) or isinstance(stage, Take)
+        return not ends
 
     @property
     def deals(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from uio_pipes.barren import no_batch
 from uio_pipes.errors import PipelineError
 from uio_pipes.lane import lanes_of, worker_of
 from uio_pipes.pipeline import Pipeline
@@ -18,7 +19,7 @@ from uio_pipes.planning import LanePlan, plan_lanes
 from uio_pipes.sources.open_files import OpenFiles
 from uio_pipes.stages.bucket_batch import BucketBatch
 from uio_pipes.stages.dynamic_batch import DynamicBatch
-from uio_pipes.uneven import UNEVEN, no_batch
+from uio_pipes.uneven import UNEVEN
 
 __all__ = ["Bucket", "Simulation", "reads_headers", "simulate"]
 
@@ -143,7 +144,7 @@ def simulate(
     ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)]) for r in range(world_size)]
     own = [len(rank.counts) for rank in ranks]
     if uneven != "join" and not min(own):
-        raise no_batch('use fewer ranks, or choose uneven="join"')
+        raise no_batch()
     if uneven == "repeat":
         again = _Again(pipeline, lanes, seed, epoch, world_size)
         ranks = [again.extend(rank, r, max(own)) for r, rank in enumerate(ranks)]
