@@ -175,13 +175,13 @@ class Batches(Iterator[Any]):
     def _check_delivered(self) -> None:
         """An epoch without an utterance is an error where reading failed, and said where stages left out all."""
         loader, losses = self.loader, self.feed.losses
-        if self.delivered or self.passed_over or losses.utterances:
-            return
-        why = losses.told(loader.pipeline)
-        if losses.only_failures or (losses.failures and loader.world_size == 1):
-            loader.nothing_read(nothing_read(losses, self.progress.epoch, why))
-        elif losses.skipped:
+        delivered = bool(self.delivered or self.passed_over or losses.utterances)
+        why = "" if delivered else losses.told(loader.pipeline)
+        failed = losses.only_failures or (losses.failures > 0 and loader.world_size == 1)
+        if not delivered and losses.skipped and not failed:
             logger.warning("epoch %d ends without one utterance on rank %d: %s", self.progress.epoch, loader.rank, why)
+        epoch = self.progress.epoch
+        loader.at_end(epoch, delivered, nothing_read(losses, epoch, why) if failed and not delivered else None)
 
     def _left_out(self) -> tuple[int, int]:
         """What this rank did not deliver: utterances that it knows of, and list items not yet opened."""

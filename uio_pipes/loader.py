@@ -319,9 +319,10 @@ class Loader:
     def fingerprints(self) -> dict[str, Any]:
         """What a state is stamped with: the graph's lines, and the lists' count and hash. Reads the lists once."""
         if self._fingerprints is None:
-            for text in self.pipeline.warnings(self._progress.lanes) if self.rank == 0 else ():
+            listed, lanes = self.pipeline.list_fingerprint(), self._progress.lanes
+            for text in self.pipeline.warnings(lanes, int(listed[0])) if self.rank == 0 else ():
                 logger.warning("%s", text)
-            self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": self.pipeline.list_fingerprint()}
+            self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": listed}
         return self._fingerprints
 
     def _changes(self, meta: dict[str, Any]) -> list[str]:
@@ -371,9 +372,10 @@ class Loader:
         counted = self._lengths and self._lengths_of == (progress.stream, progress.lanes)
         return bool(counted) and sum(p.state["k"] for p in progress.positions.values()) >= len(self)
 
-    def nothing_read(self, error: NothingRead) -> None:
-        """Called at the end of an epoch in which all that was read failed."""
-        raise error
+    def at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
+        """This rank's lanes have ended in ``epoch``: with an utterance, with nothing, or with failures alone."""
+        if error is not None:
+            raise error
 
     def _under_way(self) -> bool:
         active = self._active() if self._active is not None else None

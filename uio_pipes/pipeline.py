@@ -249,9 +249,27 @@ class Pipeline:
         own = not batched or not any(isinstance(stage, Through) for stage in self.stages[batched[0] :])
         return own and all(p.skims for stage in self.stages for p in stage.branches.values())
 
-    def warnings(self, lanes: int) -> list[str]:
-        """What a user should know before this runs in so many lanes. May read the lists."""
-        return [text for stage in self.stages for text in stage.warnings(lanes)]
+    def warnings(self, lanes: int, items: int | None = None) -> list[str]:
+        """What a user should know before this runs in so many lanes. ``items``: of its lists, if known; else this may
+        read them.
+        """
+        return [*self._idle(lanes, items), *(text for stage in self.stages for text in stage.warnings(lanes))]
+
+    def _idle(self, lanes: int, items: int | None) -> list[str]:
+        """Lanes that get no list item, where lists are dealt to them."""
+        dealt = next((i for i, stage in enumerate(self.stages) if isinstance(stage, ShardingFilter)), None)
+        if dealt is None or lanes == 1 or (dealt == 1 and items is not None and items >= lanes):
+            return []
+        counts = Pipeline(self.stages[: dealt + 1]).count(lanes)
+        idle = [lane for lane, count in enumerate(counts or ()) if not count]
+        if not counts or not idle or len(idle) == lanes:
+            return []
+        named = ", ".join(map(str, idle[:MOST])) + (", …" if len(idle) > MOST else "")
+        return [
+            f"{len(idle)} of {lanes} lanes have nothing to deliver (of number {named}), as there are only {sum(counts)} list "
+            "items to deal: a rank or worker that runs no other lane stands idle. Use fewer ranks, workers or lanes, "
+            "more (smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
+        ]
 
     def count(self, lanes: int, source: str = "") -> list[int] | None:
         """How many items (batches) each lane gives if none fails; None: only running tells. Reads the lists."""
@@ -308,7 +326,7 @@ class Pipeline:
         return lines
 
 
-MOST = 8  # sources of a mix that are drawn
+MOST = 8  # sources of a mix that are drawn, lanes that are named
 
 
 def _plural(kind: str) -> str:

@@ -46,7 +46,7 @@ class Stats:
     waited: float = 0.0
     left_out: tuple[int, int] = (0, 0)
     delivered: int = 0
-    items_are_utterances: bool = False
+    items_are_utterances: bool = field(default=False, repr=False, compare=False)
 
     @property
     def hours(self) -> float:
