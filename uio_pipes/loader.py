@@ -257,7 +257,9 @@ class Loader:
         return self.uneven != "join" or self.steps_per_epoch is not None
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where a state was saved, on any number of ranks and workers.
+        """Go to where a state was saved, on other numbers of ranks and workers too: as many ranks as it has lanes.
+
+        With more, ``uneven="join"`` leaves some without any; otherwise iterating over it raises StateError.
 
         Raises: StateError naming the field, the old and the new value and the remedy, if it is of another seed, list
         or graph (see ``on_change``), or lacks lanes of this rank.
@@ -353,6 +355,7 @@ class Loader:
                 "epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", self.epoch, self.epoch + 1
             )
         self._asked = None
+        self._check_ranks()
         self.fingerprints()
         if self._kept is not None and not self._kept.closed:
             return Run(self, self._kept)
@@ -361,6 +364,19 @@ class Loader:
         self._kept = batches if self.steps_per_epoch is not None else None
         self._active = weakref.ref(batches)  # no cycle: forgotten batches end their workers at once
         return Run(self, batches)
+
+    def _check_ranks(self) -> None:
+        """Raises: StateError if ranks that step together are more than the lanes of a loaded state."""
+        lanes, epoch = self._progress.lanes, self.epoch
+        if self.world_size <= lanes or self._progress.ended or not self.together:
+            return
+        steps = self.steps_per_epoch is not None
+        until = "as its stream goes on in every epoch" if steps else f"until epoch {epoch} ends"
+        apart = "" if steps else 'or let each rank end with its own lanes by uneven="join", '
+        raise StateError(
+            f"lanes: the state has {lanes}, so of {self.world_size} ranks {self.world_size - lanes} would have nothing "
+            f"to deliver. Go on with at most {lanes} ranks, {until}; {apart}or begin an epoch anew by set_epoch. To go on with more ranks another time, fix the lanes from the start: Loader(lanes=64)"
+        )
 
     def _all_received(self) -> bool:
         """Whether the trainer took as many batches as there are by ``len``, and did not ask for the end."""

@@ -266,8 +266,8 @@ class Pipeline:
             return []
         named = ", ".join(map(str, idle[:MOST])) + (", …" if len(idle) > MOST else "")
         return [
-            f"{len(idle)} of {lanes} lanes have nothing to deliver (of number {named}), as there are only {sum(counts)} list "
-            "items to deal: a rank or worker that runs no other lane stands idle. Use fewer ranks, workers or lanes, "
+            f"{len(idle)} of {lanes} lanes have nothing to deliver (of number {named}), as there are only "
+            f"{sum(counts)} list items to deal: a rank or worker that runs no other lane stands idle. Use fewer ranks, workers or lanes, "
             "more (smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
         ]
 
