@@ -115,8 +115,8 @@ class _OfWorker(Loader):
         if all(end in (NOTHING, FAILED) for end in others):  # the last one to end
             if error is None and not delivered and FAILED in others:
                 error = NothingRead(
-                    f"nothing could be read in epoch {epoch}, in any worker: their log tells why. Check the paths in the "
-                    "list and mend the data; `uio verify` tells what is wrong with each file"
+                    f"nothing could be read in epoch {epoch}, in any worker: their log tells why. Check the paths in "
+                    "the list and mend the data; `uio verify` tells what is wrong with each file"
                 )
             super().at_end(epoch, delivered, error)
 

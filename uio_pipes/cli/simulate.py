@@ -83,6 +83,7 @@ def simulate(
 def tables(run: Simulation) -> list[Rows]:
     """What the terminal and the page show."""
     seen = run.summary()
+    share = f"{run.delivered_share:.0%}; planned {seen['hours']:.2f} h"
     workers = f"{run.num_workers} worker{'s' * (run.num_workers > 1)} each" if run.num_workers else "no workers"
     rows: list[tuple[str, object]] = [
         (
@@ -90,10 +91,7 @@ def tables(run: Simulation) -> list[Rows]:
             f"{run.world_size} rank{'s' * (run.world_size > 1)}, {workers}, lanes={run.lanes}, uneven={run.uneven}",
         ),
         ("steps", _range(run.steps)),
-        (
-            "utterances delivered",
-            f"{run.utterances:,} of {len(run.lengths):,} planned ({run.delivered_share:.0%}; planned {seen['hours']:.2f} h)",
-        ),
+        ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({share})"),
         ("padding", f"{run.padding_ratio:.1%} of the frames"),
         ("skew", f"ranks wait {run.skew:.1%} of the time for the slowest"),
         ("busiest worker", f"{run.workers:.2f} × the mean"),
