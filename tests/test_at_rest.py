@@ -188,17 +188,18 @@ WAYS: dict[str, dict[str, Any]] = {
     "steps": {"steps_per_epoch": 50},
     "repeat": {"uneven": "repeat"},
     "endless": {"uneven": "stop"},
+    "gone": {"gone": True},
 }
 
 
 def _tried(path: str, options: dict[str, Any]) -> list[Any]:
-    source = uio.from_shard_list(path)
+    source = uio.from_shard_list([f"{path}.tar", _first_of(path)] if "gone" in options else path)
     graph = source.filter(shard_one).batch(1)
     if options.get("uneven") == "stop":
         graph = uio.list_files(path).sharding_filter().open_files().load_from_tar().repeat().filter(shard_once).batch(1)
     got = 0
     try:
-        for _ in uio.Loader(graph, **options):
+        for _ in uio.Loader(graph, **{name: value for name, value in options.items() if name != "gone"}):
             dist.all_reduce(_one())  # as a step of training does
             got += 1
     except uio.ListError as error:
@@ -206,8 +207,21 @@ def _tried(path: str, options: dict[str, Any]) -> list[Any]:
     return [got, ""]
 
 
+def test_ranks_of_which_one_could_read_nothing_get_the_reason(reports: list[dict[str, Any]]) -> None:
+    for workers in (0, 1):
+        first, second = (report[f"gone {workers}"] for report in reports)
+        assert first == second
+        assert first[0] == 0
+        assert "a rank has no batch at all" in first[1]
+        assert "rank 0: 1 failed (1 as missing_file); for example" in first[1]
+
+
 def shard_once(sample: Any) -> bool:
     return bool(sample.origin.item == 0 or sample.origin.pass_ < 2)
+
+
+def _first_of(path: str) -> str:
+    return next(line for line in Path(path).read_text().splitlines() if line.endswith(".tar"))
 
 
 def _one() -> Any:

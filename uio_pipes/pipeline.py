@@ -266,9 +266,9 @@ class Pipeline:
             return []
         named = ", ".join(map(str, idle[:MOST])) + (", …" if len(idle) > MOST else "")
         return [
-            f"{len(idle)} of {lanes} lanes have nothing to deliver (of number {named}), as there are only {sum(counts)} "
-            "list items to deal: a rank or worker that runs no other lane stands idle. Use fewer ranks, workers or "
-            "lanes, more (smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
+            f"{len(idle)} of {lanes} lanes have nothing to deliver (of number {named}), as there are only "
+            f"{sum(counts)} list items to deal: a rank or worker that runs no other lane stands idle. Use fewer ranks, "
+            "workers or lanes, more (smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
         ]
 
     def count(self, lanes: int, source: str = "") -> list[int] | None:
