@@ -188,9 +188,9 @@ def test_several_lanes_lose_nothing_and_resume_everywhere(
     graph = uio.from_raw_list(items, shuffle=True).map(as_features).shuffle(7).then(rule.stage).pad()
     try:
         recorded = record(Case(graph, {"lanes": lanes, "snapshot_every": every}))
-    except NothingRead:  # each of them is above the budget
+    except NothingRead:  # each is above the budget, or left alone at the end
         batches, loader = run(graph, lanes=lanes)
-        assert (batches, loader.stats().failures) == ([], len(lengths))
+        assert (batches, sum(loader.stats().skipped.values())) == ([], len(lengths))
         return
     stats = recorded.stats
     assert len(recorded.keys) == len(set(recorded.keys)) == len(lengths) - sum(stats.skipped.values())
