@@ -14,6 +14,7 @@ import soundfile
 import torch
 
 import uio_pipes as uio
+from uio_pipes.errors import NothingRead
 from uio_pipes.lane import Lane, Site
 from uio_pipes.ledger import Ledger, Policy
 from uio_pipes.node import Node
@@ -111,9 +112,12 @@ def raw_list(path: Path, lines: Iterable[Any]) -> str:
 
 
 def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Loader]:
-    """All that one epoch gives, and the loader that gave it."""
+    """All that one epoch gives (nothing, where all of it failed), and the loader that gave it."""
     loader = uio.Loader(pipeline, **options)
-    return list(loader), loader
+    try:
+        return list(loader), loader
+    except NothingRead:
+        return [], loader
 
 
 def keys(batches: Iterable[Any]) -> list[str]:

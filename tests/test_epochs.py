@@ -107,6 +107,28 @@ def test_a_topology_change_within_an_epoch_of_steps(many_shards: Corpus) -> None
     assert sorted(got[0] + got[1] + [batches[0] for batches in after]) == sorted(whole)
 
 
+def test_more_ranks_than_lanes_of_a_state_are_told_its_lanes_and_the_remedy(many_shards: Corpus) -> None:
+    pipeline = training(many_shards)
+    for options in ({"steps_per_epoch": 4}, {}):
+        first = ranks(pipeline, 1, lanes=2, **options)[0]
+        next(iter(first))
+        state = carried(first.state_dict())
+        loaders = ranks(pipeline, 3, **options)
+        for loader in loaders:
+            loader.load_state_dict(state)
+        if not options:  # each by itself: the third has nothing to do, and the next epoch is dealt anew
+            assert [len(list(loader)) > 0 for loader in loaders] == [True, True, False]
+            continue
+        for loader in loaders:
+            with pytest.raises(uio.StateError) as raised:
+                list(loader)
+            assert "lanes: the state has 2, so of 3 ranks 1 would have nothing to deliver" in str(raised.value)
+            assert "at most 2 ranks" in str(raised.value)
+            assert "Loader(lanes=64)" in str(raised.value)
+            loader.set_epoch(5)  # a fresh one
+            assert len(list(loader)) == 4
+
+
 def test_a_state_with_steps_does_not_pass_for_one_without(many_shards: Corpus) -> None:
     pipeline = training(many_shards)
     stepped = uio.Loader(pipeline, steps_per_epoch=3).state_dict()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sys
 from collections import Counter
 from pathlib import Path
@@ -48,7 +49,7 @@ def train(path: str, way: Any, workers: int) -> dict[str, Any]:
     torch.manual_seed(dist.get_rank())  # DDP makes the parameters equal
     model = DistributedDataParallel(torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    report: dict[str, Any] = {"keys": [], "steps": [], "left_out": [], "error": ""}
+    report: dict[str, Any] = {"keys": [], "steps": [], "left_out": [], "shares": [], "error": "", "log": logged()}
     for _ in range(EPOCHS):
         try:
             with model.join() if way == "join" else contextlib.nullcontext():
@@ -57,9 +58,20 @@ def train(path: str, way: Any, workers: int) -> dict[str, Any]:
             return {**report, "error": str(error)}
         report["keys"].append(keys)
         report["steps"].append(steps)
-        report["left_out"].append(loader.stats().left_out)
+        stats = loader.stats()
+        report["left_out"].append(stats.left_out)
+        report["shares"].append([stats.delivered, stats.delivered_share])
     report["parameters"] = [p.tolist() for p in model.parameters()]
     return report
+
+
+def logged() -> list[str]:
+    """What will be logged from now on."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("uio_pipes").handlers[:] = [handler]
+    return lines
 
 
 def epoch(loader: uio.Loader, model: Any, optimizer: Any) -> tuple[list[list[str]], int]:
@@ -128,6 +140,21 @@ def test_stop_tells_what_was_left_out(reports: Reports, workers: int) -> None:
     for rank in reports[f"uneven-stop-{workers}"]:
         assert rank["left_out"] == reports[f"uneven-stop-{workers}"][0]["left_out"]
         assert all(0 < utterances <= sum(SIZES["uneven"]) - 7 - 2 * 8 for utterances, _ in rank["left_out"])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_stop_tells_the_share_that_was_delivered_and_the_remedy(reports: Reports, workers: int) -> None:
+    """The smallest shard's 7 and 8 of the others."""
+    ranks = reports[f"uneven-stop-{workers}"]
+    for rank in ranks:
+        for (delivered, share), (utterances, items) in zip(rank["shares"], rank["left_out"], strict=True):
+            assert delivered == sum(map(len, (key for r in ranks for key in r["keys"][0]))) == 7 + 2 * 8
+            assert (share, items) == (delivered / (delivered + utterances), 0)
+    (first, (utterances, _)) = ([x for x in ranks[0]["log"] if "ended with" in x], ranks[0]["left_out"][0])
+    assert f"it delivered 23 of at least {23 + utterances} utterances ({23 / (23 + utterances):.0%})" in first[0]
+    for remedy in ("more lanes than", "from_tar_index", 'uneven="repeat" or "join"'):
+        assert remedy in first[0]
+    assert reports[f"uneven-join-{workers}"][0]["shares"] == [[0, 1.0]] * EPOCHS
 
 
 @pytest.mark.parametrize("workers", [0, 1])

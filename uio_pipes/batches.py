@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from uio_pipes.barren import nothing_read
+from uio_pipes.errors import UioError
 from uio_pipes.feed import Feed, shares
 from uio_pipes.lane import worker_of
 from uio_pipes.ledger import Report, check_budget
 from uio_pipes.quarantine import entry_of
 from uio_pipes.runner import Message, Position, RunSpec
 from uio_pipes.transport import InProcess, Source, Worker
-from uio_pipes.uneven import Horizon, check_data
+from uio_pipes.uneven import Horizon
 
 if TYPE_CHECKING:
     from uio_pipes.loader import Loader
@@ -36,6 +38,7 @@ class Progress:
         stream: the epoch whose data this is: with ``steps_per_epoch`` that in which the stream began.
         skip: batches to pass over before the next one.
         step: batches delivered in this epoch, where ``steps_per_epoch`` counts them.
+        delivered: utterances that all ranks have delivered, at the end of an epoch that they ended together.
         left_out: utterances (at least) and list items that no rank delivered.
         loaded: the state that this was taken from, until the first batch.
         ahead: the next epoch, where other ranks had begun it when the state was saved.
@@ -48,6 +51,7 @@ class Progress:
     step: int = 0
     skip: int = 0
     ended: bool = False
+    delivered: int = 0
     left_out: tuple[int, int] = (0, 0)
     loaded: dict[str, str] | None = None
     ahead: Progress | None = None
@@ -69,15 +73,14 @@ class Batches(Iterator[Any]):
     def _begin(self, pass_over: int = 0) -> None:
         """Run the lanes from where they stand, but for the next ``pass_over`` batches."""
         loader, progress = self.loader, self.progress
-        alone = progress.ended or loader.steps_per_epoch is not None  # no end to agree on
         source_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, self.repeat))
         self.delivered = 0
+        self.passed_over = pass_over
         self.feed = Feed(progress.positions, source_of, self.repeat, loader.mover, loader.pin_memory)
         for message in self.feed.pass_over(pass_over):
             self._report(message)
-        self.horizon = Horizon(self.feed, "join" if alone else loader.uneven, loader.world_size)
-        if loader.steps_per_epoch is not None and not progress.ended:
-            check_data(self.feed, loader.uneven, loader.world_size)
+        steps, uneven = loader.steps_per_epoch is not None, "join" if progress.ended else loader.uneven
+        self.horizon = Horizon(self.feed, uneven, loader.world_size, loader.pipeline, steps)
 
     def _start(self, pass_over: dict[int, int]) -> dict[int, Source]:
         loader, progress = self.loader, self.progress
@@ -109,14 +112,14 @@ class Batches(Iterator[Any]):
         return Worker(spec, lanes, states, self.loader.pin_memory, self.loader.prefetch)
 
     def __next__(self) -> Any:
-        if self.closed:
+        if self.closed or self.progress.ended:
             raise StopIteration
         steps = self.loader.steps_per_epoch
         if steps is not None and self.progress.step >= steps:
             self.progress.ended = True
             raise StopIteration  # but stay open: the stream goes on in the next epoch
         try:
-            if self.progress.skip and not self.progress.ended:
+            if self.progress.skip:
                 self._stop_sources()
                 self._begin(self.progress.skip)
                 self.progress.skip = 0
@@ -128,7 +131,9 @@ class Batches(Iterator[Any]):
             self.delivered += 1
             self.progress.step += 1
             return message.batch
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, UioError):
+                self._log_rest()
             self.close()
             raise
 
@@ -155,16 +160,30 @@ class Batches(Iterator[Any]):
 
     def _finish(self) -> None:
         """The epoch is over for this rank."""
-        if self.progress.ended:
-            return
-        self.progress.loaded = None
+        progress = self.progress
+        progress.loaded = None
         if self.loader.uneven == "join":
             while (rest := self.feed.deliver()) is not None:
                 self._report(rest)
+            self._check_delivered()
         else:
-            self.progress.left_out = self.horizon.left_out(*self._left_out())
-            self._tell_left_out()
-        self.progress.ended = True
+            utterances = sum(p.counts.get("utterances", 0) for p in progress.positions.values())
+            progress.delivered, *left = self.horizon.summed(utterances, *self._left_out())
+            progress.left_out = (left[0], left[1])
+            if any(left) and self.loader.rank == 0:
+                logger.warning("%s", self.loader.stats().told_left_out(progress.epoch))
+        progress.ended = True
+
+    def _check_delivered(self) -> None:
+        """An epoch without an utterance is an error where reading failed, and said where stages left out all."""
+        loader, losses = self.loader, self.feed.losses
+        delivered = bool(self.delivered or self.passed_over or losses.utterances)
+        why = "" if delivered else losses.told(loader.pipeline)
+        failed = losses.only_failures or (losses.failures > 0 and loader.world_size == 1)
+        if not delivered and losses.skipped and not failed:
+            logger.warning("epoch %d ends without one utterance on rank %d: %s", self.progress.epoch, loader.rank, why)
+        epoch = self.progress.epoch
+        loader.at_end(epoch, delivered, nothing_read(losses, epoch, why) if failed and not delivered else None)
 
     def _left_out(self) -> tuple[int, int]:
         """What this rank did not deliver: utterances that it knows of, and list items not yet opened."""
@@ -181,14 +200,11 @@ class Batches(Iterator[Any]):
             items += sum(len(range(lane, count, self.progress.lanes)) for lane in unseen)
         return held, items
 
-    def _tell_left_out(self) -> None:
-        if any(self.progress.left_out) and self.loader.rank == 0:
-            logger.warning(
-                "epoch %d ended with the first rank that had no more: at least %d utterances and %d list items "
-                "were left out",
-                self.progress.epoch,
-                *self.progress.left_out,
-            )
+    def _log_rest(self) -> None:
+        """What failed in batches that nobody will get."""
+        for message in self.feed.unreported():
+            for report in message.reports:
+                logger.warning("lane %d: %s", message.lane, report)
 
     def close(self) -> None:
         """End the workers; there will be no more batches."""

@@ -78,6 +78,7 @@ class Buffer(Node):
             self.exhausted = True
             raise
         self.arrived += 1
+        self.lane.pulse.arrived += 1
         return self.arrived - 1, item
 
     def hold(self, number: int, item: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 
-from uio_pipes.errors import PipelineError
+from uio_pipes.errors import NothingRead, PipelineError
 from uio_pipes.loader import Loader
 from uio_pipes.pipeline import Pipeline
 
@@ -18,6 +18,8 @@ __all__ = ["PipelineDataPipe", "PipelineDataset"]
 
 logger = logging.getLogger("uio_pipes")
 UNSET = -1
+MOST_WORKERS = 1024
+NOTHING, DELIVERED, FAILED = range(3)  # how a worker's epoch ended
 THEIRS = {"num_workers", "prefetch", "pin_memory", "uneven", "steps_per_epoch"}
 
 
@@ -41,6 +43,7 @@ class PipelineDataset(IterableDataset[Any]):
         # In shared memory: workers that outlive an epoch (persistent_workers) see it, too.
         self._epoch = _shared_number()
         self._begun = _shared_number()  # the last epoch that worker 0 began
+        self._ends = _shared_number(MOST_WORKERS)
         self._state: dict[str, Any] | None = None
         self._loader: Loader | None = None
         self._make(0, 1)  # wrong options fail now
@@ -51,7 +54,7 @@ class PipelineDataset(IterableDataset[Any]):
         rank, world_size = options.pop("rank"), options.pop("world_size")
         options.setdefault("lanes", world_size * workers)
         place = {"rank": rank + world_size * worker, "world_size": world_size * workers}
-        return Loader(self.pipeline, **options, **place, uneven="join")
+        return _OfWorker(self._ends, worker, workers, self.pipeline, **options, **place, uneven="join")
 
     def set_epoch(self, epoch: int) -> None:
         """As :meth:`Loader.set_epoch`; before the loader is iterated over. Workers that live on see it, too."""
@@ -95,6 +98,29 @@ class PipelineDataset(IterableDataset[Any]):
             self._loader.load_state_dict(self._state)  # for who goes on with an iterator that is there already
 
 
+class _OfWorker(Loader):
+    """The loader of one worker's lanes. That nothing could be read is an error if it is so in all workers.
+
+    ``ends``: of each worker, 3 × the epoch that it ended last, plus how.
+    """
+
+    def __init__(self, ends: torch.Tensor, worker: int, workers: int, pipeline: Pipeline, **options: Any) -> None:
+        super().__init__(pipeline, **options)
+        self.ends, self.worker = ends[:workers], worker
+
+    def at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
+        if self.worker < len(self.ends):
+            self.ends[self.worker] = 3 * epoch + (DELIVERED if delivered else NOTHING if error is None else FAILED)
+        others = [int(end) - 3 * epoch for i, end in enumerate(self.ends) if i != self.worker]
+        if all(end in (NOTHING, FAILED) for end in others):  # the last one to end
+            if error is None and not delivered and FAILED in others:
+                error = NothingRead(
+                    f"nothing could be read in epoch {epoch}, in any worker: their log tells why. Check the paths in "
+                    "the list and mend the data; `uio verify` tells what is wrong with each file"
+                )
+            super().at_end(epoch, delivered, error)
+
+
 class PipelineDataPipe(IterDataPipe[Any]):
     """A pipeline's batches (or utterances) for graphs of torch's own datapipes: ``.map(…)``, ``.zip(…)`` and so on.
 
@@ -113,8 +139,8 @@ class PipelineDataPipe(IterDataPipe[Any]):
         return iter(self.dataset)
 
 
-def _shared_number() -> torch.Tensor:
-    number: Any = torch.full((1,), UNSET)
+def _shared_number(count: int = 1) -> torch.Tensor:
+    number: Any = torch.full((count,), UNSET)
     number.share_memory_()
     shared: torch.Tensor = number
     return shared

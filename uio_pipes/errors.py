@@ -6,7 +6,7 @@
     ├── PipelineError        the description is wrong (also a ValueError): raised while the pipeline is written
     ├── ListError            a list is missing, empty or of the wrong kind
     ├── StateError           a saved state does not fit this loader
-    ├── TooManyFailures      the budget of failures is used up
+    ├── TooManyFailures      the budget of failures is used up, or all that was read failed
     └── DataError            one utterance, member or shard is bad: handled by ``on_error``
 """
 
@@ -38,6 +38,10 @@ class StateError(UioError):
 
 class TooManyFailures(UioError):
     """More utterances or shards failed than the budget allows."""
+
+
+class NothingRead(TooManyFailures):
+    """There were failures in an epoch, and not one utterance."""
 
 
 class DataError(UioError):

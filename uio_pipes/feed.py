@@ -7,9 +7,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import torch
 
+from uio_pipes.barren import Losses
 from uio_pipes.errors import UioError
 from uio_pipes.moving import Mover
 from uio_pipes.runner import Message, Position
@@ -26,6 +28,7 @@ class Feed:
         known: batches known to exist since this feed began: delivered and fetched ones.
         natural: ``known`` when the epoch's own batches had ended; None before. (With ``repeat`` lanes go on after
             that.)
+        example: one failure, as it is reported.
     """
 
     def __init__(
@@ -40,6 +43,11 @@ class Feed:
         self.known = 0
         self.natural: int | None = None
         self.remaining: dict[int, tuple[int, int]] = {}
+        self.example = ""
+        self._counts: dict[int, dict[str, Any]] = {}
+        # Lanes that gave a batch in the pass under way, and those whose last whole pass gave none.
+        self._gave = {lane for lane in source_of if positions[lane].state["k"] and not positions[lane].state["done"]}
+        self._rest: set[int] = set()
         self._source_of = source_of
         self._fetched: deque[tuple[Message, int]] = deque()
         self._due = due(positions, source_of, repeat)
@@ -54,12 +62,23 @@ class Feed:
         """Whether this rank has had any batch in this epoch, before a resume or since."""
         return self.known > 0 or any(p.state["k"] or p.state["pass"] for p in self.positions.values())
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether it makes no sense to deal the lanes again: a whole pass of each has given nothing."""
+        return len(self._rest) == len(self._source_of)
+
+    @property
+    def losses(self) -> Losses:
+        """What did not come through in this epoch, as far as it has been fetched."""
+        counts = {lane: position.state["counts"] for lane, position in self.positions.items()} | self._counts
+        return Losses.of(counts.values(), self.example)
+
     def fetch(self) -> bool:
-        """Wait for one more batch. False at the end."""
+        """Wait for one more batch. False at the end, or where lanes dealt again and again give nothing."""
         while True:
             if self.natural is None and (not self._due or self._due[0][0] > 0):
                 self.natural = self.known
-            if not self._due or (self.natural == 0 and not self.had_batches):
+            if not self._due or self.at_rest:
                 return False
             message = self._take()
             if message.batch is not None:
@@ -76,10 +95,25 @@ class Feed:
             heapq.heappush(self._due, (pass_, k + 1, lane))
         elif self.repeat:
             heapq.heappush(self._due, (pass_ + 1, 0, lane))
+        self._note(message)
         self.remaining[lane] = message.remaining
         self._fetched.append((message, int((time.perf_counter() - began) * 1e6)))
         self._ahead = self._thread.submit(self._received, self._due[0][2]) if self._thread and self._due else None
         return message
+
+    def _note(self, message: Message) -> None:
+        """Which lanes give something; one that gave nothing in a whole pass is tried again in the next one."""
+        lane = message.lane
+        self._counts[lane] = message.counts
+        if message.reports and not self.example:
+            self.example = message.reports[0]
+        if message.batch is not None:
+            self._gave.add(lane)
+            self._rest.discard(lane)
+        elif message.done and lane not in self._gave:
+            self._rest.add(lane)
+        if message.done:
+            self._gave.discard(lane)
 
     def _received(self, lane: int) -> Message:
         """The next message of a lane's source, its batch on the way to the device."""
@@ -107,12 +141,18 @@ class Feed:
 
     def pass_over(self, n: int) -> Iterator[Message]:
         """Let go of the next ``n`` batches, made or not."""
-        while n and self._due:
+        while n and self._due and not self.at_rest:
             message = self._take()
             self._fetched.clear()
             self.positions[message.lane].advance(message)
-            n -= not message.done
+            if not message.done:
+                self._gave.add(message.lane)
+                n -= 1
             yield message
+
+    def unreported(self) -> Iterator[Message]:
+        """What was fetched and will not be delivered, for its reports."""
+        yield from (message for message, _ in self._fetched)
 
     def undelivered(self) -> int:
         """Utterances in batches that were fetched, but not delivered."""

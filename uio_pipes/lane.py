@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from uio_pipes.pulse import Pulse
+
 if TYPE_CHECKING:
     from uio_pipes.ledger import Ledger
 
@@ -94,7 +96,8 @@ class Lane:
     """One lane of one epoch, as nodes see it.
 
     ``ledger`` counts and applies the failure policy; ``tables`` holds what all lanes of a process share (lists);
-    ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through ``mix``.
+    ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through ``mix``;
+    ``pulse`` tells whether anything comes through; ``dealt`` is the number of lanes that what stands here is dealt to.
     """
 
     ledger: Ledger
@@ -105,11 +108,13 @@ class Lane:
     pass_: int = 0
     source: str = ""
     tables: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    pulse: Pulse = field(default_factory=Pulse, repr=False)
+    dealt: int = 1
 
     def common(self) -> Lane:
         """As what stands before ``sharding_filter`` sees it: the same in every lane, counted in the first one only."""
         ledger = self.ledger if self.index == 0 else self.ledger.silent()
-        return replace(self, index=0, ledger=ledger)
+        return replace(self, index=0, ledger=ledger, dealt=self.count)
 
     def again(self, round_: int) -> Lane:
         """As what is repeated within the lane sees its ``round_``-th time: a pass of its own."""

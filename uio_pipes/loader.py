@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from uio_pipes.batches import Batches, Progress, Run
-from uio_pipes.errors import DataError, PipelineError, StateError
+from uio_pipes.errors import DataError, NothingRead, PipelineError, StateError
 from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.lane import lanes_of
 from uio_pipes.ledger import Policy
@@ -22,6 +22,7 @@ from uio_pipes.moving import Mover
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.quarantine import Quarantine
 from uio_pipes.runner import Position
+from uio_pipes.sources.open_files import OpenFiles
 from uio_pipes.sources.reached import reach
 from uio_pipes.stage import is_whole
 from uio_pipes.stages.exclude import excluded_by
@@ -260,7 +261,9 @@ class Loader:
         return self.uneven != "join" or self.steps_per_epoch is not None
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where a state was saved, on any number of ranks and workers.
+        """Go to where a state was saved, on other numbers of ranks and workers too: as many ranks as it has lanes.
+
+        With more, ``uneven="join"`` leaves some without any; otherwise iterating over it raises StateError.
 
         Raises: StateError naming the field, the old and the new value and the remedy, if it is of another seed, list
         or graph (see ``on_change``), or lacks lanes of this rank.
@@ -324,9 +327,10 @@ class Loader:
     def fingerprints(self) -> dict[str, Any]:
         """What a state is stamped with: the graph's lines, and the lists' count and hash. Reads the lists once."""
         if self._fingerprints is None:
-            for text in self.pipeline.warnings(self._progress.lanes) if self.rank == 0 else ():
+            listed, lanes = self.pipeline.list_fingerprint(), self._progress.lanes
+            for text in self.pipeline.warnings(lanes, int(listed[0])) if self.rank == 0 else ():
                 logger.warning("%s", text)
-            self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": self.pipeline.list_fingerprint()}
+            self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": listed}
         return self._fingerprints
 
     def _changes(self, meta: dict[str, Any]) -> list[str]:
@@ -357,6 +361,7 @@ class Loader:
                 "epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", self.epoch, self.epoch + 1
             )
         self._asked = None
+        self._check_ranks()
         self.fingerprints()
         if self._kept is not None and not self._kept.closed:
             return Run(self, self._kept)
@@ -365,6 +370,20 @@ class Loader:
         self._kept = batches if self.steps_per_epoch is not None else None
         self._active = weakref.ref(batches)  # no cycle: forgotten batches end their workers at once
         return Run(self, batches)
+
+    def _check_ranks(self) -> None:
+        """Raises: StateError if ranks that step together are more than the lanes of a loaded state."""
+        lanes, epoch = self._progress.lanes, self.epoch
+        if self.world_size <= lanes or self._progress.ended or not self.together:
+            return
+        steps = self.steps_per_epoch is not None
+        until = "as its stream goes on in every epoch" if steps else f"until epoch {epoch} ends"
+        apart = "" if steps else 'or let each rank end with its own lanes by uneven="join", '
+        raise StateError(
+            f"lanes: the state has {lanes}, so of {self.world_size} ranks {self.world_size - lanes} would have nothing "
+            f"to deliver. Go on with at most {lanes} ranks, {until}; {apart}or begin an epoch anew by set_epoch. "
+            "To go on with more ranks another time, fix the lanes from the start: Loader(lanes=64)"
+        )
 
     def _all_received(self) -> bool:
         """Whether the trainer took as many batches as there are by ``len``, and did not ask for the end."""
@@ -375,6 +394,11 @@ class Loader:
             return progress.step >= self.steps_per_epoch
         counted = self._lengths and self._lengths_of == (progress.stream, progress.lanes)
         return bool(counted) and sum(p.state["k"] for p in progress.positions.values()) >= len(self)
+
+    def at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
+        """This rank's lanes have ended in ``epoch``: with an utterance, with nothing, or with failures alone."""
+        if error is not None:
+            raise error
 
     def _under_way(self) -> bool:
         active = self._active() if self._active is not None else None
@@ -388,7 +412,12 @@ class Loader:
 
     def stats(self) -> Stats:
         """Counts of this rank's lanes in the epoch under way, up to the last batch that was received."""
-        stats = Stats(left_out=self._progress.left_out)
+        progress = self._progress
+        stats = Stats(
+            delivered=progress.delivered,
+            left_out=progress.left_out,
+            items_are_utterances=not self.pipeline.has(OpenFiles),
+        )
         for position in self._progress.positions.values():
             stats.add(position.counts)
         return stats

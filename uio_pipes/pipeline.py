@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 from uio_pipes.errors import PipelineError
 from uio_pipes.lane import Lane, Site, stable_hash
 from uio_pipes.node import Node, name_node
+from uio_pipes.outlet import Outlet
+from uio_pipes.pulse import MANY, SLACK
 from uio_pipes.sources.load_from_raw import LoadFromRaw
 from uio_pipes.sources.load_from_tar import LoadFromTar
 from uio_pipes.sources.load_records import LoadRecords
@@ -193,7 +195,9 @@ class Pipeline:
         Raises: PipelineError if there is more than one lane and no ``sharding_filter``.
         """
         self.check_lanes(lane.count)
-        return self.nodes(lane)
+        node = self.nodes(lane)
+        slack = MANY if self.has(Through) else SLACK
+        return Outlet(node, lane, slack) if any(stage.endless for stage in self.stages) else node
 
     def nodes(self, lane: Lane) -> Node:
         """As :meth:`build`, for a part of a graph: another part may deal to lanes."""
@@ -202,6 +206,19 @@ class Pipeline:
             upstream = partial(_connected, stage, upstream, site)
         built: Node = upstream(lane)
         return built
+
+    def has(self, kind: type[Stage]) -> bool:
+        """Whether a stage of this kind is in the graph."""
+        within = (p for stage in self.stages for p in stage.branches.values())
+        return any(isinstance(stage, kind) for stage in self.stages) or any(p.has(kind) for p in within)
+
+    @property
+    def endless(self) -> bool:
+        """Whether an epoch of it has no end of its own."""
+        ends = True
+        for stage in self.stages:
+            ends = (ends and not stage.endless) or isinstance(stage, Take)
+        return not ends
 
     @property
     def deals(self) -> bool:
@@ -232,9 +249,27 @@ class Pipeline:
         own = not batched or not any(isinstance(stage, Through) for stage in self.stages[batched[0] :])
         return own and all(p.skims for stage in self.stages for p in stage.branches.values())
 
-    def warnings(self, lanes: int) -> list[str]:
-        """What a user should know before this runs in so many lanes. May read the lists."""
-        return [text for stage in self.stages for text in stage.warnings(lanes)]
+    def warnings(self, lanes: int, items: int | None = None) -> list[str]:
+        """What a user should know before this runs in so many lanes. ``items``: of its lists, if known; else this may
+        read them.
+        """
+        return [*self._idle(lanes, items), *(text for stage in self.stages for text in stage.warnings(lanes))]
+
+    def _idle(self, lanes: int, items: int | None) -> list[str]:
+        """Lanes that get no list item, where lists are dealt to them."""
+        dealt = next((i for i, stage in enumerate(self.stages) if isinstance(stage, ShardingFilter)), None)
+        if dealt is None or lanes == 1 or (dealt == 1 and items is not None and items >= lanes):
+            return []
+        counts = Pipeline(self.stages[: dealt + 1]).count(lanes)
+        idle = [lane for lane, count in enumerate(counts or ()) if not count]
+        if not counts or not idle or len(idle) == lanes:
+            return []
+        named = ", ".join(map(str, idle[:MOST])) + (", …" if len(idle) > MOST else "")
+        return [
+            f"{len(idle)} of {lanes} lanes have nothing to deliver (of number {named}), as there are only "
+            f"{sum(counts)} list items to deal: a rank or worker that runs no other lane stands idle. Use fewer ranks, "
+            "workers or lanes, more (smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
+        ]
 
     def count(self, lanes: int, source: str = "") -> list[int] | None:
         """How many items (batches) each lane gives if none fails; None: only running tells. Reads the lists."""
@@ -295,7 +330,7 @@ def _connected(stage: Stage, upstream: Any, site: Site, lane: Lane) -> Node:
     return name_node(stage.connect(upstream, lane, site), lane, site)
 
 
-MOST = 8  # sources of a mix that are drawn
+MOST = 8  # sources of a mix that are drawn, lanes that are named
 
 
 def _plural(kind: str) -> str:

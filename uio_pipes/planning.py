@@ -32,10 +32,9 @@ from uio_pipes.stages.map import Map
 from uio_pipes.stages.mix import _Several
 from uio_pipes.stages.pad import Pad
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
-from uio_pipes.stages.repeat import Repeat
 from uio_pipes.stages.through import Through
 
-__all__ = ["LanePlan", "NotKnown", "count_batches", "endless", "plan_lanes"]
+__all__ = ["LanePlan", "NotKnown", "count_batches", "plan_lanes"]
 
 AUDIO = frozenset(["wav", "feat", "*"])
 LENIENT = Policy(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)
@@ -83,7 +82,7 @@ def plan_lanes(
 
     Raises: PipelineError if the graph has no end, or a node of the user's stands behind the batches.
     """
-    if endless(pipeline):
+    if pipeline.endless:
         raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
     if not pipeline.skims:
         raise PipelineError("what a node given to .through(…) behind the batches does cannot be planned: leave it out")
@@ -109,26 +108,13 @@ def count_batches(pipeline: Pipeline, lanes: int, seed: int, epoch: int, calls: 
 
     Raises: NotKnown.
     """
-    if endless(pipeline):
+    if pipeline.endless:
         raise NotKnown("the pipeline has no end")
     if not pipeline.skims:
         raise NotKnown("a node given to .through(…) stands behind the batches")
     graph, tables = _by_plan(pipeline, strict=True, calls=calls), dict[Hashable, Any]()
     nodes = [graph.build(_lane(index, lanes, seed, epoch, 0, tables)) for index in range(lanes)]
     return [sum(1 for item in _items(node) if not isinstance(item, list) or item) for node in nodes]
-
-
-def endless(pipeline: Pipeline) -> bool:
-    """Whether an epoch of the pipeline never ends."""
-    ends = False
-    for stage in pipeline.stages:
-        if isinstance(stage, Repeat):
-            ends = ends or stage.rounds is None
-        elif isinstance(stage, _Several):
-            ends = stage.stop == "endless" or any(map(endless, stage.branches.values()))
-        elif stage.name == "take":
-            ends = False
-    return ends
 
 
 def _boundaries(node: Node | None) -> list[int] | None:

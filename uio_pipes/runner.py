@@ -71,7 +71,8 @@ class LaneRunner:
             self.ledger.load(state["counts"])
         self._build()
         if not self.done:
-            self._restore(state)
+            with self.context.pulse.patient():
+                self._restore(state)
 
     def _build(self) -> None:
         spec = self.spec
@@ -123,6 +124,8 @@ class LaneRunner:
                 batch = None if passing else self._deliver(item)
             except StopIteration:
                 self.done = True
+                if rests := self.context.pulse.rests:
+                    self.ledger.reports.append(f"{rests}: nothing came of a whole round of this lane's data: it ends")
                 return self._message(k, None, None)
         self.k += 1
         self.to_pass -= passing

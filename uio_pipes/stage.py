@@ -33,7 +33,8 @@ class Stage:
         name: the functional name, as in ``pipeline.shuffle(…)``.
         takes: kinds of what flows in ("item" of a list, "file", "sample", "batch"); gives: the kind that flows out,
         or "same". note: printed beside the stage. deals: whether it gives each lane its share. opaque: whether it
-        may do anything to an utterance (the user's functions).
+        may do anything to an utterance (the user's functions). reasons: under which it leaves utterances out on
+        purpose. silent: whether it may leave out some without counting them.
     """
 
     name: ClassVar[str]
@@ -42,6 +43,8 @@ class Stage:
     note: ClassVar[str] = ""
     deals: ClassVar[bool] = False
     opaque: ClassVar[bool] = False
+    reasons: ClassVar[frozenset[str]] = frozenset()
+    silent: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the kinds of the arguments; subclasses call this first and then check their rules."""
@@ -65,6 +68,11 @@ class Stage:
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
         """As :meth:`build`, from what makes the source for a lane: for stages that choose its lane, or make it anew."""
         return self.build(upstream(lane), lane, site)
+
+    @property
+    def endless(self) -> bool:
+        """Whether what comes out has no end, even if what goes in has."""
+        return False
 
     @property
     def branches(self) -> Mapping[str, Pipeline]:

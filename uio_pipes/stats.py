@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["ScalarWriter", "Stats"]
+__all__ = ["LEAVE_OUT_LESS", "ScalarWriter", "Stats"]
+
+LEAVE_OUT_LESS = (
+    "To leave out less, make the ranks' shares more equal, by more (smaller) shards and more lanes than there are "
+    "ranks and workers, or by an index (`uio index`, from_tar_index); "
+    'or leave out nothing with uneven="repeat" or "join"'
+)
 
 
 class ScalarWriter(Protocol):
@@ -27,6 +33,8 @@ class Stats:
         skipped: reason → how many were left out, by filters or failures.
         waited: seconds that the trainer waited for batches.
         left_out: after an epoch ended by ``uneven="stop"``: (utterances at least, list items) that no rank delivered.
+        delivered: after such an epoch, utterances that all ranks delivered.
+        items_are_utterances: list items are single utterances, not shards of them.
     """
 
     batches: int = 0
@@ -37,6 +45,8 @@ class Stats:
     skipped: dict[str, int] = field(default_factory=dict)
     waited: float = 0.0
     left_out: tuple[int, int] = (0, 0)
+    delivered: int = 0
+    items_are_utterances: bool = field(default=False, repr=False, compare=False)
 
     @property
     def hours(self) -> float:
@@ -48,6 +58,28 @@ class Stats:
     def padding_ratio(self) -> float:
         """Share of the padded frames that is padding."""
         return 1 - self.frames / self.padded if self.padded else 0.0
+
+    @property
+    def delivered_share(self) -> float:
+        """Share of the utterances, as far as they are known, that all ranks delivered of an epoch that they ended
+        together: an upper bound, where nobody looked into what was left. 1 before its end, and where nothing was left.
+        """
+        known = self.delivered + self._left
+        return self.delivered / known if known else 1.0
+
+    @property
+    def _left(self) -> int:
+        """Utterances that are known to be left out."""
+        return self.left_out[0] + (self.left_out[1] if self.items_are_utterances else 0)
+
+    def told_left_out(self, epoch: int) -> str:
+        """What an epoch left out, and what to do about it."""
+        unopened = 0 if self.items_are_utterances else self.left_out[1]
+        return (
+            f"epoch {epoch} ended with the first rank that had no more: it delivered {self.delivered} of at least "
+            f"{self.delivered + self._left} utterances ({self.delivered_share:.0%}"
+            f"{f' at most, as {unopened} list items were not opened' if unopened else ''}). {LEAVE_OUT_LESS}"
+        )
 
     def add(self, counts: dict[str, Any]) -> None:
         """Add one lane's counts."""
@@ -61,12 +93,17 @@ class Stats:
         """Write the counts as scalars: to a ``torch.utils.tensorboard.SummaryWriter``, or what has ``add_scalar``.
 
         ``data/batches``, ``data/utterances``, ``data/hours``, ``data/padding_ratio``, ``data/failures``,
-        ``data/waited_seconds`` and one ``data/skipped/REASON`` for each reason; all of this rank.
+        ``data/waited_seconds`` and one ``data/skipped/REASON`` for each reason; all of this rank. After an epoch that
+        the ranks ended together also ``data/delivered_share``, ``data/left_out_utterances`` (at least) and
+        ``data/left_out_items``, of all ranks.
         """
         scalars: dict[str, float] = {
             name: getattr(self, name) for name in ("batches", "utterances", "hours", "padding_ratio", "failures")
         }
         scalars["waited_seconds"] = self.waited
+        if self.delivered or any(self.left_out):
+            scalars["delivered_share"] = self.delivered_share
+            scalars["left_out_utterances"], scalars["left_out_items"] = self.left_out
         scalars.update((f"skipped/{reason}", n) for reason, n in sorted(self.skipped.items()))
         for name, value in scalars.items():
             writer.add_scalar(f"{prefix}/{name}", value, step)

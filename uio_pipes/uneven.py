@@ -3,8 +3,9 @@
 ``join``: each rank ends with its own lanes. ``stop``: all end together when the first has no more. ``repeat``: all
 end when the last one has, the others deal their lanes again in the meantime. For the last two the ranks agree on a
 horizon H: up to H a rank runs freely; at H it waits for one more batch or its end, tells how many batches it knows to
-exist, and the ranks take the minimum (of the longest, for ``repeat``). If H does not grow, the epoch is over. No rank
-waits for a time, so none runs out of it.
+exist, and the ranks take the minimum. If H does not grow, the epoch is over; for ``repeat`` when H reaches what the
+longest had. No rank waits for a time, so none runs out of it. With ``steps_per_epoch`` no rank may end, so there H must
+grow.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from uio_pipes.errors import ListError, PipelineError, StateError
+from uio_pipes.barren import at_rest, no_batch
+from uio_pipes.errors import PipelineError, StateError, UioError
 from uio_pipes.feed import Feed
+from uio_pipes.pipeline import Pipeline
 
-__all__ = ["UNEVEN", "Horizon", "check_data", "choose", "private_group"]
+__all__ = ["UNEVEN", "Horizon", "choose", "private_group", "refuse_join"]
 
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: batches that come this fast were ready, so more of them are counted before the ranks talk
@@ -57,21 +60,29 @@ def private_group() -> Any:
 
 
 class Horizon:
-    """Decides before each batch whether all ranks go on."""
+    """Decides before each batch whether all ranks go on.
 
-    def __init__(self, feed: Feed, uneven: str, world_size: int) -> None:
-        self.feed, self.repeat = feed, uneven == "repeat"
+    ``steps``: batches make epochs, so there is no end to agree on. ``pipeline``: what errors tell about.
+    """
+
+    def __init__(self, feed: Feed, uneven: str, world_size: int, pipeline: Pipeline, steps: bool) -> None:
+        self.feed, self.uneven, self.pipeline, self.steps = feed, uneven, pipeline, steps
+        self.endless = steps or pipeline.endless  # that a rank has nothing left is an error, on all of them
         self.group = private_group() if world_size > 1 and uneven != "join" else None
         self.until = 0
         self.over = False
 
     def allows(self, delivered: int) -> bool:
-        """Whether batch number ``delivered`` is to be delivered; it has been fetched then."""
+        """Whether batch number ``delivered`` is to be delivered; it has been fetched then.
+
+        Raises: ListError on all ranks if one of them has nothing to go on with.
+        """
         if self.over:
             return False
         if self.group is None:
-            goes_on = self.feed.known > delivered or self.feed.fetch()
-            self.over = not goes_on
+            self.over = not (self.feed.known > delivered or self.feed.fetch())
+            if self.over and self.endless:
+                raise self._alone()
             return not self.over
         if delivered == self.until:
             self.until = self._agree(delivered)
@@ -81,16 +92,36 @@ class Horizon:
         return not self.over
 
     def _agree(self, delivered: int) -> int:
-        """The horizon that all ranks agree on."""
+        """The horizon that all ranks agree on. Up to it each has batches, or (``repeat``) had as many as any."""
         feed = self.feed
         self._look_ahead(delivered)
-        mine = feed.natural if self.repeat and feed.natural is not None else feed.known
-        word = torch.tensor([-mine if self.repeat else mine, int(feed.had_batches)])
+        ends = self.uneven == "repeat" and not self.steps
+        own = feed.natural if ends and feed.natural is not None else feed.known
+        goes_on = feed.known > delivered or not (self.endless or feed.repeat)
+        word = torch.tensor([feed.known, -own, int(feed.had_batches), int(goes_on)])
         dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
-        horizon = int(word[0])
-        if not word[1]:
-            raise no_batch('use fewer ranks, or choose uneven="join"')
-        return -horizon if self.repeat else horizon
+        known, longest, had, go_on = int(word[0]), -int(word[1]), bool(word[2]), bool(word[3])
+        if ends and longest == delivered and had:
+            return delivered  # the last has ended: nobody has to go on
+        if not (had and go_on):
+            raise self._for_all(goes_on and feed.had_batches, had)
+        return min(known, longest) if ends else known
+
+    def _alone(self) -> UioError:
+        """Why this rank has nothing to go on with."""
+        feed, why = self.feed, self.feed.losses.told(self.pipeline)
+        if self.steps and not feed.had_batches:
+            return no_batch("use fewer ranks", why)
+        return at_rest(why)
+
+    def _for_all(self, fine: bool, had: bool) -> UioError:
+        """The same error on every rank. ``fine``: this rank could go on."""
+        told: list[Any] = [None] * dist.get_world_size(self.group)
+        dist.all_gather_object(told, "" if fine else self.feed.losses.told(self.pipeline), group=self.group)
+        why = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(told) if text)
+        if had:
+            return at_rest(why)
+        return no_batch("use fewer ranks", why) if self.steps else no_batch(why=why)
 
     def _look_ahead(self, delivered: int) -> None:
         for _ in range(AHEAD):
@@ -100,29 +131,12 @@ class Horizon:
             if self.feed.known > delivered and time.perf_counter() - began > QUICK:
                 return
 
-    def left_out(self, utterances: int, items: int) -> tuple[int, int]:
+    def summed(self, *counts: int) -> list[int]:
         """Sums over the ranks, where they meet at the end of an epoch."""
-        word = torch.tensor([utterances, items])
+        word = torch.tensor(counts)
         if self.group is not None:
             dist.all_reduce(word, group=self.group)
-        return int(word[0]), int(word[1])
-
-
-def check_data(feed: Feed, uneven: str, world_size: int) -> None:
-    """Raises: ListError on all ranks if one of them has no batch at all, where each is to make so many steps."""
-    has = torch.tensor([int(feed.fetch())])
-    if world_size > 1 and uneven != "join":
-        dist.all_reduce(has, dist.ReduceOp.MIN, group=private_group())
-    if not has:
-        raise no_batch("use fewer ranks")
-
-
-def no_batch(remedy: str) -> ListError:
-    """The error of a rank that has nothing to step with."""
-    return ListError(
-        "a rank has no batch at all in this epoch, so ranks cannot step together: give the list at least as many "
-        f"intact shards (or lines) as there are lanes, or {remedy}"
-    )
+        return [int(count) for count in word]
 
 
 def refuse_join() -> NoReturn:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import uio_pipes as uio
+from uio_pipes.errors import NothingRead
 from uio_pipes.prep.progress import progress_bar
 
 from .experiment import Tokens
@@ -111,7 +112,7 @@ class Decoding:
         """The batches of this rank that are not done yet."""
         before, seen = self.loader.state_dict(), time.monotonic()
         with _reports() as reports, self._bar() as advance:
-            for batch in () if self.loader.finished else self.loader:
+            for batch in () if self.loader.finished else _whatever_comes(self.loader):
                 utterances = self._texts(batch)
                 after, now = self.loader.state_dict(), time.monotonic()
                 frames = int(batch["feats_lengths"].sum())
@@ -147,6 +148,12 @@ class Decoding:
             print(f"{summary.failed} failed: see {self.results.failed}; once mended, --on-change restart decodes again")
         print(f"real-time factor of one rank: {summary.real_time_factor:.4f}")
         print(*filter(None, (self.results.hyp, self.results.nbest)), sep="\n", flush=True)
+
+
+def _whatever_comes(loader: uio.Loader) -> Iterator[dict[str, Any]]:
+    """The batches, if any: when all ranks are done, their results tell what failed, and whether that was all."""
+    with contextlib.suppress(NothingRead):
+        yield from loader
 
 
 def _moved(before: State, after: State) -> State:

@@ -88,6 +88,11 @@ class Report:
         self._write({f"valid/{name}": loss for name, loss in losses.items()}, step)
         parts = ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items() if name != "loss")
         self.say(f"epoch {epoch} ends at step {step}: validation loss {losses['loss']:.3f} ({parts}), {seconds:.0f} s")
+        stats = self.loader.stats()
+        if any(stats.left_out):
+            self.say(f"epoch {epoch} delivered {stats.delivered_share:.0%} of its utterances at most: see the log")
+        if self._writer is not None:
+            stats.log_to(self._writer, step)
 
     def _write(self, scalars: dict[str, float], step: int) -> None:
         if self._writer is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,18 @@ def test_simulate_says_that_it_knows_failures_from_headers_alone(
     said = capsys.readouterr()
     assert json.loads(said.out)["failures_known_from_headers"] == 0
     assert "fails only in decoding is not known" in said.err
+
+
+def test_simulate_shows_the_share_that_is_delivered_and_what_to_do(
+    uio_command: Uio, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert uio_command("simulate", "graphs.py:pipeline", "--world-size", "4", "--lanes", "8") == 0
+    shown = capsys.readouterr().out
+    share = re.search(r"utterances delivered +(\d+) of 25 planned \((\d+)%", shown)
+    assert share is not None
+    assert int(share[2]) == round(int(share[1]) * 4) < 100
+    assert "note: To leave out less, make the ranks' shares more equal" in shown
+    assert "note: 2 of 8 lanes have nothing to deliver (of number 6, 7), as there are only 6 list items" in shown
 
 
 def test_simulate(uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:

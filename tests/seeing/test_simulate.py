@@ -66,6 +66,11 @@ def test_stop_and_repeat_give_every_rank_equal_steps(many_shards: Corpus) -> Non
     assert stopped.steps == [min(free.own)] * 5
     assert stopped.cut_off[0] == free.utterances - stopped.utterances > 0
     assert stopped.cut_off[1] == sum(free.own) - 5 * min(free.own)
+    assert stopped.delivered_share == pytest.approx(stopped.utterances / len(stopped.lengths))
+    assert stopped.summary()["delivered_share"] == stopped.delivered_share < free.delivered_share == 1.0
+    for remedy in ("more lanes", "uio index", 'uneven="repeat" or "join"'):
+        assert remedy in stopped.remedy
+    assert free.remedy == ""
     repeated = simulate(pipeline, world_size=5, seed=1, uneven="repeat")
     assert repeated.steps == [max(free.own)] * 5 == [len(p) for p in repeated.padded]
     longest = free.own.index(max(free.own))

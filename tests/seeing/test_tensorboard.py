@@ -53,6 +53,23 @@ def test_any_writer_with_add_scalar_will_do() -> None:
 
     writer = Writer()
     uio.Stats(utterances=3, frames=36_000, padded=40_000).log_to(writer, 7, prefix="dev")
+    assert "dev/delivered_share" not in writer.got, "the epoch has not ended"
     assert writer.got["dev/utterances"] == (3, 7)
     assert writer.got["dev/hours"] == (0.1, 7)
     assert writer.got["dev/padding_ratio"][0] == pytest.approx(0.1)
+    uio.Stats(delivered=11, left_out=(3, 0)).log_to(writer, 8)
+    assert writer.got["data/delivered_share"][0] == pytest.approx(11 / 14)
+    assert writer.got["data/left_out_utterances"] == (3, 8)
+    assert writer.got["data/left_out_items"] == (0, 8)
+
+
+def test_the_share_that_was_left_out_is_told_as_far_as_it_is_known() -> None:
+    shards = uio.Stats(delivered=11, left_out=(3, 2))
+    assert shards.delivered_share == pytest.approx(11 / 14)
+    text = shards.told_left_out(4)
+    assert "epoch 4 ended with the first rank that had no more: it delivered 11 of at least 14 utterances" in text
+    assert "(79% at most, as 2 list items were not opened)" in text
+    lines = uio.Stats(delivered=11, left_out=(3, 2), items_are_utterances=True)
+    assert lines.delivered_share == pytest.approx(11 / 16)
+    assert "11 of at least 16 utterances (69%)" in lines.told_left_out(4)
+    assert uio.Stats().delivered_share == 1.0

@@ -16,7 +16,7 @@ from contract import Case, check_cuts, check_twice, in_fresh_process, keys_of, r
 from kaldi_data import KaldiCorpus, recordings, write
 
 import uio_pipes as uio
-from uio_pipes.errors import ListError, PipelineError, TooManyFailures
+from uio_pipes.errors import ListError, NothingRead, PipelineError, TooManyFailures
 from uio_pipes.lane import Lane
 from uio_pipes.ledger import Ledger, Policy
 
@@ -209,7 +209,8 @@ def test_relative_paths_start_at_the_working_directory(
     assert delivered(uio.from_kaldi(tmp_path / "wav.scp")) == (["A"], {})
     assert keys(uio.from_kaldi(tmp_path / "arks.scp")) == ["A"]
     monkeypatch.chdir(tmp_path)
-    assert delivered(uio.from_kaldi(tmp_path / "wav.scp")) == ([], {"missing_file": 1})
+    with pytest.raises(NothingRead, match="relative paths start at the working directory"):
+        delivered(uio.from_kaldi(tmp_path / "wav.scp"))
     with pytest.raises(ListError, match="relative paths start at the working directory"):
         run(uio.from_kaldi(tmp_path / "arks.scp"))
 

@@ -21,6 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.errors import NothingRead
 from uio_pipes.lane import Lane, Site
 from uio_pipes.ledger import Ledger
 from uio_pipes.node import Node
@@ -185,7 +186,12 @@ def test_several_lanes_lose_nothing_and_resume_everywhere(
 ) -> None:
     items = [{"key": str(i), "wav": "none", "txt": str(n)} for i, n in enumerate(lengths)]
     graph = uio.from_raw_list(items, shuffle=True).map(as_features).shuffle(7).then(rule.stage).pad()
-    recorded = record(Case(graph, {"lanes": lanes, "snapshot_every": every}))
+    try:
+        recorded = record(Case(graph, {"lanes": lanes, "snapshot_every": every}))
+    except NothingRead:  # each is above the budget, or left alone at the end
+        batches, loader = run(graph, lanes=lanes)
+        assert (batches, sum(loader.stats().skipped.values())) == ([], len(lengths))
+        return
     stats = recorded.stats
     assert len(recorded.keys) == len(set(recorded.keys)) == len(lengths) - sum(stats.skipped.values())
     assert stats.skipped.get("min_batch_size", 0) <= lanes * (rule.least - 1)

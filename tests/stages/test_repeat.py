@@ -48,8 +48,9 @@ def test_resume_in_every_round(plain_corpus: Corpus, options: dict[str, Any]) ->
     check_cuts(recorded, some_cuts(len(recorded.digests), 8))
 
 
-def test_nothing_repeated_for_ever_ends() -> None:
-    assert keys(uio.Loader(texts(3).filter(lambda sample: False).repeat())) == []
+def test_nothing_repeated_for_ever_is_an_error_that_names_who_left_it_out() -> None:
+    with pytest.raises(uio.ListError, match=r"nothing to go on with.*filter\(.*left out 3 as filter"):
+        keys(uio.Loader(texts(3).filter(lambda sample: False).repeat()))
 
 
 def test_endless_says_so() -> None:

@@ -74,6 +74,8 @@ def simulate(
         print_json(run.summary())
         return
     print_tables(tables(run))
+    for note in [*run.notes, *filter(None, [run.remedy])]:
+        say(f"note: {note}")
     for report in run.reports[:5]:
         say(f"failed: {report}")
 
@@ -81,6 +83,7 @@ def simulate(
 def tables(run: Simulation) -> list[Rows]:
     """What the terminal and the page show."""
     seen = run.summary()
+    share = f"{run.delivered_share:.0%}; planned {seen['hours']:.2f} h"
     workers = f"{run.num_workers} worker{'s' * (run.num_workers > 1)} each" if run.num_workers else "no workers"
     rows: list[tuple[str, object]] = [
         (
@@ -88,7 +91,7 @@ def tables(run: Simulation) -> list[Rows]:
             f"{run.world_size} rank{'s' * (run.world_size > 1)}, {workers}, lanes={run.lanes}, uneven={run.uneven}",
         ),
         ("steps", _range(run.steps)),
-        ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({seen['hours']:.2f} h)"),
+        ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({share})"),
         ("padding", f"{run.padding_ratio:.1%} of the frames"),
         ("skew", f"ranks wait {run.skew:.1%} of the time for the slowest"),
         ("busiest worker", f"{run.workers:.2f} × the mean"),
@@ -100,7 +103,7 @@ def tables(run: Simulation) -> list[Rows]:
         rows.append(("fill", f"batches are {run.fill:.0%} full"))
     found: list[Rows] = [(f"Epoch {run.epoch}", ("", "value"), rows)]
     names = ("padded_frames_per_batch", "utterances_per_batch", "frames_per_utterance")
-    spreads = [(name.replace("_", " "), *(f"{v:,.0f}" for v in seen[name].values())) for name in names]
+    spreads = [(name.replace("_", " "), *(f"{v:,.0f}" for v in seen[name].values())) for name in names if seen[name]]
     found.append(("Distributions", ("", "mean", "least", "5 %", "median", "95 %", "most"), spreads))
     if run.world_size > 1:
         ranks = [

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from uio_pipes.barren import Losses, no_batch, nothing_read
 from uio_pipes.errors import PipelineError
 from uio_pipes.lane import lanes_of, worker_of
 from uio_pipes.pipeline import Pipeline
@@ -18,7 +19,8 @@ from uio_pipes.planning import LanePlan, plan_lanes
 from uio_pipes.sources.open_files import OpenFiles
 from uio_pipes.stages.bucket_batch import BucketBatch
 from uio_pipes.stages.dynamic_batch import DynamicBatch
-from uio_pipes.uneven import UNEVEN, no_batch
+from uio_pipes.stats import LEAVE_OUT_LESS
+from uio_pipes.uneven import UNEVEN
 
 __all__ = ["Bucket", "Simulation", "reads_headers", "simulate"]
 
@@ -65,6 +67,7 @@ class Simulation:
         left_out: utterances by reason, failures among them, those that headers show (what fails only in
             decoding is taken as good); cut_off: utterances and batches behind the common end.
         rates: utterances by sample rate in Hz, where headers tell it, those left out as ``mixed_rates`` too.
+        notes: what a loader would warn of before it begins.
     """
 
     world_size: int
@@ -88,6 +91,17 @@ class Simulation:
     fill: float | None
     reports: list[str]
     rates: dict[int, int]
+    notes: list[str]
+
+    @property
+    def delivered_share(self) -> float:
+        """Share of the planned utterances that is delivered."""
+        return 1 - self.cut_off[0] / len(self.lengths) if len(self.lengths) else 1.0
+
+    @property
+    def remedy(self) -> str:
+        """How less would be cut off; empty if nothing is."""
+        return LEAVE_OUT_LESS if self.cut_off[0] else ""
 
     def summary(self) -> dict[str, Any]:
         """As JSON has it: without what is per utterance or per batch."""
@@ -101,6 +115,7 @@ class Simulation:
         out["left_out"] = dict(self.left_out)
         out["failures_known_from_headers"] = self.failures
         out["cut_off"] = {"utterances": self.cut_off[0], "batches": self.cut_off[1]}
+        out["delivered_share"], out["remedy"], out["notes"] = self.delivered_share, self.remedy, list(self.notes)
         out["buckets"] = [vars(b) for b in self.buckets]
         out["fill"] = self.fill
         out["rates"] = dict(self.rates)
@@ -130,6 +145,7 @@ def simulate(
 
     Raises: PipelineError, ListError as the loader would.
     """
+    notes = pipeline.warnings(lanes or world_size * max(1, num_workers))
     uneven = uneven or ("stop" if world_size > 1 else "join")
     lanes = lanes or world_size * max(1, num_workers)
     if uneven not in UNEVEN:
@@ -143,10 +159,14 @@ def simulate(
     for plan in plan_lanes(pipeline, lanes, seed, epoch):
         plans.append(plan)
         told(len(plans), lanes)
+    losses = Losses.of((vars(plan) for plan in plans), next((r for plan in plans for r in plan.reports), ""))
+    why = losses.told(pipeline)
+    if losses.failures and not any(plan.lengths for plan in plans):
+        raise nothing_read(losses, epoch, why)
     ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)]) for r in range(world_size)]
     own = [len(rank.counts) for rank in ranks]
     if uneven != "join" and not min(own):
-        raise no_batch('use fewer ranks, or choose uneven="join"')
+        raise no_batch(why=why)
     if uneven == "repeat":
         again = _Again(pipeline, lanes, seed, epoch, world_size)
         ranks = [again.extend(rank, r, max(own)) for r, rank in enumerate(ranks)]
@@ -177,6 +197,7 @@ def simulate(
         fill=fill,
         reports=[report for plan in plans for report in plan.reports],
         rates=dict(sum((plan.rates for plan in plans), Counter[int]()).most_common()),
+        notes=notes,
     )  # fmt: skip
 
 

@@ -62,6 +62,8 @@ class _Line:
             f"skipped {sum(stats.skipped.values()):,}",
             f"waiting {waiting:.0%}",
         ]
+        if any(stats.left_out):  # the ranks have ended the epoch
+            parts.append(f"delivered {stats.delivered_share:.0%}")
         return " | ".join(parts) + (f" (rank 0 of {loader.world_size})" if loader.world_size > 1 else "")
 
 
@@ -120,7 +122,8 @@ def watch(loader: Loader, every: float = 30.0) -> Watched:
     """``loader``, seen while it is iterated over, in any number of epochs: ``for batch in uio.watch(loader)``.
 
     A line on stderr shows utterances, hours of audio and hours per second (over the last 10 s; a frame is 10 ms),
-    padding, skipped utterances and the share of the time that the trainer waited for batches. Counts are those of
+    padding, skipped utterances and the share of the time that the trainer waited for batches; after an epoch that ranks
+    ended together, the share of its utterances that was delivered, where some were not. Other counts are those of
     rank 0; other ranks show nothing. Where stderr is no terminal, a plain line is printed every ``every`` seconds and
     at the end. Batches, ``loader.state_dict()`` in the loop, ``break`` and exceptions are as without it.
 

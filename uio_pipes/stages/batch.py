@@ -24,6 +24,7 @@ class Batch(Stage):
     """
 
     name: ClassVar[str] = "batch"
+    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last"])
     gives: ClassVar[str] = "batch"
 
     batch_size: int = 16
@@ -49,12 +50,14 @@ class _BatchNode(Node):
     def __init__(self, source: Node, lane: Lane, stage: Batch) -> None:
         super().__init__(source)
         self.lane, self.size, self.drop_last = lane, stage.batch_size, stage.drop_last
+        self.making: list[Sample] = []
 
     def next(self) -> list[Sample]:
-        batch: list[Sample] = []
+        batch = self.making = []
         try:
             while len(batch) < self.size:
                 batch.append(self.source.next())
+                self.lane.pulse.arrived += 1
         except StopIteration:
             if not batch:
                 raise
@@ -62,4 +65,10 @@ class _BatchNode(Node):
                 for _ in batch:
                     self.lane.ledger.count("drop_last")
                 raise
+        finally:
+            self.making = []
         return batch
+
+    def remaining(self) -> tuple[int, int]:
+        held, items = super().remaining()
+        return held + len(self.making), items

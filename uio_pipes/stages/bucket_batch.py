@@ -54,6 +54,7 @@ class BucketBatch(Stage):
     """
 
     name: ClassVar[str] = "bucket_batch"
+    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
     gives: ClassVar[str] = "batch"
     note: ClassVar[str] = "by the plan: nothing is decoded"
 

@@ -42,6 +42,7 @@ class CtcFilter(PerUtterance):
     """
 
     name: ClassVar[str] = "ctc_filter"
+    reasons: ClassVar[frozenset[str]] = frozenset(["ctc_too_short"])
     note: ClassVar[str] = "by the plan: nothing is decoded"
     reads: ClassVar[frozenset[str]] = frozenset(["label", "feat", "wav", "sample_rate"])
 

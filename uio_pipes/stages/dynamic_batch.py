@@ -42,6 +42,7 @@ class DynamicBatch(Stage):
     """
 
     name: ClassVar[str] = "dynamic_batch"
+    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
     gives: ClassVar[str] = "batch"
     note: ClassVar[str] = "by the plan: nothing is decoded"
 

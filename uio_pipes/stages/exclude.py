@@ -32,6 +32,7 @@ class Exclude(Stage):
     """
 
     name: ClassVar[str] = "exclude"
+    reasons: ClassVar[frozenset[str]] = frozenset(["excluded"])
 
     path: str | os.PathLike[str]
 

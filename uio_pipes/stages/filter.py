@@ -30,6 +30,9 @@ class Filter(Stage):
 
     name: ClassVar[str] = "filter"
     note: ClassVar[str] = "by the plan: nothing is decoded"
+    reasons: ClassVar[frozenset[str]] = frozenset(
+        ["filter", "too_short", "too_long", "too_few_tokens", "too_many_tokens", "bad_output_input_ratio"]
+    )
 
     function: Callable[[Sample], bool] | None = None
     min_frames: float = 10

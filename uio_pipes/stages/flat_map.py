@@ -32,6 +32,7 @@ class FlatMap(Stage):
     """
 
     name: ClassVar[str] = "flat_map"
+    silent: ClassVar[bool] = True
     opaque: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
     gives: ClassVar[str] = "sample"

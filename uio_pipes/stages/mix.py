@@ -13,6 +13,7 @@ from torchdata.nodes import BaseNode
 from uio_pipes.errors import PipelineError
 from uio_pipes.lane import PASSES, Lane, Site, pick, stable_hash
 from uio_pipes.node import Node
+from uio_pipes.pulse import DEALS
 from uio_pipes.sample import Sample
 from uio_pipes.sources.list_files import Item
 from uio_pipes.sources.load_records import Record
@@ -68,6 +69,10 @@ class _Several(Stage):
         """The kind that sources give; "any" where all of them end in nodes of the user's, which may give anything."""
         kinds = (pipeline.kind for pipeline in self.pipelines.values())
         return next((kind for kind in kinds if kind != "any"), "any")
+
+    @property
+    def endless(self) -> bool:
+        return self.stop == "endless" or any(pipeline.endless for pipeline in self.pipelines.values())
 
     @property
     def deals(self) -> bool:  # type: ignore[override]
@@ -218,7 +223,7 @@ class _Source:
         if self.node is None:
             self.node = self._begin(None)
         item = self.node.next()
-        self.given, self._state = 1, None
+        self._state = None
         return item
 
     def again(self) -> None:
@@ -254,7 +259,8 @@ class _MixNode(Node):
         super().__init__()
         kind = stage.gives
         self.pipelines = [(pipeline, lane.within(name), kind) for name, pipeline in stage.pipelines.items()]
-        self.stop, self.chooser = stage.stop, chooser
+        self.stop, self.chooser, self.pulse, self.dealt = stage.stop, chooser, lane.pulse, lane.dealt
+        self.by_arrival = stage.stop == "endless" and lane.dealt == 1
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
@@ -265,6 +271,10 @@ class _MixNode(Node):
         self.empty = set(self.read_state(state, "empty", numbers))
         saved = self.read_state(state, "sources", Kind("rounds and states by number", self._are_sources))
         self.begun = {int(i): _Source(*self.pipelines[int(i)], each) for i, each in saved.items()}
+        self.last: _Source | None = None
+        self.before = self.turn = self.pulse.arrived
+        self.turned: set[int] = set()
+        self.fruitless = 0
         self._count_left()
 
     def _are_sources(self, value: Any) -> bool:
@@ -284,6 +294,7 @@ class _MixNode(Node):
         return all(str(i) in value for i in self.ended) and self.empty <= self.ended
 
     def get_state(self) -> dict[str, Any]:
+        self._look()
         sources = {str(i): source.save() for i, source in self.begun.items()}
         ended, empty = sorted(self.ended), sorted(self.empty)
         return {"position": self.position, "ended": ended, "empty": empty, "sources": sources}
@@ -295,14 +306,23 @@ class _MixNode(Node):
         over = least is not None and len(self.ended) >= least
         self.left = [] if over else [i for i in range(len(self.pipelines)) if i not in out]
 
+    def _look(self) -> None:
+        """Whether what was given last has come through: what a source for ever gives in vain is not repeated."""
+        if self.by_arrival and self.last is not None and self.pulse.arrived > self.before:
+            self.last.given = 1
+
     def next(self) -> Any:
+        self._look()
         while self.left:
             at = self.chooser.at(self.left, self.position)
+            source = self._source(at)
             try:
-                item = self._source(at).next()
+                item = source.next()
             except StopIteration:
                 self._end(at)
             else:
+                source.given = int(not self.by_arrival or source.given)
+                self.last, self.before = source, self.pulse.arrived
                 self.position = self.chooser.after(at, self.position)
                 return item
         raise StopIteration
@@ -319,6 +339,18 @@ class _MixNode(Node):
             self.empty.add(at)
         source.again()
         self._count_left()
+        self.turned.add(at)
+        if self.stop == "endless" and self.turned.issuperset(self.left):
+            self._turn()
+
+    def _turn(self) -> None:
+        """Every source has begun anew since the last turn, so two turns hold a whole round of each."""
+        arrived, self.turn, self.turned = self.pulse.arrived - self.turn, self.pulse.arrived, set()
+        self.fruitless = 0 if arrived else self.fruitless + 1
+        if self.fruitless >= DEALS * self.dealt or self.pulse.stalled(2 * arrived):
+            self.left = []
+        if not self.left:
+            self.pulse.rests = "mix"
 
     def remaining(self) -> tuple[int, int]:
         counts = [source.node.remaining() for source in self.begun.values() if source.node is not None]

@@ -45,6 +45,7 @@ class Overlay(Stage):
     """
 
     name: ClassVar[str] = "overlay"
+    reasons: ClassVar[frozenset[str]] = frozenset(["not_in_overlay"])
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "by key"
 

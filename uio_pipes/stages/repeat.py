@@ -9,6 +9,7 @@ from torchdata.nodes import BaseNode
 
 from uio_pipes.lane import PASSES, Lane, Site
 from uio_pipes.node import Node
+from uio_pipes.pulse import DEALS
 from uio_pipes.stage import Stage, Upstream, require
 from uio_pipes.state_kinds import FLAG, OBJECT, Kind, whole
 
@@ -26,6 +27,7 @@ class Repeat(Stage):
 
     Each round is a pass of its own: shuffled anew, augmented anew. Right after ``list_files`` whole lists are repeated,
     after ``sharding_filter`` each lane's share. An endless stream is cut into epochs by ``Loader(steps_per_epoch=…)``.
+    It ends all the same after a whole round of which later stages leave nothing.
     """
 
     name: ClassVar[str] = "repeat"
@@ -41,6 +43,10 @@ class Repeat(Stage):
     @property
     def note(self) -> str:  # type: ignore[override]
         return "endless: cut into epochs by Loader(steps_per_epoch=…)" if self.rounds is None else ""
+
+    @property
+    def endless(self) -> bool:
+        return self.rounds is None
 
     @property
     def rounds(self) -> int | None:
@@ -59,13 +65,14 @@ class Repeat(Stage):
 
 
 class _RepeatNode(Node):
-    """State: the round, whether it has given anything yet, and the state of the source of that round."""
+    """State: the round, whether anything of it has come through yet, and the state of the source of that round."""
 
     state_fields = ("round", "given")
 
     def __init__(self, upstream: Upstream, lane: Lane, rounds: int | None) -> None:
         super().__init__()
-        self.upstream, self.lane, self.rounds = upstream, lane, rounds
+        self.upstream, self.lane, self.rounds, self.pulse = upstream, lane, rounds, lane.pulse
+        self.fruitless = 0  # rounds in a row of which nothing came through
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
@@ -84,15 +91,41 @@ class _RepeatNode(Node):
         self.round, self.given = number, 0
         self.source = self.upstream(self.lane.again(number))
         self.source.reset(state)
+        self.before, self.arrived = self.pulse.arrived, 0
+
+    def get_state(self) -> dict[str, Any]:
+        self._look()
+        return super().get_state()
+
+    def _look(self) -> None:
+        """Whether what was given last has come through."""
+        if self.pulse.arrived > self.before:
+            self.given, self.arrived = 1, self.arrived + self.pulse.arrived - self.before
+            self.before = self.pulse.arrived
 
     def next(self) -> Any:
+        self._look()
         while True:
             try:
                 item = self.source.next()
             except StopIteration:
-                if self.round + 1 == self.rounds or not self.given:  # nothing comes of repeating nothing
+                if self.round + 1 == self.rounds or self._rests():
                     raise
                 self._begin(self.round + 1, None)
             else:
-                self.given = 1
+                if self.rounds is not None:
+                    self.given = 1
+                self.before = self.pulse.arrived
                 return item
+
+    def _rests(self) -> bool:
+        """Whether nothing comes of another round, as nothing came of this one."""
+        if self.rounds is not None:
+            return not self.given
+        self.fruitless = 0 if self.given else self.fruitless + 1
+        # Where each lane gets a share of what is repeated, a round may have nothing for this one.
+        patience = 1 if self.lane.dealt == 1 else DEALS * self.lane.dealt
+        if self.fruitless < patience and not self.pulse.stalled(self.arrived):
+            return False
+        self.pulse.rests = Repeat.name
+        return True

@@ -47,6 +47,7 @@ class Segments(Stage):
     """
 
     name: ClassVar[str] = "segments"
+    reasons: ClassVar[frozenset[str]] = frozenset(["too_short"])
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "by times: nothing is decoded"
 

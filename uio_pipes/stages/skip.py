@@ -25,6 +25,7 @@ class Skip(Stage):
     """
 
     name: ClassVar[str] = "skip"
+    silent: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ("any",)
 
     number: int
@@ -34,7 +35,7 @@ class Skip(Stage):
         require(self.number >= 0, self.name, "number must be 0 or more", self.number, "how many to leave out")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _SkipNode(source, self.number)
+        return _SkipNode(source, lane, self.number)
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return [max(0, n - self.number) for n in counts]
@@ -47,9 +48,9 @@ class Skip(Stage):
 class _SkipNode(Node):
     state_fields = ("left",)
 
-    def __init__(self, source: Node, count: int) -> None:
+    def __init__(self, source: Node, lane: Lane, count: int) -> None:
         super().__init__(source)
-        self.count = count
+        self.lane, self.count = lane, count
 
     def start(self) -> None:
         self.left = self.count
@@ -60,5 +61,7 @@ class _SkipNode(Node):
     def next(self) -> Any:
         if self.left:
             left, self.left = self.left, 0
-            self.source.skip(left)
+            for _ in range(left):
+                self.source.skip(1)
+                self.lane.pulse.arrived += 1  # they came so far
         return self.source.next()

@@ -28,6 +28,7 @@ class Through(Stage):
     """
 
     name: ClassVar[str] = "through"
+    silent: ClassVar[bool] = True
     opaque: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ("any",)
     gives: ClassVar[str] = "any"
@@ -43,7 +44,7 @@ class Through(Stage):
             object.__setattr__(self, name, value)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _ThroughNode(self.node(_NotEmpty(source), *self.args, **self.kwargs))
+        return _ThroughNode(self.node(_NotEmpty(source, lane), *self.args, **self.kwargs))
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
@@ -53,10 +54,15 @@ class Through(Stage):
 class _NotEmpty(Node):
     """Keeps batches of which every utterance failed from the user's node."""
 
+    def __init__(self, source: Node, lane: Lane) -> None:
+        super().__init__(source)
+        self.lane = lane
+
     def next(self) -> Any:
         while True:
             item = self.source.next()
             if not isinstance(item, (list, dict)) or item:
+                self.lane.pulse.arrived += 1
                 return item
 
 
