@@ -25,7 +25,7 @@ from helpers_bad import END, Members, audio, keys, members, noise, run, shard, s
 import uio_pipes as uio
 from uio_pipes.errors import DataError
 from uio_pipes.io import compression
-from uio_pipes.io.compression import decompressed, detect
+from uio_pipes.io.compression import Decompressed, detect
 from uio_pipes.prep.index_lists import index_lists
 from uio_pipes.prep.verify import verify
 from uio_pipes.prep.verify_shard import Wanted
@@ -238,7 +238,7 @@ def test_bombs_come_in_small_pieces(suffix: str) -> None:
     data = BOMBS[suffix](bytes(60 << 20))
     form = detect(data[:512], "x")
     assert form is not None
-    pieces = [len(piece) for piece in decompressed(io.BytesIO(data).read, form, "x")]
+    pieces = [len(piece) for piece in Decompressed(io.BytesIO(data).read, form, "x")]
     assert sum(pieces) == 60 << 20
     assert max(pieces) <= (300 << 20 if suffix == "zst" else compression.PIECE)
 

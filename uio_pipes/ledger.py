@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from uio_pipes.errors import DataError, LeftOut, PipelineError, TooManyFailures, UioError
+from uio_pipes.errors import NOTES, DataError, LeftOut, PipelineError, TooManyFailures, UioError
 
 __all__ = ["Ledger", "Policy", "Report"]
 
@@ -106,6 +106,9 @@ class Ledger:
             return
         self.count(error.reason)
         if isinstance(error, LeftOut):
+            return
+        if error.reason in NOTES:
+            self.reports.append(Report.of(error, stage))
             return
         self.failures += 1
         self.streaks[stage] = self.streaks.get(stage, 0) + 1

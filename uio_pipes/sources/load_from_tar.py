@@ -12,7 +12,7 @@ from uio_pipes.errors import DataError, StateError
 from uio_pipes.io.access import CACHE_SIZE
 from uio_pipes.io.opening import stamp
 from uio_pipes.io.redact import redact
-from uio_pipes.io.stream import open_source
+from uio_pipes.io.stream import BROKEN, open_source
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Chain, Sample, run_key
@@ -24,6 +24,7 @@ from uio_pipes.sources.tar_checks import Checks
 from uio_pipes.sources.tar_fields import as_fields, text_of
 from uio_pipes.sources.tar_members import MAX_MEMBER
 from uio_pipes.sources.tar_reader import TarReader, Utterance
+from uio_pipes.sources.tar_suspects import suspects, unchecked
 from uio_pipes.stage import Stage, is_whole, require
 
 if TYPE_CHECKING:
@@ -104,10 +105,7 @@ class _TarNode(Node):
             except StopIteration:
                 if self.reader is None:
                     raise
-                miscounted = self._miscounted()
-                self._close()
-                if miscounted is not None:
-                    self.lane.ledger.fail(miscounted, self.stage.name)
+                self._end()
             except DataError as error:
                 self._failed(error)
             else:
@@ -118,30 +116,45 @@ class _TarNode(Node):
     def _failed(self, error: DataError) -> None:
         if self.file is not None:
             error.item = self.file.origin.item
+            if error.reason == "unclear_end" and self.file.expected is not None:
+                return  # its manifest tells
         out_of_reach = self.reader is None or error.reason in UNREADABLE
         if self.reader is not None:
             self.seen += error.reason not in NO_UTTERANCE and not out_of_reach
+            if error.reason in BROKEN and self.reader.sound is not None:
+                self._note_suspects(self.reader.sound)
         self.lane.ledger.fail(error, self.stage.name)
         if out_of_reach:
-            self._give_up()
+            self._end()
 
-    def _give_up(self) -> None:
-        """The rest of this shard is out of reach."""
-        short = self._miscounted() if self.file is not None else None
+    def _note_suspects(self, sound: int) -> None:
+        """What came out of the stream behind byte ``sound`` may be wrong, unless it was checked against an index."""
+        assert self.file is not None
+        if self.checks is not None or self.lane.ledger.passing:
+            return
+        for note in suspects(lambda: self._reader(None), sound, self.file.url):
+            note.item = self.file.origin.item
+            self.lane.ledger.fail(note, self.stage.name)
+
+    def _end(self) -> None:
+        """Closes the shard, which was read to its end, or as far as can be, and reports what only its end tells."""
+        found = self._at_end() if self.file is not None else []
         if self.reader is not None:
             self._close()
-        if short is not None:
-            self.lane.ledger.fail(short, self.stage.name)
+        for error in found:
+            self.lane.ledger.fail(error, self.stage.name)
 
-    def _miscounted(self) -> DataError | None:
-        """The error if the shard, read to its end, held another number of utterances than the manifest says."""
+    def _at_end(self) -> list[DataError]:
+        """What is wrong with the shard as a whole: against its manifest, or for want of checksums."""
         assert self.file is not None
-        expected, seen = self.file.expected, self.seen
-        if expected is None or seen == expected:
-            return None
-        error = miscounted(self.file.url, expected, seen)
-        error.item = self.file.origin.item
-        return error
+        found, expected = list[DataError](), self.file.expected
+        if self.reader is not None and self.reader.unchecked and self.checks is None:
+            found.append(unchecked(self.file.url))
+        if expected is not None and self.seen != expected:
+            found.append(miscounted(self.file.url, expected, self.seen))
+        for error in found:
+            error.item = self.file.origin.item
+        return found
 
     def _open_next(self) -> None:
         self.before, self.file, self.far = self.files.next()
@@ -152,15 +165,17 @@ class _TarNode(Node):
         assert self.file is not None
         try:
             self.far = self.far or begin(self.file, offset)
-            source = open_source(self.file.url, self.file.access, self.far)
-            self.reader = TarReader(
-                self.file.url, source, self.stage.grouping, offset, damaged, last, largest=self.stage.max_member,
-                text=self.stage.text.partition(":")[0],
-            )  # fmt: skip
+            self.reader = self._reader(self.far, offset, damaged, last)
             if self.stage.verify is not None:
                 self.checks = Checks(self.file)
         except DataError as error:
             raise _in_list(error, self.file) from error
+
+    def _reader(self, far: Far | None, offset: int = 0, damaged: bool = False, last: str = "") -> TarReader:
+        assert self.file is not None
+        source = open_source(self.file.url, self.file.access, far)
+        text, largest = self.stage.text.partition(":")[0], self.stage.max_member
+        return TarReader(self.file.url, source, self.stage.grouping, offset, damaged, last, largest=largest, text=text)
 
     def _close(self) -> None:
         assert self.reader is not None

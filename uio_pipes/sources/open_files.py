@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.errors import DataError, ListError
+from uio_pipes.errors import NOTES, DataError, ListError
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.redact import redact
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_UTTERANCE", "File", "OpenFiles", "miscounted"]
 
-NO_UTTERANCE = frozenset(["missing_end", "unsupported_member", "bad_member_name"])  # failed, but was none anyway
+# what was no utterance anyway
+NO_UTTERANCE = frozenset(["missing_end", "unsupported_member", "bad_member_name"]) | NOTES
 
 
 @dataclass(frozen=True)
