@@ -108,7 +108,8 @@ class Ledger:
         if isinstance(error, LeftOut):
             return
         if error.reason in NOTES:
-            self.reports.append(Report.of(error, stage))
+            report = Report.of(error, stage)
+            self.reports.append(report if error.key else str(report))  # no entry of a quarantine file
             return
         self.failures += 1
         self.streaks[stage] = self.streaks.get(stage, 0) + 1
