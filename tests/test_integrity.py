@@ -307,6 +307,26 @@ def test_long_shard(tmp_path: Path) -> None:
     assert run(uio.from_shard_list(listed).decode_audio(), lanes=2)[1].stats().skipped == {"long_shard": 1}
 
 
+@pytest.mark.parametrize("damage", ["cut out", "put in"])
+def test_a_shard_of_another_length(tmp_path: Path, damage: str) -> None:
+    """Bytes lost from the last text, and zeros of the end took their place; or zeros too many: as many utterances,
+    and nothing else is wrong. Only the manifest's bytes tell; an index made now says it, too."""
+    parts = [p for i in range(4) for p in ((f"u{i}.wav", audio(seed=i)), (f"u{i}.txt", b"a long text " * 90))]
+    path = tmp_path / "s.tar"
+    path.write_bytes(tar(parts) + bytes(4096))
+    listed = shard_list(tmp_path / "l.list", [path])
+    index_lists([listed])
+    assert run(uio.from_shard_list(listed))[1].stats().skipped == {}
+    data = path.read_bytes()
+    at = data.rindex(b"a long text")
+    path.write_bytes(data[: at - 700] + data[at - 188 :] if damage == "cut out" else data + bytes(512))
+    recorded = record(Case(uio.from_shard_list(listed).decode_audio().batch(1)))
+    assert (len(recorded.keys), recorded.stats.skipped) == (4, {"changed_shard": 1})
+    check_cuts(recorded, range(len(recorded.digests) + 1))
+    assert [e.reason for e in index_lists([listed]).problems] == ["changed_shard"]
+    assert run(uio.from_tar_index(listed))[1].stats().skipped == {"changed_shard": 1}
+
+
 def test_failures_are_utterances_of_the_manifest(tmp_path: Path) -> None:
     """One utterance damaged, none missing: one failure, not two."""
     listed, path = with_manifest(tmp_path)
