@@ -20,14 +20,14 @@ from uio_pipes.io.opening import file_object, is_local, open_ahead, open_binary
 from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.remote import CachedFile
 
-__all__ = ["BROKEN", "ByteSource", "LocalBytes", "RemoteBytes", "StreamBytes", "open_source"]
+__all__ = ["ByteSource", "LocalBytes", "RemoteBytes", "StreamBytes", "open_source"]
 
 SMALL = 1024  # payloads up to here are read at once
 WINDOW = 4096  # txt header + text + wav header + first bytes of the wav, in one read
 HEAD = 256
 CHUNK = 1 << 18
 MAX_STREAMS = 128  # open at once in a thread
-BROKEN = frozenset(["corrupt_stream", "truncated"])  # failures of a compressed stream itself
+_BROKEN = frozenset(["corrupt_stream", "truncated"])  # failures of a compressed stream itself
 
 
 class ByteSource(Protocol):
@@ -133,7 +133,7 @@ class StreamBytes:
 
     @property
     def sound(self) -> int | None:
-        broken = self.failure is not None and self.failure.reason in BROKEN
+        broken = self.failure is not None and self.failure.reason in _BROKEN
         return self._frames.sound if broken and self._frames is not None else None
 
     @property

@@ -15,7 +15,7 @@ from uio_pipes.errors import NOTES, DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import detect
 from uio_pipes.io.opening import open_binary
-from uio_pipes.io.stream import BROKEN, StreamBytes
+from uio_pipes.io.stream import StreamBytes
 from uio_pipes.length import audio_info, npy_shape
 from uio_pipes.prep.findings import finding
 from uio_pipes.sources.tar_fields import text_of
@@ -89,6 +89,8 @@ class Pass:
                 self._ends.append(self._reader.tell()[0])
                 yield looked
             self._file.drain()
+            if self._reader.sound is not None:
+                self.bad += self._columns.suspects(self.url, bisect_right(self._ends, self._reader.sound))
             if self._reader.unchecked:
                 self.bad.append(unchecked(self.url))
         finally:
@@ -98,8 +100,6 @@ class Pass:
 
     def _failed(self, error: DataError) -> None:
         (self.bad if error.reason in NOTES else self.errors).append(error)
-        if error.reason in BROKEN and (sound := self._reader.sound) is not None:
-            self.bad += self._columns.suspects(self.url, bisect_right(self._ends, sound))
 
     def scan(self) -> Scan:
         """After the last utterance."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -12,14 +12,14 @@ from uio_pipes.errors import DataError, StateError
 from uio_pipes.io.access import CACHE_SIZE
 from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.redact import redact
-from uio_pipes.io.stream import BROKEN, open_source
+from uio_pipes.io.stream import open_source
 from uio_pipes.lane import Lane, Site
 from uio_pipes.node import Node
 from uio_pipes.sample import Chain, Sample, run_key
 from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.next_files import Far, NextFiles, begin
-from uio_pipes.sources.open_files import NO_UTTERANCE, File, against_manifest
+from uio_pipes.sources.open_files import NO_UTTERANCE, File, against_manifest, miscounted
 from uio_pipes.sources.tar_checks import Checks
 from uio_pipes.sources.tar_fields import as_fields, text_of
 from uio_pipes.sources.tar_members import MAX_MEMBER
@@ -121,49 +121,35 @@ class _TarNode(Node):
         out_of_reach = self.reader is None or error.reason in UNREADABLE
         if self.reader is not None:
             self.seen += error.reason not in NO_UTTERANCE and not out_of_reach
-            if error.reason in BROKEN and self.reader.sound is not None:
-                error = self._with_suspects(error, self.reader.sound)
         self.lane.ledger.fail(error, self.stage.name)
         if out_of_reach:
             self._end()
 
-    def _with_suspects(self, error: DataError, sound: int) -> DataError:
-        """Notes each utterance that came out of the stream behind byte ``sound``, unless it was checked against an
-        index; returns an error that tells how many."""
-        assert self.file is not None
-        if self.checks is not None or self.lane.ledger.passing:
-            return error
-        count = 0
-        for note in suspects(lambda: self._reader(None), sound, self.file.url):
-            note.item = self.file.origin.item
-            self.lane.ledger.fail(note, self.stage.name)
-            count += 1
-        message = f"{error.message}; {count} utterances came out of the damaged part before, and may be wrong (suspect)"
-        told = DataError(error.reason, message, url=error.url, member=error.member, offset=error.offset)
-        told.key, told.item = error.key, error.item
-        return told if count else error
-
     def _end(self) -> None:
         """Closes the shard, which was read to its end, or as far as can be, and reports what only its end tells."""
-        found = self._at_end() if self.file is not None else []
+        found = list(self._at_end()) if self.file is not None else []
+        for error in found:
+            error.item = self.file.origin.item if self.file is not None else None
         if self.reader is not None:
             self._close()
         for error in found:
             self.lane.ledger.fail(error, self.stage.name)
 
-    def _at_end(self) -> list[DataError]:
-        """What is wrong with the shard as a whole: against its manifest, or for want of checksums."""
+    def _at_end(self) -> Iterator[DataError]:
+        """What is wrong with the shard as a whole: what came out of a stream that is damaged, and against its manifest
+        or index."""
         assert self.file is not None
-        found, expected = list[DataError](), self.file.expected
-        if self.reader is not None and self.reader.unchecked and self.checks is None:
-            found.append(unchecked(self.file.url))
+        reader, url, expected = self.reader, self.file.url, self.file.expected
+        if reader is not None and self.checks is None and not self.lane.ledger.passing:
+            if reader.sound is not None:
+                yield from suspects(lambda: self._reader(None), reader.sound, url)
+            if reader.unchecked:
+                yield unchecked(url)
         if expected is not None:
-            size = known_size(self.file.url, self.far) if self.reader is not None else None
-            bad = against_manifest(self.file.url, expected, self.seen, size)
-            found += [bad] if bad is not None else []
-        for error in found:
-            error.item = self.file.origin.item
-        return found
+            bad = against_manifest(url, expected, self.seen, known_size(url, self.far) if reader else None)
+            yield from [bad] if bad is not None else []
+        elif self.checks is not None and self.checks.utterances != self.seen:
+            yield miscounted(url, self.checks.utterances, self.seen, "index")
 
     def _open_next(self) -> None:
         self.before, self.file, self.far = self.files.next()

@@ -121,10 +121,10 @@ def against_manifest(
     return DataError("changed_shard", message, url=url)
 
 
-def miscounted(url: str, expected: int, seen: int) -> DataError:
-    """The error for a shard with another number of utterances than its list's manifest says."""
+def miscounted(url: str, expected: int, seen: int, who: str = "manifest") -> DataError:
+    """The error for a shard with another number of utterances than its list's manifest, or its index, says."""
     message = (
-        f"the manifest says {expected} utterances, the shard has {seen} (failed ones included): fetch the shard "
+        f"the {who} says {expected} utterances, the shard has {seen} (failed ones included): fetch the shard "
         "again, or if it was packed anew, write its list's manifest anew (uio index --manifest)"
     )
     return DataError("short_shard" if seen < expected else "long_shard", message, url=url)
