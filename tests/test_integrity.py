@@ -356,6 +356,11 @@ def test_zeros(tmp_path: Path) -> None:
     assert (got, counted) == (all_but(2, 3), {"zeros": 1})
 
 
+@pytest.mark.parametrize("size", [1024, 10_240, 1 << 20])
+def test_an_archive_of_nothing(tmp_path: Path, size: int) -> None:
+    assert delivered(tmp_path, bytes(size)) == ([], {"zeros": 1})
+
+
 def test_bad_header(tmp_path: Path) -> None:
     data = bytearray(tar(members(COUNT)))
     data[data.index(b"K002.txt") + 100] ^= 0xFF
