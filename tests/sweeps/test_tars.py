@@ -141,7 +141,7 @@ class Bench:
             given = [(s["key"], (s["txt"], s["wav"], s.get("speaker"))) for s in loader]
         except uio.ListError:
             return {}, ("refused",), set()
-        delivered = {key: value for key, value in given}
+        delivered = dict(given)
         reasons = {*loader.stats().skipped, *(["twice"] if len(delivered) < len(given) else [])}
         suspects = {entry["key"] for entry in read_quarantine(found) if entry["reason"] == "suspect"}
         return delivered, tuple(sorted(reasons - {"unchecked_stream"})), suspects
