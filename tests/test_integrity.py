@@ -26,7 +26,7 @@ from ogg_files import ogg
 import uio_pipes as uio
 from uio_pipes.errors import DataError
 from uio_pipes.io import compression
-from uio_pipes.io.compression import decompressed, detect
+from uio_pipes.io.compression import Decompressed, detect
 from uio_pipes.prep.index_lists import index_lists
 from uio_pipes.prep.verify import verify
 from uio_pipes.prep.verify_shard import Wanted
@@ -256,7 +256,7 @@ def test_bombs_come_in_small_pieces(suffix: str) -> None:
     data = BOMBS[suffix](bytes(60 << 20))
     form = detect(data[:512], "x")
     assert form is not None
-    pieces = [len(piece) for piece in decompressed(io.BytesIO(data).read, form, "x")]
+    pieces = [len(piece) for piece in Decompressed(io.BytesIO(data).read, form, "x")]
     assert sum(pieces) == 60 << 20
     assert max(pieces) <= (300 << 20 if suffix == "zst" else compression.PIECE)
 
@@ -325,6 +325,26 @@ def test_long_shard(tmp_path: Path) -> None:
     assert run(uio.from_shard_list(listed).decode_audio(), lanes=2)[1].stats().skipped == {"long_shard": 1}
 
 
+@pytest.mark.parametrize("damage", ["cut out", "put in"])
+def test_a_shard_of_another_length(tmp_path: Path, damage: str) -> None:
+    """Bytes lost from the last text, and zeros of the end took their place; or zeros too many: as many utterances,
+    and nothing else is wrong. Only the manifest's bytes tell; an index made now says it, too."""
+    parts = [p for i in range(4) for p in ((f"u{i}.wav", audio(seed=i)), (f"u{i}.txt", b"a long text " * 90))]
+    path = tmp_path / "s.tar"
+    path.write_bytes(tar(parts) + bytes(4096))
+    listed = shard_list(tmp_path / "l.list", [path])
+    index_lists([listed])
+    assert run(uio.from_shard_list(listed))[1].stats().skipped == {}
+    data = path.read_bytes()
+    at = data.rindex(b"a long text")
+    path.write_bytes(data[: at - 700] + data[at - 188 :] if damage == "cut out" else data + bytes(512))
+    recorded = record(Case(uio.from_shard_list(listed).decode_audio().batch(1)))
+    assert (len(recorded.keys), recorded.stats.skipped) == (4, {"changed_shard": 1})
+    check_cuts(recorded, range(len(recorded.digests) + 1))
+    assert [e.reason for e in index_lists([listed]).problems] == ["changed_shard"]
+    assert run(uio.from_tar_index(listed))[1].stats().skipped == {"changed_shard": 1}
+
+
 def test_failures_are_utterances_of_the_manifest(tmp_path: Path) -> None:
     """One utterance damaged, none missing: one failure, not two."""
     listed, path = with_manifest(tmp_path)
@@ -352,6 +372,11 @@ def test_zeros(tmp_path: Path) -> None:
     data[hole] = bytes(hole.stop - hole.start)
     got, counted = delivered(tmp_path, bytes(data))
     assert (got, counted) == (all_but(2, 3), {"zeros": 1})
+
+
+@pytest.mark.parametrize("size", [1024, 10_240, 1 << 20])
+def test_an_archive_of_nothing(tmp_path: Path, size: int) -> None:
+    assert delivered(tmp_path, bytes(size)) == ([], {"zeros": 1})
 
 
 def test_bad_header(tmp_path: Path) -> None:

@@ -147,7 +147,8 @@ class Batches(Iterator[Any]):
 
     def _report(self, message: Message) -> None:
         for report in message.reports:
-            logger.warning("lane %d: %s", message.lane, report)
+            suspect = isinstance(report, Report) and report.error.reason == "suspect"
+            logger.log(logging.INFO if suspect else logging.WARNING, "lane %d: %s", message.lane, report)
             if isinstance(report, Report) and self.loader.quarantine is not None:
                 where = {"epoch": self.progress.epoch, "rank": self.loader.rank}
                 self.loader.quarantine.add(entry_of(report.error, report.stage, **where))

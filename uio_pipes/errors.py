@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from uio_pipes.io.redact import redact
 
-__all__ = ["DataError", "ListError", "PipelineError", "StateError", "TooManyFailures", "UioError"]
+__all__ = ["NOTES", "DataError", "ListError", "PipelineError", "StateError", "TooManyFailures", "UioError"]
+
+# Reasons that are no failures: nothing was lost, but it may be wrong. They are counted and reported, and never raised.
+NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream"])
 
 
 class UioError(Exception):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from uio_pipes.errors import DataError, LeftOut, PipelineError, TooManyFailures, UioError
+from uio_pipes.errors import NOTES, DataError, LeftOut, PipelineError, TooManyFailures, UioError
 
 __all__ = ["Ledger", "Policy", "Report"]
 
@@ -117,6 +117,10 @@ class Ledger:
             return
         self.count(error.reason)
         if isinstance(error, LeftOut):
+            return
+        if error.reason in NOTES:
+            report = Report.of(error, stage)
+            self.reports.append(report if error.key else str(report))  # no entry of a quarantine file
             return
         self.failures += 1
         self.streaks[stage] = self.streaks.get(stage, 0) + 1

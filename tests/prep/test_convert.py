@@ -223,3 +223,23 @@ def test_the_command_reports_and_its_exit_code_tells(bad_corpus: Corpus, tmp_pat
         assert ended.returncode == 2
         assert len(ended.stderr.strip().splitlines()) == 1
         assert ended.stderr.startswith("error: ")
+
+
+def test_shards_are_compressed_with_checksums(plain_corpus: Corpus, tmp_path: Path) -> None:
+    """Each frame has one; a damaged frame gives out nothing, and the list's manifest counts what is missing."""
+    done = convert(str(plain_corpus.list), str(tmp_path / "out"), to="shards", per_part=9, compress=True)
+    assert (done.failed, done.parts) == ({}, -(-done.utterances // 9))
+    again = convert(str(plain_corpus.list), str(tmp_path / "plain"), to="shards", per_part=9)
+    left, right = made(uio.from_shard_list(done.data_list)), made(uio.from_shard_list(again.data_list))
+    same(left, right)
+    shards = sorted((tmp_path / "out").glob("*.tar.zst"))
+    assert len(shards) == done.parts
+    data = bytearray(shards[0].read_bytes())
+    assert data[4] & 4, "the frame has a checksum"
+    data[len(data) // 2] ^= 1
+    shards[0].write_bytes(data)
+    loader = uio.Loader(uio.from_shard_list(done.data_list).decode_audio())
+    sound = {sample["key"]: sample for sample in right}
+    found = list(loader)
+    same(found, [sound[sample["key"]] for sample in found])
+    assert loader.stats().skipped == {"corrupt_stream": 1, "short_shard": 1}

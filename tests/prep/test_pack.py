@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -381,3 +382,25 @@ def test_files_kept_as_they_are_are_whole(tmp_path: Path, suffix: str) -> None:
     assert keys == {"whole"}
     assert sum(failed.values()) == 7
     assert set(failed) <= {"truncated_audio", "bad_audio"}
+
+
+def test_compressed_shards_are_the_same_bytes_from_any_number_of_processes(
+    source: Path, packed: Path, tmp_path: Path
+) -> None:
+    """With a checksum in every frame; one that is lost is packed again."""
+    settings = replace(SETTINGS, name=f"{SETTINGS.name}.zst")
+    for jobs in (1, 2):
+        pack(source, tmp_path / f"{jobs}", tmp_path / f"{jobs}.list", settings, jobs=jobs)
+    roots = (tmp_path / "1", tmp_path / "2")
+    one, two = ({p.relative_to(root): p.read_bytes() for p in root.rglob("*.tar.zst")} for root in roots)
+    assert one == two
+    assert all(data[4] & 4 for data in one.values())
+    lost = next(roots[0].rglob("*.tar.zst"))
+    lost.unlink()
+    again = pack(source, tmp_path / "1", tmp_path / "1.list", settings)
+    assert lost.read_bytes() == one[lost.relative_to(roots[0])]
+    assert len(again.shards) == len(list((tmp_path / "1").rglob("*.tar.zst")))
+    plain = {s["key"]: s["wav"] for s in uio.Loader(uio.from_shard_list(sorted(map(str, packed.rglob("*.tar")))))}
+    loader = uio.Loader(uio.from_shard_list(str(tmp_path / "1.list")))
+    assert {s["key"]: s["wav"] for s in loader} == plain
+    assert loader.stats().skipped == {}

@@ -23,11 +23,14 @@ from uio_pipes.io.printable import printable
 from uio_pipes.io.redact import redact
 from uio_pipes.io.retry import hasty
 
-__all__ = ["Json", "Rate", "keep_inputs", "local_file", "parsed", "print_json", "run", "verdict"]
+__all__ = ["Compress", "Json", "Rate", "keep_inputs", "local_file", "parsed", "print_json", "run", "verdict"]
 
 STOPPED = 130
 TABLES = ("wav.scp", "feats.scp", "text", "segments", "utt2spk")  # of a Kaldi folder
 T = TypeVar("T")
+Compress = Annotated[
+    bool, typer.Option("--compress", help="Tars as .tar.zst: small zstd frames, each with a checksum of its content.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
 Rate = Annotated[
     int | None, typer.Option(min=1000, max=384_000, help="Hz, 1000 to 384000; audio of another rate is resampled.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.cli.common import Json, Rate, keep_inputs, print_json, verdict
+from uio_pipes.cli.common import Compress, Json, Rate, keep_inputs, print_json, verdict
 
 __all__ = ["convert"]
 
@@ -36,6 +36,7 @@ def convert(
     per_part: Annotated[int, typer.Option(min=1, help="Utterances in a folder or shard.")] = 5000,
     resample: Rate = None,
     form: Annotated[Form, typer.Option("--format", help="Of audio files in shards and raw lists.")] = Form.wav,
+    compress: Compress = False,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Threads that decode; 0: one for each core.")] = 0,
     json: Json = False,
@@ -47,6 +48,8 @@ def convert(
     from uio_pipes.cli.pack import cores
     from uio_pipes.prep import convert as prep
 
+    if compress and to is not To.shards:
+        raise typer.BadParameter("only shards are compressed: add --to shards", param_hint="--compress")
     target, failed = list_path or os.path.join(out, "data.list"), os.path.join(out, "failed.jsonl")
     keep_inputs([source], [target, f"{target}.manifest", failed])
     done = prep.convert(
@@ -56,6 +59,7 @@ def convert(
         per_part=per_part,
         resample=resample,
         form=form.value,
+        compress=compress,
         list_path=list_path or None,
         allow_pipes=allow_pipes,
         jobs=jobs or cores(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uio_pipes.cli.common import Json, Rate, keep_inputs, parsed, print_json, verdict
+from uio_pipes.cli.common import Compress, Json, Rate, keep_inputs, parsed, print_json, verdict
 
 if TYPE_CHECKING:
     from uio_pipes.prep.pack import Packed
@@ -46,6 +46,7 @@ def pack(
     resample: Rate = None,
     form: Annotated[Form, typer.Option("--format", help="as-is: files unchanged, segments as wav.")] = Form.as_is,
     to: Annotated[To, typer.Option(help="shards: tars. indexed: folders of a TouchDataset (16-bit PCM).")] = To.shards,
+    compress: Compress = False,
     segments: Annotated[
         str | None, typer.Option(help="Kaldi's segments (utt rec start end), if not in SOURCE.")
     ] = None,
@@ -74,11 +75,15 @@ def pack(
     groups = parsed("--length-groups", prep.parse_groups, length_groups)
     name = "data-{:05d}" if groups or to is To.indexed else "shards_{:09d}"
     if to is To.indexed:
+        if compress:
+            raise typer.BadParameter(
+                "a TouchDataset is read at any place: it is not compressed", param_hint="--compress"
+            )
         if form is not Form.as_is:
             raise typer.BadParameter("a TouchDataset holds PCM, neither wav nor flac", param_hint="--format")
         settings = prep.PackSettings(per_shard, groups, "wav", resample, name)
     else:
-        settings = prep.PackSettings(per_shard, groups, form.value, resample, f"{name}.tar")
+        settings = prep.PackSettings(per_shard, groups, form.value, resample, f"{name}.tar{'.zst' if compress else ''}")
     target, failed = list_path or f"{out.rstrip('/')}/shards.list", f"{out.rstrip('/')}/failed.jsonl"
     keep_inputs([source, segments], [target, f"{target}.manifest", failed])
     packed = prep.pack(

@@ -19,10 +19,11 @@ fast_zlib: ModuleType = zlib
 with contextlib.suppress(ImportError):
     from isal import isal_zlib as fast_zlib  # the same, faster
 
-__all__ = ["Format", "decompressed", "detect"]
+__all__ = ["Decompressed", "Format", "detect"]
 
 FEED = 1 << 16  # compressed bytes at a time: makes the place of an error the same every time
 PIECE = 1 << 20  # bytes that come out at a time, about
+HELD = 1 << 18  # bytes of a frame that are kept back until its checksum is known to be right
 BOMB_RATIO, BOMB_SIZE = 500, 64 << 20  # no speech shrinks to that; looked at once so many bytes came out
 
 
@@ -53,6 +54,10 @@ def _library_step(frame: Any, data: bytes) -> tuple[bytes, bytes, bool]:
 WINDOW = 1 << 27  # bytes that a stream may make its reader keep: as `zstd --long`, and more than any preset of xz
 
 
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_NO_CHECK = (lzma.CHECK_NONE, lzma.CHECK_UNKNOWN)
+
+
 class _ZstdFrame:
     """zstd has no bound for what comes out: 4 bytes may stand for 128 KiB. So it is fed little where it swells."""
 
@@ -60,6 +65,7 @@ class _ZstdFrame:
         self._frame = zstandard.ZstdDecompressor(max_window_size=WINDOW).decompressobj()
         self._feed = 1 << 13
         self._passed = b""  # behind the frame's end, what it was not fed
+        self._head = b""
 
     @property
     def eof(self) -> bool:
@@ -69,8 +75,14 @@ class _ZstdFrame:
     def unused_data(self) -> bytes:
         return self._frame.unused_data + self._passed
 
+    @property
+    def checks(self) -> bool:
+        """Whether it ends with a checksum of its content; skippable frames have no content."""
+        return self._head[:4] != _ZSTD or bool(self._head[4] & 4)
+
     def step(self, data: bytes) -> tuple[bytes, bytes, bool]:
         pieces, made = [], 0
+        self._head += data[: 5 - len(self._head)]
         while data and made < PIECE:
             fed, data = data[: self._feed], data[self._feed :]
             pieces.append(self._frame.decompress(fed))
@@ -89,6 +101,7 @@ class Format(NamedTuple):
     suffixes: tuple[str, ...]
     decompressor: Callable[[], Decompressor]
     step: Step
+    checks: Callable[[Any], bool] = lambda frame: True  # whether a frame, read to its end, had a checksum
 
     def begins(self, data: bytes) -> bool:
         """Whether ``data`` (not empty, perhaps shorter than the magic) may be the beginning of a frame."""
@@ -98,9 +111,16 @@ class Format(NamedTuple):
 _SKIPPABLE = tuple(bytes([byte]) + b"\x2a\x4d\x18" for byte in range(0x50, 0x60))  # pzstd writes such frames
 _FORMATS = (
     Format("gzip", (b"\x1f\x8b",), (".gz", ".tgz"), lambda: fast_zlib.decompressobj(wbits=31), _zlib_step),
-    Format("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), (".zst",), _ZstdFrame, _ZstdFrame.step),
+    Format("zstd", (_ZSTD, *_SKIPPABLE), (".zst",), _ZstdFrame, _ZstdFrame.step, lambda frame: bool(frame.checks)),
     Format("bzip2", (b"BZh",), (".bz2",), bz2.BZ2Decompressor, _library_step),
-    Format("xz", (b"\xfd7zXZ\0",), (".xz",), lambda: lzma.LZMADecompressor(memlimit=2 * WINDOW), _library_step),
+    Format(
+        "xz",
+        (b"\xfd7zXZ\0",),
+        (".xz",),
+        lambda: lzma.LZMADecompressor(memlimit=2 * WINDOW),
+        _library_step,
+        lambda frame: frame.check not in _NO_CHECK,
+    ),
 )
 _ERRORS: tuple[type[Exception], ...] = (
     zlib.error,
@@ -128,40 +148,76 @@ def detect(head: bytes, url: str) -> Format | None:
     return None
 
 
-def decompressed(raw: Callable[[int], bytes], form: Format, url: str) -> Iterator[bytes]:
+class Decompressed(Iterator[bytes]):
     """The frames of a compressed stream, in pieces that are not empty; ``raw(n)`` returns n bytes, fewer at the end.
 
-    Raises ``DataError``: ``corrupt_stream``, ``truncated`` if the stream ends within a frame, or ``bomb``.
+    Nothing comes out of a frame of up to ``HELD`` bytes before its end, where its checksum is; of a larger one, what
+    was read. Raises ``DataError``: ``corrupt_stream``, ``truncated`` if the stream ends within a frame, or ``bomb``.
+
+    Attributes:
+        sound: bytes that came out of frames that ended well.
+        unchecked: whether a frame had no checksum of its content.
     """
-    frame: Decompressor | None = None
-    fed = made = 0
-    while data := raw(FEED):
-        fed += len(data)
-        while data := data if frame else data.lstrip(b"\0"):  # zeros may follow a frame
-            if frame is None:
-                if not form.begins(data):
-                    raise _corrupt(form, url, fed, f"{data[:8]!r} follows the end of a frame")
-                frame = form.decompressor()
-            more = True
-            while more:
-                try:
-                    piece, data, more = form.step(frame, data)
-                except _ERRORS as error:
-                    raise _corrupt(form, url, fed, str(error)) from error
-                made += len(piece)
-                if made > BOMB_SIZE and made > BOMB_RATIO * fed:
-                    if sound := piece[: max(0, BOMB_SIZE + len(piece) - made)]:
-                        yield sound
-                    message = f"{fed} bytes of {form.name} swell to more than {made}: pack the file anew"
-                    raise DataError("bomb", message, url=url)
-                if piece:
-                    yield piece
-            data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
-    if frame is not None:
-        message = f"the {form.name} stream is cut off after {fed} bytes: fetch the file again"
-        raise DataError("truncated", message, url=url)
 
+    def __init__(self, raw: Callable[[int], bytes], form: Format, url: str) -> None:
+        self.sound, self.unchecked = 0, False
+        self._raw, self._form, self._url = raw, form, url
+        self._fed = self._made = 0
+        self._data = b""  # read, and not yet decompressed
+        self._pieces = self._frames()
 
-def _corrupt(form: Format, url: str, fed: int, what: str) -> DataError:
-    message = f"the {form.name} stream is corrupt within its first {fed} bytes ({what}): fetch the file again"
-    return DataError("corrupt_stream", message, url=url)
+    def __next__(self) -> bytes:
+        return next(self._pieces)
+
+    def _frames(self) -> Iterator[bytes]:
+        while self._feed():
+            self._data = self._data.lstrip(b"\0")  # zeros may follow a frame
+            if self._data:
+                yield from self._frame()
+
+    def _feed(self) -> bytes:
+        """What is to be decompressed; b"" at the end."""
+        if not self._data:
+            self._data = self._raw(FEED)
+            self._fed += len(self._data)
+        return self._data
+
+    def _frame(self) -> Iterator[bytes]:
+        if not self._form.begins(self._data):
+            raise self._corrupt(f"{self._data[:8]!r} follows the end of a frame")
+        frame, held, size = self._form.decompressor(), list[bytes](), 0
+        while not frame.eof:
+            for piece in self._step(frame):
+                held.append(piece)
+                size += len(piece)
+                if size > HELD:
+                    yield from held
+                    held.clear()
+        self._data = frame.unused_data
+        self.unchecked |= not self._form.checks(frame)
+        self.sound = self._made
+        yield from held
+
+    def _step(self, frame: Decompressor) -> Iterator[bytes]:
+        """What comes out of the frame for what was fed."""
+        if not self._feed():
+            message = f"the {self._form.name} stream is cut off after {self._fed} bytes: fetch the file again"
+            raise DataError("truncated", message, url=self._url)
+        more = True
+        while more:
+            try:
+                piece, self._data, more = self._form.step(frame, self._data)
+            except _ERRORS as error:
+                raise self._corrupt(str(error)) from error
+            self._made += len(piece)
+            if self._made > BOMB_SIZE and self._made > BOMB_RATIO * self._fed:
+                if sound := piece[: max(0, BOMB_SIZE + len(piece) - self._made)]:
+                    yield sound
+                message = f"{self._fed} bytes of {self._form.name} swell to more than {self._made}: pack the file anew"
+                raise DataError("bomb", message, url=self._url)
+            if piece:
+                yield piece
+
+    def _corrupt(self, what: str) -> DataError:
+        message = f"the {self._form.name} stream is corrupt within its first {self._fed} bytes ({what})"
+        return DataError("corrupt_stream", f"{message}: fetch the file again", url=self._url)

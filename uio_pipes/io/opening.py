@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 from typing import BinaryIO, cast
 
+from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile
 from uio_pipes.io.ranged import RemoteFile
@@ -12,7 +14,7 @@ from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.regular import open_regular
 from uio_pipes.io.remote import CachedFile, is_local, open_file
 
-__all__ = ["file_object", "is_local", "open_ahead", "open_binary", "open_file", "stamp"]
+__all__ = ["file_object", "is_local", "known_size", "open_ahead", "open_binary", "open_file", "stamp"]
 
 
 def open_binary(url: str, access: Access | None = None) -> BinaryIO:
@@ -39,6 +41,16 @@ def stamp(url: str, access: Access | None = None) -> str:
     Raises ``DataError`` as ``open_binary``.
     """
     return open_file(url, access).stamp
+
+
+def known_size(url: str, far: ReadAhead | CachedFile | None) -> int | None:
+    """Bytes of a file that is read (by ``far``, if it is remote), None where that is not known."""
+    try:
+        if far is not None:
+            return (far.file if isinstance(far, ReadAhead) else far.remote).identity.size
+        return os.stat(is_local(url) or url).st_size
+    except (DataError, OSError):
+        return None
 
 
 def open_ahead(url: str, access: Access | None = None, offset: int = 0) -> ReadAhead | CachedFile:

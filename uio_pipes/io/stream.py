@@ -14,7 +14,7 @@ from weakref import ref
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.access import Access
-from uio_pipes.io.compression import decompressed, detect
+from uio_pipes.io.compression import Decompressed, detect
 from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref
 from uio_pipes.io.opening import file_object, is_local, open_ahead, open_binary
 from uio_pipes.io.readahead import ReadAhead
@@ -28,12 +28,21 @@ WINDOW = 4096  # txt header + text + wav header + first bytes of the wav, in one
 HEAD = 256
 CHUNK = 1 << 18
 MAX_STREAMS = 128  # open at once in a thread
+_BROKEN = frozenset(["corrupt_stream", "truncated"])  # failures of a compressed stream itself
 
 
 class ByteSource(Protocol):
     """What the tar reader reads from. Offsets asked for never decrease."""
 
     failure: DataError | None
+
+    @property
+    def sound(self) -> int | None:
+        """Where a compressed stream's damaged part begins, if it is known to have one: bytes before ``failure``."""
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether some of what was read has no checksum, though it was compressed."""
 
     def read_upto(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``, fewer only at the end (of what can be read: see ``failure``)."""
@@ -44,7 +53,14 @@ class ByteSource(Protocol):
     def close(self) -> None: ...
 
 
-class LocalBytes:
+class _Plain:
+    """A file that is not compressed: it has no checksums, and no part of it depends on another."""
+
+    sound: int | None = None
+    unchecked = False
+
+
+class LocalBytes(_Plain):
     """A plain file on this machine: payloads over 1 KB are references, with their first bytes if those are at hand."""
 
     def __init__(self, file: RandomFile) -> None:
@@ -71,7 +87,7 @@ class LocalBytes:
         """Nothing to do: descriptors are shared and limited."""
 
 
-class RemoteBytes:
+class RemoteBytes(_Plain):
     """A plain file elsewhere, read ahead from the offset first asked for: payloads are bytes."""
 
     def __init__(self, ahead: ReadAhead) -> None:
@@ -98,6 +114,7 @@ class StreamBytes:
 
     def __init__(self, fileobj: BinaryIO, url: str, reopen: Callable[[], BinaryIO] | None = None) -> None:
         self.failure: DataError | None = None
+        self._frames: Decompressed | None = None
         self._url, self._reopen = url, reopen
         self._buffer, self._start, self._ended = b"", 0, False
         self._begin(fileobj)
@@ -112,7 +129,17 @@ class StreamBytes:
         except DataError:
             self.close()
             raise
-        self._pieces = decompressed(self._raw, form, self._url) if form else self._plain()
+        self._frames = Decompressed(self._raw, form, self._url) if form else None
+        self._pieces = self._frames or self._plain()
+
+    @property
+    def sound(self) -> int | None:
+        broken = self.failure is not None and self.failure.reason in _BROKEN
+        return self._frames.sound if broken and self._frames is not None else None
+
+    @property
+    def unchecked(self) -> bool:
+        return self._frames is not None and self._frames.unchecked
 
     def _suspend(self) -> None:
         self._fileobj.close()

@@ -62,6 +62,7 @@ def convert(
     per_part: int = 5000,
     resample: int | None = None,
     form: Literal["wav", "flac"] = "wav",
+    compress: bool = False,
     list_path: str | None = None,
     allow_pipes: bool = False,
     jobs: int = 1,
@@ -69,7 +70,8 @@ def convert(
     """Convert what ``source`` names (a list, shard, TouchDataset or Kaldi folder; path or URL) to ``out``.
 
     Mono, 16 bits, the first channel; ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: that of
-    audio files in shards and raw lists. ``list_path``: the data list written at the end, by default ``OUT/data.list``.
+    audio files in shards and raw lists. ``compress``: shards, with zstd and checksums. ``list_path``: the data list
+    written at the end, by default ``OUT/data.list``.
     ``jobs``: threads that decode. ``allow_pipes``: run the commands in a Kaldi folder's ``wav.scp``.
 
     Raises: ListError, OtherPacking.
@@ -82,8 +84,9 @@ def convert(
     journal = Journal(folder, WHOLE)
     try:
         settings = {"to": to, "per_part": per_part, "resample": resample, "format": form}
-        journal.take_over({"source": fingerprint, **settings})
-        work = _Work(pipeline, folder, journal, to, per_part, form)
+        name = _NAMES[to] + (".zst" if compress and to == "shards" else "")
+        journal.take_over({"source": fingerprint, **settings, **({"name": name} if name != _NAMES[to] else {})})
+        work = _Work(pipeline, folder, journal, to, per_part, form, name)
         with one_thread():
             work.run(resample, jobs, _total(known))
         return work.finish(target, source)
@@ -100,10 +103,17 @@ def _total(source: Recognized) -> int | None:
 
 class _Work:
     def __init__(
-        self, pipeline: Pipeline, folder: Folder, journal: Journal, to: To, per_part: int, form: Literal["wav", "flac"]
+        self,
+        pipeline: Pipeline,
+        folder: Folder,
+        journal: Journal,
+        to: To,
+        per_part: int,
+        form: Literal["wav", "flac"],
+        name: str,
     ) -> None:
         self.pipeline, self.folder, self.journal = pipeline, folder, journal
-        self.to, self.per_part, self.form = to, per_part, form
+        self.to, self.per_part, self.form, self.name = to, per_part, form, name
         self.ledger = Noting()
         self.dropped: set[str] = set()
         self.names: list[str] = []
@@ -123,7 +133,7 @@ class _Work:
         done = self.journal.settled()
         ended = False
         while not ended:
-            name = _NAMES[self.to].format(len(self.names))
+            name = self.name.format(len(self.names))
             self.names.append(name)
             if name in done:
                 passed = self._pass_over(node)

@@ -12,7 +12,7 @@ from uio_pipes.io.remote import is_local
 from uio_pipes.prep.duplicates import duplicates, listed_twice
 from uio_pipes.prep.index import IndexedShard, index_shards
 from uio_pipes.prep.manifest import ShardEntry, read_manifest, write_manifest
-from uio_pipes.sources.open_files import miscounted
+from uio_pipes.sources.open_files import against_manifest
 from uio_pipes.sources.table import Table
 from uio_pipes.sources.tar_reader import Grouping
 
@@ -104,10 +104,12 @@ def _add(report: IndexedLists, shard: IndexedShard) -> None:
 
 
 def _miscounted(known: dict[str, ShardEntry], lines: list[str], done: dict[str, IndexedShard]) -> Iterator[DataError]:
-    """Shards that hold another number of utterances than the manifest says."""
+    """Shards that hold another number of utterances than the manifest says, or are other bytes."""
     for line in lines:
-        if line in known and done[line].indexed and done[line].utterances != known[line].utterances:
-            yield miscounted(line, known[line].utterances, done[line].utterances)
+        one = done[line]
+        if line in known and one.indexed:
+            bad = against_manifest(line, known[line], one.utterances, one.bytes, one.crc32)
+            yield from [bad] if bad is not None else []
 
 
 def _write(report: IndexedLists, name: str, lines: list[str], done: dict[str, IndexedShard]) -> None:

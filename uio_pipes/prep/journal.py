@@ -80,11 +80,11 @@ class Journal:
 
     def refresh(self) -> None:
         """Read what other jobs have finished meanwhile. A shard counts if it is there, and as long as it should be."""
-        sizes = self.folder.sizes((".tar", ".bin", ".json"))
+        sizes = self.folder.sizes((".tar", ".tar.zst", ".bin", ".json"))
         names = [note for note in sorted(sizes) if note.startswith(f"{NAME}/") and note != SETTINGS]
         for data in self.folder.read(names):
             done = Finished(**json.loads(data))
-            file = done.shard if done.shard.endswith(".tar") else f"{done.shard}/audio.bin"
+            file = done.shard if done.shard.endswith((".tar", ".tar.zst")) else f"{done.shard}/audio.bin"
             if not done.utterances or sizes.get(file) == done.bytes:
                 self.finished[done.shard] = done
 

@@ -82,14 +82,19 @@ class Manifest:
     def __iter__(self) -> Iterator[ShardEntry]:
         return (_entry(self.url, number, line) for number, line in enumerate(self._lines, 1) if number > 1)
 
-    def utterances(self, number: int, shard: str) -> int | None:
-        """How many ``shard`` holds, probably entry ``number``; None if it is not in the manifest."""
-        entry = _entry(self.url, number + 2, self._lines[number + 1]) if number < len(self) else None
-        return entry.utterances if entry is not None and entry.shard == shard else self._by_name.get(shard)
+    def entry(self, number: int, shard: str) -> ShardEntry | None:
+        """Of ``shard``, probably entry ``number``; None if it is not in the manifest."""
+        entry = self._at(number) if number < len(self) else None
+        if entry is not None and entry.shard == shard:
+            return entry
+        return self._at(self._numbers[shard]) if shard in self._numbers else None
+
+    def _at(self, number: int) -> ShardEntry:
+        return _entry(self.url, number + 2, self._lines[number + 1])
 
     @cached_property
-    def _by_name(self) -> dict[str, int]:
-        return {entry.shard: entry.utterances for entry in self}
+    def _numbers(self) -> dict[str, int]:
+        return {entry.shard: number for number, entry in enumerate(self)}
 
 
 def read_manifest(list_path: str, access: Access | None = None) -> dict[str, ShardEntry] | None:

@@ -5,8 +5,8 @@ With ``groups`` it goes by length, as CAT's ``pack_data`` does it: ``10:500`` ke
 ``10_500``; what lies in no group is left out and counted. Killed at any moment, the same call goes on, and ends with
 the same bytes.
 An utterance that cannot be cut leaves its shard one shorter, is counted under a reason and listed in
-``failed.jsonl``. A ``name`` that does not end in .tar makes folders of a TouchDataset instead of tars. Jobs that pack
-a ``split`` each end with the bytes of one job.
+``failed.jsonl``. A ``name`` that ends neither in .tar nor in .tar.zst (compressed, with checksums) makes folders of a
+TouchDataset instead of tars. Jobs that pack a ``split`` each end with the bytes of one job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from uio_pipes.prep.journal import Finished, Journal, OtherPacking
 from uio_pipes.prep.lists import Utterance, open_source
 from uio_pipes.prep.manifest import ShardEntry, write_manifest
 from uio_pipes.prep.progress import follow
-from uio_pipes.prep.shard_writer import ShardWriter, write_shard
+from uio_pipes.prep.shard_writer import TARS, ShardWriter, write_shard
 
 __all__ = [
     "WHOLE",
@@ -186,7 +186,7 @@ def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Jou
         _nothing(failures, packed)
     folder.write("failed.jsonl", "".join(_failure(one) for one in failures).encode("utf-8", "backslashreplace"))
     # The list is written last: it names complete shards only.
-    tars = placement.settings.name.endswith(".tar")
+    tars = placement.settings.name.endswith(TARS)
     if tars:
         write_manifest(shard_list, (_entry(folder, done) for done in finished if done.utterances))
     write_to(shard_list, "".join(f"{shard}\n" if tars else f"{shard} {INDEXED}\n" for shard in packed.shards).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -10,7 +11,7 @@ from zlib import crc32
 import numpy as np
 
 from uio_pipes.dsp.decode import AudioInfo
-from uio_pipes.errors import DataError
+from uio_pipes.errors import NOTES, DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import detect
 from uio_pipes.io.opening import open_binary
@@ -21,6 +22,7 @@ from uio_pipes.sources.tar_fields import text_of
 from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES, Grouping, TarReader, Utterance
 from uio_pipes.sources.tar_sidecar import BLOCK, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
 from uio_pipes.sources.tar_sidecars import identity
+from uio_pipes.sources.tar_suspects import suspect, unchecked
 
 __all__ = ["Looked", "Scan", "scan_shard"]
 
@@ -32,7 +34,8 @@ _UNREADABLE = frozenset(["missing_file", "unreadable_file", "changed_file"])
 class Scan:
     """What one pass over a shard found.
 
-    ``index.errors``: failures that reading it meets; ``bad``: utterances whose audio or features are, by their headers.
+    ``index.errors``: failures that reading it meets; ``bad``: utterances whose audio or features are, by their headers,
+    and notes.
     """
 
     index: ShardIndex
@@ -66,6 +69,7 @@ class Pass:
         self._columns = _Columns()
         self.errors: list[DataError] = []
         self.bad: list[DataError] = []
+        self._ends: list[int] = []  # of the utterances
 
     def __iter__(self) -> Iterator[Looked]:
         """Each utterance. Raises: DataError if the shard cannot be read, or changes meanwhile."""
@@ -79,15 +83,23 @@ class Pass:
                 except DataError as error:
                     if error.reason in _UNREADABLE:
                         raise
-                    self.errors.append(error)
+                    self._failed(error)
                     continue
                 self._columns.add(looked)
+                self._ends.append(self._reader.tell()[0])
                 yield looked
             self._file.drain()
+            if self._reader.sound is not None:
+                self.bad += self._columns.suspects(self.url, bisect_right(self._ends, self._reader.sound))
+            if self._reader.unchecked:
+                self.bad.append(unchecked(self.url))
         finally:
             self._file.end()
         if identity(self.url, self._access) != self._before:
             raise DataError("changed_file", "the shard changed while it was read: do it again", url=self.url)
+
+    def _failed(self, error: DataError) -> None:
+        (self.bad if error.reason in NOTES else self.errors).append(error)
 
     def scan(self) -> Scan:
         """After the last utterance."""
@@ -144,6 +156,13 @@ class _Columns:
         add(key_ends=len(self.keys), txt_ends=len(self.txts), starts=utterance.offset // BLOCK)
         add(member_ends=len(self.numbers["suffix"]))
         add(samples=info.samples, sample_rates=info.sample_rate, channels=info.channels)
+
+    def suspects(self, url: str, first: int) -> Iterator[DataError]:
+        """Notes for the utterances from number ``first`` on."""
+        ends = [0, *self.numbers["key_ends"]]
+        for number in range(first, len(ends) - 1):
+            key = self.keys[ends[number] : ends[number + 1]].decode()
+            yield suspect(url, key, self.numbers["starts"][number] * BLOCK)
 
     def _append(self, **values: int) -> None:
         for name, value in values.items():

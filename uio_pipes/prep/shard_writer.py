@@ -11,14 +11,18 @@ from types import TracebackType
 from typing import BinaryIO
 from zlib import crc32
 
+import zstandard
+
 from uio_pipes.prep.cutting import Audio, Cut, Failure
 from uio_pipes.prep.folder import Folder
 from uio_pipes.prep.journal import Finished, note
 from uio_pipes.prep.lists import Utterance
 
-__all__ = ["ShardWriter", "Unit", "open_unit", "write_shard"]
+__all__ = ["TARS", "ShardWriter", "Unit", "open_unit", "write_shard"]
 
 BLOCK, RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
+TARS = (".tar", ".tar.zst")  # what names of shards end in
+FRAME = 1 << 17  # bytes of a tar, or more, that are compressed together: whole utterances, with a checksum
 UPLOADS = 4  # shards on their way to a remote folder at a time
 
 
@@ -112,11 +116,16 @@ class Unit(ABC):
 
 
 class ShardFile(Unit):
-    """One tar of ``KEY.txt``, ``KEY.wav`` (or another suffix) and, where it is known, ``KEY.speaker``."""
+    """One tar of ``KEY.txt``, ``KEY.wav`` (or another suffix) and, where it is known, ``KEY.speaker``.
+
+    Named .zst, it is compressed in small frames, each with a checksum: readers give out nothing that is damaged.
+    """
 
     def __init__(self, out: Folder, name: str, mark: str) -> None:
         super().__init__(out, name)
-        self.size, self.crc = 0, 0
+        self.size, self.crc = 0, 0  # of the file
+        self._length = 0  # of the tar
+        self._frame: bytearray | None = bytearray() if name.endswith(".zst") else None
         temporary = self._stack.enter_context(out.staged(name, mark))
         self._file: BinaryIO = self._stack.enter_context(temporary.open("wb", 1 << 20))
 
@@ -125,6 +134,8 @@ class ShardFile(Unit):
         if utterance.speaker:
             self._member(f"{utterance.key}.speaker", utterance.speaker.encode())
         self._member(f"{utterance.key}.{audio.suffix}", audio.data)
+        if self._frame is not None and len(self._frame) >= FRAME:
+            self._compress(self._frame)
 
     def _member(self, name: str, data: bytes) -> None:
         member = tarfile.TarInfo(name)  # no time, no owner: equal content gives equal shards
@@ -138,13 +149,26 @@ class ShardFile(Unit):
         self._write(bytes(-len(data) % BLOCK))
 
     def _write(self, data: bytes) -> None:
+        self._length += len(data)
+        if self._frame is None:
+            self._store_bytes(data)
+        else:
+            self._frame += data
+
+    def _compress(self, frame: bytearray) -> None:
+        self._store_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(frame))
+        frame.clear()
+
+    def _store_bytes(self, data: bytes) -> None:
         self._file.write(data)
         self.size += len(data)
         self.crc = crc32(data, self.crc)
 
     def finish(self) -> Finished:
         self._write(bytes(2 * BLOCK))
-        self._write(bytes(-self.size % RECORD))
+        self._write(bytes(-self._length % RECORD))
+        if self._frame is not None:
+            self._compress(self._frame)
         self._stack.close()
         if not self.utterances:
             self.out.remove(self.name)
@@ -168,7 +192,7 @@ def write_shard(out: Folder, name: str, mark: str, content: Iterable[tuple[Utter
 
 def open_unit(out: Folder, name: str, mark: str) -> Unit:
     """A shard to be written: a tar, or by its name a folder of a TouchDataset."""
-    if name.endswith(".tar"):
+    if name.endswith(TARS):
         return ShardFile(out, name, mark)
     from uio_pipes.prep.indexed_shard import IndexedShard
 

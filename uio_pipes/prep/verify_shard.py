@@ -16,7 +16,7 @@ from uio_pipes.prep.findings import finding
 from uio_pipes.prep.manifest import ShardEntry
 from uio_pipes.prep.scan import Looked, Pass
 from uio_pipes.prep.sniff import belies
-from uio_pipes.sources.open_files import NO_UTTERANCE, miscounted
+from uio_pipes.sources.open_files import NO_UTTERANCE, against_manifest, miscounted
 from uio_pipes.sources.tar_reader import Grouping
 from uio_pipes.sources.tar_sidecar import ShardIndex
 from uio_pipes.sources.tar_sidecars import has_sidecar, open_sidecar, read_sidecar
@@ -118,13 +118,9 @@ def _against_manifest(url: str, index: ShardIndex, entry: ShardEntry) -> Iterato
     seen = len(index) + sum(error.reason not in NO_UTTERANCE for error in index.errors)
     if seen != entry.utterances:
         yield miscounted(url, entry.utterances, seen)
-    crc = f"{index.shard.crc32:08x}"
-    if (index.shard.size, crc) != (entry.bytes, entry.crc32):
-        message = (
-            f"the manifest says {entry.bytes} bytes of CRC32 {entry.crc32}, the file has {index.shard.size} of {crc}: "
-            "fetch it again, or if it was packed anew, write the manifest anew"
-        )
-        yield DataError("changed_shard", message, url=url)
+    crc, same = f"{index.shard.crc32:08x}", entry._replace(utterances=seen)
+    if bad := against_manifest(url, same, seen, index.shard.size, crc):
+        yield bad
 
 
 def _against_index(url: str, now: ShardIndex, wanted: Wanted, access: Access | None) -> Iterator[DataError]:

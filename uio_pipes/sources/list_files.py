@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.redact import redact
+from uio_pipes.prep.manifest import ShardEntry
 from uio_pipes.sample import Origin
 from uio_pipes.sources.listing import Listing
 from uio_pipes.sources.table import Table
@@ -30,7 +31,7 @@ class Item(NamedTuple):
     place: str
     origin: Origin
     access: Access = PLAIN
-    expected: int | None = None  # utterances of a shard, where the list has a manifest
+    expected: ShardEntry | None = None  # of a shard, where the list has a manifest
 
     @property
     def key(self) -> str:

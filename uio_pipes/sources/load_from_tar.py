@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from uio_pipes.buffer import taken
 from uio_pipes.errors import DataError, StateError
 from uio_pipes.io.access import CACHE_SIZE
-from uio_pipes.io.opening import stamp
+from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.redact import redact
 from uio_pipes.io.stream import open_source
 from uio_pipes.lane import Lane, Site
@@ -20,12 +20,13 @@ from uio_pipes.sample import Chain, Sample, run_key
 from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.next_files import Far, NextFiles, begin
-from uio_pipes.sources.open_files import NO_UTTERANCE, File, miscounted
+from uio_pipes.sources.open_files import NO_UTTERANCE, File, against_manifest, miscounted
 from uio_pipes.sources.tar_checks import Checks
 from uio_pipes.sources.tar_fields import as_fields, text_of
 from uio_pipes.sources.tar_header import BLOCK
 from uio_pipes.sources.tar_members import MAX_MEMBER
 from uio_pipes.sources.tar_reader import TarReader, Utterance
+from uio_pipes.sources.tar_suspects import suspects, unchecked
 from uio_pipes.stage import Stage, require
 from uio_pipes.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 
@@ -120,10 +121,7 @@ class _TarNode(Node):
             except StopIteration:
                 if self.reader is None:
                     raise
-                miscounted = self._miscounted()
-                self._close()
-                if miscounted is not None:
-                    self.lane.ledger.fail(miscounted, self.stage.name)
+                self._end()
             except DataError as error:
                 self._failed(error)
             else:
@@ -134,30 +132,40 @@ class _TarNode(Node):
     def _failed(self, error: DataError) -> None:
         if self.file is not None:
             error.item = self.file.origin.item
+            if error.reason == "unclear_end" and self.file.expected is not None:
+                return  # its manifest tells
         out_of_reach = self.reader is None or error.reason in UNREADABLE
         if self.reader is not None:
             self.seen += error.reason not in NO_UTTERANCE and not out_of_reach
         self.lane.ledger.fail(error, self.stage.name)
         if out_of_reach:
-            self._give_up()
+            self._end()
 
-    def _give_up(self) -> None:
-        """The rest of this shard is out of reach."""
-        short = self._miscounted() if self.file is not None else None
+    def _end(self) -> None:
+        """Closes the shard, which was read to its end, or as far as can be, and reports what only its end tells."""
+        found = list(self._at_end()) if self.file is not None else []
+        for error in found:
+            error.item = self.file.origin.item if self.file is not None else None
         if self.reader is not None:
             self._close()
-        if short is not None:
-            self.lane.ledger.fail(short, self.stage.name)
+        for error in found:
+            self.lane.ledger.fail(error, self.stage.name)
 
-    def _miscounted(self) -> DataError | None:
-        """The error if the shard, read to its end, held another number of utterances than the manifest says."""
+    def _at_end(self) -> Iterator[DataError]:
+        """What is wrong with the shard as a whole: what came out of a stream that is damaged, and against its manifest
+        or index."""
         assert self.file is not None
-        expected, seen = self.file.expected, self.seen
-        if expected is None or seen == expected:
-            return None
-        error = miscounted(self.file.url, expected, seen)
-        error.item = self.file.origin.item
-        return error
+        reader, url, expected = self.reader, self.file.url, self.file.expected
+        if reader is not None and self.checks is None and not self.lane.ledger.passing:
+            if reader.sound is not None:
+                yield from suspects(lambda: self._reader(None), reader.sound, url)
+            if reader.unchecked:
+                yield unchecked(url)
+        if expected is not None:
+            bad = against_manifest(url, expected, self.seen, known_size(url, self.far) if reader else None)
+            yield from [bad] if bad is not None else []
+        elif self.checks is not None and self.checks.utterances != self.seen:
+            yield miscounted(url, self.checks.utterances, self.seen, "index")
 
     def _open_next(self) -> None:
         self.before, self.file, self.far = self.files.next()
@@ -168,18 +176,20 @@ class _TarNode(Node):
         assert self.file is not None
         try:
             self.far = self.far or begin(self.file, offset)
-            source = open_source(self.file.url, self.file.access, self.far)
-            if offset and self.far is None and not source.read_upto(offset - 1, 1):
-                source.close()
-                raise StateError(f"{self.stage.name}: byte {offset} is behind the end of {self.file.url}; {DAMAGED}")
-            self.reader = TarReader(
-                self.file.url, source, self.stage.grouping, offset, damaged, last, largest=self.stage.max_member,
-                text=self.stage.text.partition(":")[0],
-            )  # fmt: skip
+            self.reader = self._reader(self.far, offset, damaged, last)
             if self.stage.verify is not None:
                 self.checks = Checks(self.file)
         except DataError as error:
             raise _in_list(error, self.file) from error
+
+    def _reader(self, far: Far | None, offset: int = 0, damaged: bool = False, last: str = "") -> TarReader:
+        assert self.file is not None
+        source = open_source(self.file.url, self.file.access, far)
+        if offset and far is None and not source.read_upto(offset - 1, 1):
+            source.close()
+            raise StateError(f"{self.stage.name}: byte {offset} is behind the end of {self.file.url}; {DAMAGED}")
+        text, largest = self.stage.text.partition(":")[0], self.stage.max_member
+        return TarReader(self.file.url, source, self.stage.grouping, offset, damaged, last, largest=largest, text=text)
 
     def _close(self) -> None:
         assert self.reader is not None

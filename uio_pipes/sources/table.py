@@ -18,7 +18,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.redact import redact
 from uio_pipes.io.transport import failure, filesystem
-from uio_pipes.prep.manifest import Manifest
+from uio_pipes.prep.manifest import Manifest, ShardEntry
 from uio_pipes.sources.lines import Lines
 
 __all__ = ["ARCHIVES", "Table", "expand"]
@@ -75,11 +75,11 @@ class Table:
         """The items of one list file."""
         return [item for part in self._parts if isinstance(part, Lines) and part.name == name for item in part]
 
-    def expected(self, number: int) -> int | None:
-        """Utterances of a shard as the manifest beside its list says; None without one. Raises: ListError."""
+    def expected(self, number: int) -> ShardEntry | None:
+        """What the manifest beside its list says of a shard; None without one. Raises: ListError."""
         part, within = self._find(number)
         manifest = self._manifests.get(id(part))
-        return manifest.utterances(within, part[within]) if manifest is not None else None
+        return manifest.entry(within, part[within]) if manifest is not None else None
 
     @cached_property
     def _manifests(self) -> dict[int, Manifest]:

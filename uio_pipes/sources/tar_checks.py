@@ -8,7 +8,7 @@ import numpy as np
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.local import Ref
-from uio_pipes.sources.open_files import File
+from uio_pipes.sources.open_files import NO_UTTERANCE, File
 from uio_pipes.sources.tar_reader import Utterance
 from uio_pipes.sources.tar_sidecar import BLOCK
 from uio_pipes.sources.tar_sidecars import open_sidecar
@@ -23,6 +23,8 @@ class Checks:
         self._url = file.url
         self._index = open_sidecar(file.url, file.access, folder)
         self._starts = self._index.columns["starts"]
+        failed = sum(error.reason not in NO_UTTERANCE for error in self._index.errors)
+        self.utterances = len(self._index) + failed  # failed ones included
 
     def apply(self, utterance: Utterance) -> None:
         """Check what is read already, and have the rest checked when it is. Raises: DataError ``bad_crc``."""

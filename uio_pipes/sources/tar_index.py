@@ -21,7 +21,7 @@ from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import ListFiles, list_files
 from uio_pipes.sources.listing import Listing
 from uio_pipes.sources.load_records import Record
-from uio_pipes.sources.open_files import NO_UTTERANCE, miscounted
+from uio_pipes.sources.open_files import NO_UTTERANCE, against_manifest
 from uio_pipes.sources.table import Table
 from uio_pipes.sources.tar_fields import as_fields
 from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES
@@ -175,15 +175,18 @@ class ListTarIndex(Listing):
 
 def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: str | None = None) -> list[Indexed]:
     """The shards of lists, globs and names, with their indexes, compressed ones too. A shard that its list's manifest
-    knows with another number of utterances has one more error. Raises: ListError.
+    knows with another number of utterances, or other bytes, has one more error. Raises: ListError.
     """
     table = Table(paths, access)
     shards = open_sidecars([table[i] for i in range(len(table))], access, folder)
     for number, shard in enumerate(shards):
         expected, errors = table.expected(number), shard.index.errors
         seen = len(shard.index) + sum(error.reason not in NO_UTTERANCE for error in errors)
-        if expected is not None and expected != seen:
-            errors.append(miscounted(shard.url, expected, seen))
+        stamp = shard.index.shard
+        if expected is not None and (
+            bad := against_manifest(shard.url, expected, seen, stamp.size, f"{stamp.crc32:08x}")
+        ):
+            errors.append(bad)
     return shards
 
 

@@ -34,15 +34,17 @@ class Member(NamedTuple):
 class TarMembers:
     """Reads headers from ``offset`` on. ``start`` and ``at``: where the last thing read began and the next begins.
 
-    ``damaged``: what lies before ``offset`` was damaged and reported, so an archive that ends right here is no news.
+    ``damaged``: what lies before is damaged and reported, so an archive that ends right there is no news.
+    ``note``: after a run of zero blocks, ``unclear_end`` if it need not be what it was taken for, an archive's end.
     """
 
     def __init__(self, url: str, source: ByteSource, offset: int, damaged: bool, largest: int = MAX_MEMBER) -> None:
         self.start = self.at = offset
         self._largest = largest
-        self._url, self._source, self._damaged = url, source, damaged
+        self._url, self._source, self.damaged = url, source, damaged
         self._block, self._last = b"", ""  # the last block read as a header; the last good member
         self._zeros, self._over = 0, False
+        self.note: DataError | None = None
 
     def next(self) -> Member | None:
         """The next regular file; None for a run of zero blocks; ``StopIteration`` at the end.
@@ -53,6 +55,7 @@ class TarMembers:
         """
         while not self._over:
             self.start = self.at
+            self.note = None
             block = self._read()
             if len(block) < BLOCK:
                 self._end(block)
@@ -87,7 +90,7 @@ class TarMembers:
         """The archive ends with ``rest``, less than a block."""
         self._over = True
         sound = self._source.failure is None and not rest.strip(b"\0")
-        if (sound and self._zeros >= 2) or (self._damaged and not rest):
+        if (sound and self._zeros >= 2) or (self.damaged and not rest):
             raise StopIteration
         end = self.at + len(rest)
         if not sound:
@@ -97,20 +100,32 @@ class TarMembers:
         raise self._error("missing_end", message, end)
 
     def _pass_zeros(self) -> None:
-        """Goes behind the zero blocks at ``at``. Raises: DataError if they are more than a tar ends with: two, and
-        up to the end of a record."""
+        """Goes behind the zero blocks at ``at``. Raises: DataError if they cannot be what a tar ends with: two, and
+        up to the end of a record, behind members."""
         while (block := self._read()) == ZEROS:
             self._zeros, self.at = self._zeros + 1, self.at + BLOCK
-        if len(block) < BLOCK and self._zeros <= _RECORD + 1:
+        ended, size = len(block) < BLOCK, self._zeros * BLOCK
+        if self.start > 0 and ended and self._zeros <= _RECORD + 1:
             return  # a cut within the usual zeros has lost nothing
-        if any(self._zeros <= record + 1 and self.at % (record * BLOCK) == 0 for record in _RECORDS):
+        if self.start > 0 and self._may_be_an_end():
+            self.note = self._unclear(size, ended) if ended or _is_header(block) else None
+            self.damaged = ended
             return
-        size, self._zeros, self._damaged = self._zeros * BLOCK, 0, True
-        message = f"{size} bytes of zeros, more than a tar ends with: never written, or lost; fetch the file again"
+        self._zeros, self.damaged = 0, True
+        message = f"{size} bytes of zeros, which no tar has here: never written, or lost; fetch the file again"
         error = self._error("zeros", message, self.start)
         if len(block) == BLOCK and not _is_header(block):
             self._resync("")
         raise error
+
+    def _may_be_an_end(self) -> bool:
+        fills = (record for record in _RECORDS if self.at % (record * BLOCK) == 0)
+        return self._zeros >= 2 and any(self._zeros <= record + 1 for record in fills)
+
+    def _unclear(self, size: int, ended: bool) -> DataError:
+        what = "the end that tar -b writes" if ended else "one archive's end, and another archive follows"
+        message = f"{size} bytes of zeros: {what}, or utterances were lost; a manifest of the list tells (uio index)"
+        return self._error("unclear_end", message, self.start)
 
     def _member(self, block: bytes) -> Member | None:
         """What the header ``block`` at ``at`` begins, None for a directory; its metadata blocks come before it."""
@@ -139,7 +154,7 @@ class TarMembers:
     def _located(self, header: Header) -> Member | None:
         """Passes over the member that ``header``, at ``at``, describes."""
         name, size, kind = header
-        self._damaged, self._last = False, name
+        self.damaged, self._last = False, name
         offset = self.at + BLOCK
         self.at = offset + (0 if kind in _NO_PAYLOAD else padded(size))
         if kind == b"5" or name.endswith("/"):
@@ -149,7 +164,7 @@ class TarMembers:
             raise self._error("unsupported_member", message, self.start)
         if size > self._largest:
             message = f"a member of {size} bytes, above the limit of {self._largest}: leave it out, or raise max_member"
-            self._damaged = True  # what it belongs to goes with it
+            self.damaged = True  # what it belongs to goes with it
             raise self._error("huge_member", message, self.start)
         return Member(name, self.start, offset, size)
 
@@ -163,7 +178,7 @@ class TarMembers:
 
     def _resync(self, why: str) -> DataError:
         """Goes to the next header behind the bad one at ``at``; returns the error to raise."""
-        bad, self._damaged = self._block, True
+        bad, self.damaged = self._block, True
         message = f"not a tar header, {why} (it begins with {bad[:16]!r}): fetch or pack the file again"
         error = self._error("bad_header", message, self.at)
         self.at += BLOCK

@@ -12,12 +12,14 @@ from typing import Literal, NamedTuple
 from uio_pipes.errors import DataError
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import ByteSource
+from uio_pipes.sources.tar_header import BLOCK
 from uio_pipes.sources.tar_members import MAX_MEMBER, Member, TarMembers
 
 __all__ = ["AUDIO_SUFFIXES", "Grouping", "TarReader", "Utterance", "split_name"]
 
 AUDIO_SUFFIXES = frozenset({"wav", "flac", "mp3", "m4a", "ogg", "opus", "wma", "aac"})
-_INTACT = frozenset({"unsupported_member", "bad_member_name"})  # one member is of no use, the archive is sound
+# one member is of no use, or nothing is known to be wrong: the archive is sound
+_INTACT = frozenset({"unsupported_member", "bad_member_name", "unclear_end"})
 _RETRY = frozenset(
     {"missing_file", "unreadable_file", "changed_file"}
 )  # the source failed, nothing is known of the tar
@@ -80,7 +82,8 @@ class TarReader:
 
         Raises ``DataError`` and may then be called again: ``bad_header``, ``truncated``, ``missing_end``,
         ``zeros``, ``corrupt_stream``, ``unsupported_member``, ``bad_member_name``, ``huge_member``, ``unsafe_name``,
-        ``missing_audio``, ``missing_text``, ``duplicate_key``, or what the source raises.
+        ``missing_audio``, ``missing_text``, ``duplicate_key``, or what the source raises; and ``unclear_end``, which is
+        no failure.
         """
         if self._error is not None:
             raise self._raised(self._error)
@@ -93,6 +96,16 @@ class TarReader:
                 return self._checked(utterance)
         raise StopIteration
 
+    @property
+    def sound(self) -> int | None:
+        """Where the damaged part of a compressed stream begins, once the damage has been met."""
+        return self._source.sound
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether what was read came from a compressed stream without checksums."""
+        return self._source.unchecked
+
     def close(self) -> None:
         """Ends the reading and closes the source."""
         self._over, self._error = True, None
@@ -103,6 +116,8 @@ class TarReader:
         member, self._ahead = self._ahead or self._members.next(), None
         group = self._group
         if member is None:
+            if self._members.note is not None:
+                raise self._members.note
             return self._finished(self._members.start)
         if self._grouping == "webdataset" and _META.match(member.name):
             return None
@@ -171,7 +186,9 @@ class TarReader:
     def _interrupted(self, error: DataError) -> Utterance:
         """Delivers the group that ends before ``error``, if it is one, and raises ``error``, now or next time."""
         group = self._group
-        if group is not None and (error.reason in _INTACT or not self._lacks(group)):
+        if group is not None and error.reason == "zeros" and _ends_in_zeros(group):
+            error.key = group.key  # the zeros began within it
+        elif group is not None and (error.reason in _INTACT or not self._lacks(group)):
             self._error = error
             if (finished := self._finished(self._members.start)) is not None:
                 return self._checked(finished)
@@ -184,8 +201,15 @@ class TarReader:
             self._over = True
         else:
             self._touched = error.reason not in _INTACT
-            self._position = (self._members.at, self._touched)
+            self._position = (self._members.at, self._touched or self._members.damaged)
         return error
+
+
+def _ends_in_zeros(group: Utterance) -> bool:
+    """Whether the last block of its last payload is nothing but zeros."""
+    payload = next(reversed(group.fields.values()))
+    data = payload.read() if isinstance(payload, Ref) else payload
+    return bool(data) and not data[-(len(data) % BLOCK or BLOCK) :].strip(b"\0")
 
 
 def split_name(name: str, grouping: Grouping) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from uio_pipes.errors import DataError, ListError, UioError
+from uio_pipes.errors import NOTES, DataError, ListError, UioError
 from uio_pipes.io.regular import open_regular
 from uio_pipes.lane import Lane, Site
 from uio_pipes.ledger import Ledger
@@ -84,7 +84,8 @@ class _Forgiving:
 
     def fail(self, error: DataError, stage: str) -> None:
         if self._known.failure(error):
-            self._ledger.count("excluded")
+            if error.reason not in NOTES:  # what was only noted is counted where it is left out
+                self._ledger.count("excluded")
         else:
             self._ledger.fail(error, stage)
 
