@@ -33,14 +33,14 @@ _EVERY = 16  # of items that follow one another, the offset of each 16th is kept
 class IndexedFile:
     """Items by number, none read yet. Takes 4 bytes an item; 12 where items do not follow one another in the file.
 
-    Raises: ListError if the two files cannot be used. Items are checked to lie in ``.bin``, all of it.
+    Raises: ListError if the two files cannot be used. Items are checked to fill ``.bin``, without gaps or overlaps.
     """
 
     def __init__(self, prefix: str, access: Access | None = None) -> None:
         self.data: RandomFile = open_file(f"{prefix}.bin", access)
         index = open_file(f"{prefix}.idx", access)
         try:
-            count, columns = self._columns(index)
+            count, columns, bounds = self._columns(index)
             size = self.data.size
         except DataError as error:
             raise ListError(f"{error.url}: {error.message} (a TouchDataset is made by: uio convert SRC DST)") from error
@@ -49,6 +49,7 @@ class IndexedFile:
         self.digest = digest.hexdigest()
         self.lengths: npt.NDArray[np.int32] = np.frombuffer(columns, "<i4", count).copy()
         self._set_offsets(np.frombuffer(columns, "<i8", count, 4 * count), index.path, size)
+        _check_documents(np.frombuffer(bounds, "<i8"), count, index.path)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -65,8 +66,8 @@ class IndexedFile:
         """An item's bytes. Raises: DataError."""
         return self.data.read(*self.span(number))
 
-    def _columns(self, index: RandomFile) -> tuple[int, bytes]:
-        """How many items there are; their lengths and offsets as they stand in the file."""
+    def _columns(self, index: RandomFile) -> tuple[int, memoryview, memoryview]:
+        """How many items there are; lengths and offsets, and bounds of documents, as they stand in the file."""
         head = index.read_upto(0, HEADER.size)
         again = "convert the data again (uio convert), or fetch the file again"
         if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
@@ -87,7 +88,8 @@ class IndexedFile:
                 f"{index.path} tells {count} items and {documents} bounds of documents, that is {told} bytes, and has "
                 f"{index.size}: {again}"
             )
-        return count, index.read(HEADER.size, 12 * count)
+        body = memoryview(index.read(HEADER.size, 12 * count + 8 * documents))
+        return count, body[: 12 * count], body[12 * count :]
 
     def _set_offsets(self, offsets: npt.NDArray[np.int64], name: str, size: int) -> None:
         bad = np.flatnonzero((self.lengths < 0) | (offsets < 0))
@@ -110,7 +112,47 @@ class IndexedFile:
                 f"{self.data.path} has {size} bytes, of which {name} knows {last}: the two are not of one making; "
                 "fetch both again"
             )
-        self._contiguous = bool(np.array_equal(offsets[1:], sizes[:-1]))
+        self._contiguous = _in_order(offsets, sizes)
+        if not self._contiguous:
+            _check_cover(offsets, sizes, name)
         self._width = self.dtype.itemsize
         self._length: memoryview[int] = self.lengths.data  # whose items are Python's numbers, and soon had
         self._offset: memoryview[int] = (offsets[::_EVERY] if self._contiguous else offsets).copy().data
+
+
+def _in_order(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> bool:
+    """Whether each item begins where the one before it ends, the first one at 0."""
+    return not len(starts) or (starts[0] == 0 and bool(np.array_equal(starts[1:], ends[:-1])))
+
+
+def _check_cover(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], name: str) -> None:
+    """Items may stand in any order, but every byte belongs to exactly one of them: writers leave no gaps, and an offset
+    or a length that is damaged does. Raises: ListError naming the item."""
+    order = np.lexsort((ends, starts))
+    begins, before = starts[order], np.concatenate([[0], ends[order][:-1]])
+    bad = np.flatnonzero(begins != before)
+    if not len(bad):
+        return
+    at = int(bad[0])
+    item, begin, expected = int(order[at]), int(begins[at]), int(before[at])
+    if begin > expected:
+        what = f"what is before it from byte {expected} on belongs to no item"
+    else:
+        what = f"item {int(order[at - 1])} before it ends at {expected}"
+    raise ListError(
+        f"{name}: item {item} begins at byte {begin}, and {what}: items lie side by side, without gaps or overlaps. "
+        "The index is damaged: fetch it again, or convert the data again (uio convert)"
+    )
+
+
+def _check_documents(bounds: npt.NDArray[np.int64], count: int, name: str) -> None:
+    """Documents begin at item 0, end at the last one and never go back. Raises: ListError naming the bound."""
+    if not len(bounds):
+        return
+    wrong = np.flatnonzero(bounds[1:] < bounds[:-1]) + 1
+    at = 0 if bounds[0] != 0 else int(wrong[0]) if len(wrong) else len(bounds) - 1
+    if bounds[0] != 0 or len(wrong) or bounds[-1] != count:
+        raise ListError(
+            f"{name}: bound {at} of {len(bounds)} of its documents is item {bounds[at]}; bounds rise from 0 to the "
+            f"number of items, {count}. The index is damaged: fetch it again, or convert the data again (uio convert)"
+        )
