@@ -18,7 +18,7 @@ __all__ = ["verify"]
 def verify(
     paths: Annotated[list[str], typer.Argument(help="Lists, globs, shards, TouchDataset or Kaldi folders, URLs.")],
     decode: Annotated[bool, typer.Option("--decode", help="Decode all audio, read all features.")] = False,
-    crc: Annotated[bool, typer.Option("--crc", help="Every shard must have an index, to compare CRC32s with.")] = False,
+    crc: Annotated[bool, typer.Option("--crc", help="All must have an index, to compare CRC32s with.")] = False,
     rate: Annotated[int | None, typer.Option(min=1, help="Hz that all audio must have.")] = None,
     quarantine: Annotated[str | None, typer.Option(help="File to which each finding is appended, once.")] = None,
     confirm: Annotated[

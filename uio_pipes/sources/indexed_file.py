@@ -7,9 +7,11 @@ writes them too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from struct import Struct
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,9 @@ import numpy.typing as npt
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile
+from uio_pipes.io.redact import redact
 from uio_pipes.io.remote import open_file
+from uio_pipes.sources.checksums import bad_crc, read_checksums, remedy_for
 
 __all__ = ["DTYPES", "HEADER", "MAGIC", "VERSION", "IndexedFile"]
 
@@ -27,6 +31,7 @@ HEADER = Struct("<9sQBQQ")
 DTYPES: dict[int, np.dtype[Any]] = {
     code: np.dtype(name) for code, name in enumerate(("u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), 1)
 }
+_PIECE = 8 << 20  # bytes read at a time where all are read
 _EVERY = 16  # of items that follow one another, the offset of each 16th is kept
 
 
@@ -37,6 +42,7 @@ class IndexedFile:
     """
 
     def __init__(self, prefix: str, access: Access | None = None) -> None:
+        self._access = access
         self.data: RandomFile = open_file(f"{prefix}.bin", access)
         index = open_file(f"{prefix}.idx", access)
         try:
@@ -51,6 +57,8 @@ class IndexedFile:
         self._set_offsets(np.frombuffer(columns, "<i8", count, 4 * count), index.path, size)
         _check_documents(np.frombuffer(bounds, "<i8"), count, index.path)
 
+        self._crcs: memoryview[int] | None = None
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -64,7 +72,44 @@ class IndexedFile:
 
     def read(self, number: int) -> bytes:
         """An item's bytes. Raises: DataError."""
-        return self.data.read(*self.span(number))
+        data = self.data.read(*self.span(number))
+        self.check(number, data)
+        return data
+
+    def each(self) -> Iterator[memoryview]:
+        """All items in turn, read in large pieces and not compared with anything. Raises: DataError."""
+        first = 0
+        while first < len(self):
+            begin, size = self.span(first)
+            ends = [size]
+            while self._contiguous and ends[-1] < _PIECE and first + len(ends) < len(self):
+                ends.append(ends[-1] + self._length[first + len(ends)] * self._width)
+            data = memoryview(self.data.read(begin, ends[-1]))
+            yield from (data[start:end] for start, end in zip([0, *ends], ends, strict=False))
+            first += len(ends)
+
+    def compare(self, indexes: str | None = None) -> None:
+        """Compare items with the checksums that ``uio index`` made, from now on. ``indexes``: its ``--into``.
+
+        Raises: ListError if there are none, or they are of another index.
+        """
+        known = read_checksums(self.data.path, self._access, indexes)
+        if known.digest != self.digest or len(known.crcs) != len(self):
+            url = self.data.path
+            raise ListError(
+                f"the checksums of {redact(url)} are stale, they are of another index than the .idx beside it: fetch "
+                f"that again, or if the data was made anew, make them anew with {remedy_for(url, indexes)}"
+            )
+        self._crcs = known.crcs.data  # whose items are numbers of Python
+
+    def crc(self, number: int) -> int | None:
+        """The CRC32 that an item must have; None where items are not compared."""
+        return None if self._crcs is None else self._crcs[number]
+
+    def check(self, number: int, data: bytes) -> None:
+        """Compare the bytes of an item. Raises: DataError ``bad_crc``."""
+        if self._crcs is not None and crc32(data) != self._crcs[number]:
+            raise bad_crc(self.data.path, self.span(number)[0])
 
     def _columns(self, index: RandomFile) -> tuple[int, memoryview, memoryview]:
         """How many items there are; lengths and offsets, and bounds of documents, as they stand in the file."""
