@@ -18,6 +18,7 @@ from uio_pipes.ledger import Ledger
 
 __all__ = [
     "SCHEMA",
+    "first_difference",
     "lane_name",
     "lanes_in",
     "merge_states",
@@ -183,3 +184,12 @@ def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
             if key != "meta" and (key not in merged or lane_age(text) > lane_age(merged[key])):
                 merged[key] = text
     return {key: merged[key] for key in sorted(merged)}
+
+
+def first_difference(old: list[str], new: list[str]) -> tuple[str, str]:
+    """The first stage in which two graphs differ."""
+    for i in range(max(len(old), len(new))):
+        a, b = (lines[i] if i < len(lines) else "(no stage)" for lines in (old, new))
+        if a != b:
+            return f"stage {i}: {a}", f"stage {i}: {b}"
+    return str(old), str(new)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uio_pipes.dsp.decode import AudioInfo, check_channel, sample_range
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.sources.checksums import bad_crc
 from uio_pipes.sources.indexed_file import DTYPES
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Pcm"]
 
@@ -43,6 +45,8 @@ class Pcm(Ref):
 
         Raises: DataError as ``decode``.
         """
+        import torch  # not before: dictionaries are made of metadata alone
+
         total, rate, _ = self.info
         whole = start is None and end is None and total > 0
         first, last = (0, total) if whole else sample_range(total, rate, start, end)
