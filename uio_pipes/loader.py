@@ -26,7 +26,7 @@ from uio_pipes.sources.open_files import OpenFiles
 from uio_pipes.sources.reached import reach
 from uio_pipes.stage import is_whole
 from uio_pipes.stages.exclude import excluded_by
-from uio_pipes.state import SCHEMA, lane_name, lanes_in, read_lane, read_meta, shard_stamps
+from uio_pipes.state import SCHEMA, first_difference, lane_name, lanes_in, read_lane, read_meta, shard_stamps
 from uio_pipes.stats import Stats
 from uio_pipes.uneven import choose, private_group, refuse_join
 
@@ -346,7 +346,7 @@ class Loader:
             if old == new:
                 continue
             if name == "graph" and isinstance(old, list):
-                old, new = _first_difference(old, new)
+                old, new = first_difference(old, new)
             out.append(f"{name} changed since the state was saved: {old!r} then, {new!r} now. {remedy}")
         return out
 
@@ -473,11 +473,3 @@ def _changed_shards(state: Mapping[str, Any], pipeline: Pipeline) -> list[str]:
                 'epoch again with Loader(on_change="restart")'
             )
     return out
-
-
-def _first_difference(old: list[str], new: list[str]) -> tuple[str, str]:
-    for i in range(max(len(old), len(new))):
-        a, b = (lines[i] if i < len(lines) else "(no stage)" for lines in (old, new))
-        if a != b:
-            return f"stage {i}: {a}", f"stage {i}: {b}"
-    return str(old), str(new)

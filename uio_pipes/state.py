@@ -18,6 +18,7 @@ from uio_pipes.ledger import Ledger
 
 __all__ = [
     "SCHEMA",
+    "first_difference",
     "lane_name",
     "lane_age",
     "lanes_in",
@@ -186,3 +187,12 @@ def lane_age(text: str) -> tuple[int, int, bool, int]:
     """How far a lane's string is: (epoch, pass, done, k)."""
     lane = json.loads(text)
     return lane["epoch"], lane["pass"], lane["done"], lane["k"]
+
+
+def first_difference(old: list[str], new: list[str]) -> tuple[str, str]:
+    """The first stage in which two graphs differ."""
+    for i in range(max(len(old), len(new))):
+        a, b = (lines[i] if i < len(lines) else "(no stage)" for lines in (old, new))
+        if a != b:
+            return f"stage {i}: {a}", f"stage {i}: {b}"
+    return str(old), str(new)

@@ -9,70 +9,57 @@ Every stage can be run again and goes on where it was interrupted. OUT gets::
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from ..common.launch import Topology
 from ..common.stages import check_order, run_stages
+from .options import parser
 from .recipe import Recipe
 from .summary import print_summary
 
-__all__ = ["app"]
+__all__ = ["main"]
 
 CONF = Path(__file__).parent / "conf"
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-
-@app.command()
-def main(
-    stage: Annotated[int, typer.Option(min=-1, max=6, help="First stage.")] = -1,
-    stop_stage: Annotated[int, typer.Option(min=-1, max=6, help="Last stage.")] = 6,
-    corpus: Annotated[str, typer.Option(help="mini, or a folder: it has or gets the real data_aishell.")] = "mini",
-    data_type: Annotated[str, typer.Option(help="What training reads: raw, shard or indexed.")] = "raw",
-    out: Annotated[Path | None, typer.Option(help="Where all lands. Default: exp/aishell-mini or exp/aishell.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML. Default: conf/mini.yaml or conf/full.yaml.")] = None,
-    override: Annotated[list[str] | None, typer.Option("--set", help="Like train.epochs=3; again for more.")] = None,
-    nproc: Annotated[int, typer.Option(min=0, help="Ranks on this machine. 0: its GPUs; without, 2.")] = 0,
-    nnodes: Annotated[int, typer.Option(min=1, help="Machines that train (stage 4) or decode (5) together.")] = 1,
-    rdzv_endpoint: Annotated[str, typer.Option(help="HOST:PORT where several machines meet.")] = "",
-    num_workers: Annotated[int, typer.Option(min=-1, help="Of each rank. -1: as the configuration says.")] = -1,
-    hours: Annotated[float, typer.Option(min=0.001, help="Training speech of the mini corpus.")] = 0.5,
-    seed: Annotated[int, typer.Option(min=0, help="Of the mini corpus.")] = 1,
-    mirror: Annotated[str, typer.Option(help="Where the real corpus is fetched from.")] = "",
-    bpe: Annotated[int, typer.Option(min=0, help="SentencePiece pieces. 0: characters.")] = 0,
-    average: Annotated[int, typer.Option(min=0, help="Best epochs to average. 0: 3 for mini, else 30.")] = 0,
-    beam_size: Annotated[int, typer.Option(min=1, help="Hypotheses kept in decoding.")] = 10,
-) -> None:
-    """AISHELL-1: -1 data, 0 wav.scp and text, 1 global CMVN, 2 dictionary, 3 data.list and shards, 4 training,
-    5 averaging, decoding, scoring, 6 export. Every stage can be run again and goes on where it was interrupted."""
-    mini = corpus == "mini"
-    out = out or Path("exp/aishell-mini" if mini else "exp/aishell")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what the arguments say; those of the command line, if none are given."""
+    options = parser().parse_args(arguments)
     try:
-        check_order(stage, stop_stage)
+        _run(options)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
+
+
+def _run(options: Namespace) -> None:
+    mini = options.corpus == "mini"
+    out = options.out or Path("exp/aishell-mini" if mini else "exp/aishell")
+    try:
+        check_order(options.stage, options.stop_stage)
         recipe = Recipe(
-            corpus=out / "corpus" if mini else Path(corpus),
+            corpus=out / "corpus" if mini else Path(options.corpus),
             mini=mini,
             out=out,
-            config=config or CONF / ("mini.yaml" if mini else "full.yaml"),
-            overrides=tuple(override or ()),
-            data_type=data_type,
-            topology=Topology(nproc or _gpus() or 2, nnodes, rdzv_endpoint),
-            num_workers=num_workers,
-            hours=hours,
-            seed=seed,
-            mirror=mirror,
-            bpe=bpe,
-            average=average or (3 if mini else 30),
-            beam_size=beam_size,
+            config=options.config or CONF / ("mini.yaml" if mini else "full.yaml"),
+            overrides=tuple(options.override or ()),
+            data_type=options.data_type,
+            topology=Topology(options.nproc or _gpus() or 2, options.nnodes, options.rdzv_endpoint),
+            num_workers=options.num_workers,
+            hours=options.hours,
+            seed=options.seed,
+            mirror=options.mirror,
+            bpe=options.bpe,
+            average=options.average or (3 if mini else 30),
+            beam_size=options.beam_size,
         )
     except ValueError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
-    seconds = run_stages(recipe.stages, stage, stop_stage, ["recipes/aishell/run.sh", *sys.argv[1:]])
+    seconds = run_stages(recipe.stages, options.stage, options.stop_stage, ["recipes/aishell/run.sh", *sys.argv[1:]])
     print_summary(recipe.out, seconds)
 
 
@@ -83,4 +70,4 @@ def _gpus() -> int:
 
 
 if __name__ == "__main__":
-    app()
+    main()

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import corpus
+import numpy as np
 import pytest
+import touchdataset
 from command import uio
 from corpus import DAMAGE, Corpus
 
+from uio_pipes.prep.index_lists import index_lists
 from uio_pipes.prep.manifest import ShardEntry, read_manifest, write_manifest
+from uio_pipes.prep.verify import verify
+from uio_pipes.prep.verify_shard import Wanted
 
 
 @pytest.fixture
@@ -122,3 +129,52 @@ def test_a_manifest_survives_writing_and_reading(tmp_path: Path) -> None:
     assert Path(path).read_text().split("\n")[0].startswith('{"manifest": 1,')
     assert read_manifest(str(tmp_path / "x.list")) == {entry.shard: entry for entry in entries}
     assert read_manifest(str(tmp_path / "y.list")) is None
+
+
+# TouchDatasets
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A TouchDataset with checksums."""
+    made = touchdataset.write(tmp_path / "d", touchdataset.speech(9))
+    assert index_lists([str(made)]).problems == []
+    return made
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], dict[str, int]]] = {
+    "sound": (lambda d: None, {}),
+    "audio": (lambda d: flip(d / "audio.bin", 5), {"bad_crc": 1}),
+    "text": (lambda d: flip(d / "metainfo.bin", 9), {"bad_crc": 1}),
+    "no_checksums": (lambda d: (d / "audio.bin.uioidx").unlink(), {"missing_index": 1}),
+    "stale": (lambda d: touchdataset.write_pair(d / "audio", [np.ones(7, "<i2")] * 9), {"stale_index": 1}),
+    "damaged": (lambda d: flip(d / "metainfo.bin.uioidx", 40), {"stale_index": 1}),
+    "index": (lambda d: flip(d / "audio.idx", 34), {"bad_index": 1}),
+}
+
+
+@pytest.mark.parametrize("name", list(DAMAGES))
+def test_verify_compares_touchdatasets_with_their_checksums(name: str, folder: Path) -> None:
+    hurt, reasons = DAMAGES[name]
+    hurt(folder)
+    (folder.parent / "data.list").write_text(f"{folder} audio+metainfo\n")
+    *_, report = verify([str(folder.parent / "data.list")], Wanted(crc=True))
+    assert report.reasons == reasons
+
+
+def test_index_writes_checksums_of_touchdatasets(folder: Path) -> None:
+    shutil.rmtree(folder)
+    touchdataset.write(folder, touchdataset.speech(9))
+    done = uio("index", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{9} utterances (")
+    assert " in 1 TouchDataset (0 indexed before), indexes of " in done.stdout
+    assert sorted(path.name for path in folder.glob("*.uioidx")) == ["audio.bin.uioidx", "metainfo.bin.uioidx"]
+    assert json.loads(uio("index", folder, "--json").stdout)["fresh"] == 1
+    assert uio("verify", folder, "--crc", "--jobs", 1).returncode == 0

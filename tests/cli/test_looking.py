@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import corpus
 import pytest
 import torch
 from corpus import Corpus
@@ -57,9 +58,27 @@ def test_reports_and_drawings(uio_command: Uio, plain_corpus: Corpus) -> None:
     assert uio_command("simulate", "graphs.py:pipeline", "--world-size", "2", "--out", "b.html") == 0
     assert uio_command("simulate", "graphs.py:pipeline", "--out", "c.png") == 0
     assert uio_command("bench", "graphs.py:pipeline", "--seconds", "0.2", "--out", "d.html") == 0
-    for name in "abd":
+    for name in "bd":
         assert "data:image/png;base64," in Path(f"{name}.html").read_text()
+    assert "<td class=bar>" in Path("a.html").read_text(), "drawn by the browser, in its fonts"
+    assert "Next" in Path("d.html").read_text()
+    assert "on 1 rank<" not in Path("b.html").read_text()
+    assert "on 2 ranks</h1>" in Path("b.html").read_text()
     assert Path("c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_report_has_the_most_frequent_characters_whatever_they_are(uio_command: Uio, tmp_path: Path) -> None:
+    listed = corpus.raw_list(tmp_path / "raw", 3)
+    lines = [json.loads(line) for line in listed.list.read_text().splitlines()]
+    text = "好好好好\U0002a6b2\U0002a6b2\U0002a6b2天天a"  # the second is in few fonts
+    listed.list.write_text("".join(json.dumps(line | {"txt": text}) + "\n" for line in lines))
+    assert uio_command("inspect", str(listed.list), "--report", "a.html") == 0
+    page = Path("a.html").read_text(encoding="utf-8")
+    rows = re.findall(r"<td>(.)</td><td>(U\+\w+)</td><td>(\d+)</td><td class=bar><i style=\"width:([\d.]+)%", page)
+    assert rows == [
+        ("好", "U+597D", "12", "100.00"), ("\U0002a6b2", "U+2A6B2", "9", "75.00"), ("天", "U+5929", "6", "50.00"),
+        ("a", "U+0061", "3", "25.00"),
+    ]  # fmt: skip
 
 
 def test_simulate_says_that_it_knows_failures_from_headers_alone(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+import touchdataset
 from command import uio
 
 import uio_pipes
+import uio_pipes as package
 
 
 def test_help_starts_without_torch() -> None:
@@ -22,6 +27,53 @@ def test_help_starts_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "pack" in done.stdout
+
+
+WITHOUT_TORCH = {
+    "dict of a raw list": "dict raw.list out.txt",
+    "dict of TouchDatasets": "dict data.list out.txt",
+    "dict of a Kaldi folder": "dict kaldi out.txt",
+    "spm": "spm raw.list out --vocab-size 16",
+    "a state in JSON": "state show state.json",
+    "two states": "state diff state.json state.json",
+    "another topology": "state reshard state.json --world-size 2",
+    **{
+        f"help of {name}": f"{name} --help" for name in ("dict", "index", "verify", "inspect", "bench", "pack", "state")
+    },
+    "a wrong option": "index --nonsense",
+}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts of every kind, and a state."""
+    folder = tmp_path_factory.mktemp("texts")
+    line = {"key": "a", "wav": "a.wav", "txt": "今天天气不错我们走吧"}
+    (folder / "raw.list").write_text("\n".join(json.dumps(line | {"key": f"a{i}"}) for i in range(20)) + "\n")
+    (folder / "kaldi").mkdir()
+    (folder / "kaldi/text").write_text("a 今天天气\n")
+    (folder / "kaldi/wav.scp").write_text("a a.wav\n")
+    touchdataset.write(folder / "d", touchdataset.speech(3))
+    (folder / "data.list").write_text(f"{folder}/d audio+metainfo\n")
+    loader = package.Loader(package.from_indexed(folder / "d").batch(2), lanes=2)
+    next(iter(loader))
+    (folder / "state.json").write_text(json.dumps(loader.state_dict()))
+    return folder
+
+
+@pytest.mark.parametrize("name", list(WITHOUT_TORCH))
+def test_what_reads_texts_and_states_starts_without_torch(name: str, texts: Path) -> None:
+    code = (
+        "import sys\n"
+        "from uio_pipes.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as end: code = end.code\n"
+        "print([code, sorted({'torch', 'torchaudio', 'torchdata'} & set(sys.modules))], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *WITHOUT_TORCH[name].split()], cwd=texts, capture_output=True, text=True
+    )
+    assert json.loads(done.stderr.splitlines()[-1]) == [2 if "wrong" in name else 0, []], done.stderr
 
 
 def test_version() -> None:

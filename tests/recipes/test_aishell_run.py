@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -12,13 +13,13 @@ from pathlib import Path
 
 import pytest
 import tiny
+from invoked import invoked
 from processes import launch
-from typer.testing import CliRunner
 
 pytest.importorskip("espeakng_loader")
 pytest.importorskip("jiwer")
 
-from recipes.aishell.run import app
+from recipes.aishell.run import main
 from recipes.aishell.summary import MODES, rates
 
 ROOT = Path(__file__).parents[2]
@@ -79,14 +80,14 @@ def test_from_nothing_to_an_exported_model_and_again(tmp_path: Path) -> None:
     [
         (["--data-type", "tar"], "must be raw, shard, indexed"),
         (["--nnodes", "2"], "HOST:PORT"),
-        (["--stage", "9"], "less than or equal to 6"),
+        (["--stage", "9"], "choose from -1, 0, 1"),
         (["--stage", "5", "--stop-stage", "3"], "nothing would be run"),
         (["--hours", "-1"], "--hours"),
         (["--config", "none.yaml"], "cannot read the configuration none.yaml"),
     ],
 )
 def test_wrong_options_say_what_is_right(options: list[str], words: str) -> None:
-    result = CliRunner().invoke(app, options, env={"COLUMNS": "200"})
+    result = invoked(main, options)
     assert result.exit_code == 2
     assert words in " ".join(result.output.split())
 
@@ -95,17 +96,17 @@ def test_a_stage_that_lacks_something_says_what_makes_it(tmp_path: Path) -> None
     (tmp_path / "tiny.yaml").write_text(TINY)
     where = ["--corpus", str(tmp_path / "none"), "--out", str(tmp_path / "out")]
     options = [*where, "--config", str(tmp_path / "tiny.yaml"), "--nproc", "1"]
-    first = CliRunner().invoke(app, [*options, "--stage", "0"])
+    first = invoked(main, [*options, "--stage", "0"])
     assert first.exit_code == 1
     assert "recipes.aishell.download" in first.output
     assert "openslr.org/33" in first.output
-    second = CliRunner().invoke(app, [*options, "--stage", "1"])
+    second = invoked(main, [*options, "--stage", "1"])
     assert second.exit_code == 1
     assert "run stage 0 first" in second.output
-    third = CliRunner().invoke(app, [*options, "--stage", "4"])
+    third = invoked(main, [*options, "--stage", "4"])
     assert third.exit_code == 1
     assert "run stage 0 first" in third.output
-    fourth = CliRunner().invoke(app, options)
+    fourth = invoked(main, options)
     assert fourth.exit_code == 1
     assert f"there is no folder {tmp_path / 'none'}: make it" in fourth.output
     assert not (tmp_path / "none").exists()
@@ -113,7 +114,7 @@ def test_a_stage_that_lacks_something_says_what_makes_it(tmp_path: Path) -> None
 
 
 def test_help_names_every_stage() -> None:
-    result = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"})
+    result = invoked(main, ["--help"])
     for name in (
         "-1 data",
         "0 wav.scp",
@@ -150,3 +151,33 @@ def test_sigterm_saves_the_training_and_the_same_command_goes_on(tmp_path: Path)
     assert "--stage 4" in text
     text = " ".join(launch([*command, "--set", f"train.epochs={int(saved[2]) + 1}"]).split())
     assert re.search(rf"resumes from \S+: step {saved[1]}, epoch {saved[2]}", text), text
+
+
+@pytest.mark.parametrize("recipe", ["aishell", "wenetspeech"])
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        (["--help"], 0, "--stop-stage"),
+        (["--stage", "2", "-h"], 0, "--beam-size"),
+        (["--nonsense"], 2, "unrecognized arguments: --nonsense"),
+        (["--stage", "9"], 2, "--stage"),
+        (["--nproc", "-3"], 2, "argument --nproc: -3 is below 0"),
+    ],
+)
+def test_the_script_answers_questions_before_anything_is_installed(
+    recipe: str, options: list[str], status: int, words: str, tmp_path: Path
+) -> None:
+    fresh = tmp_path / "clone"  # without .venv, and where the setup would fail
+    for folder in ("recipes", "scripts"):
+        shutil.copytree(ROOT / folder, fresh / folder)
+    (fresh / "scripts/setup").write_text("#!/bin/sh\necho installing; exit 9\n")
+    bare = tmp_path / "python"  # Python without any package
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -s "$@"\n')
+    bare.chmod(0o755)
+    command = ["bash", str(fresh / f"recipes/{recipe}/run.sh"), *options]
+    environment = {**os.environ, "PYTHON": str(bare), "PYTHONPATH": ""}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60)
+    said = done.stdout + done.stderr
+    assert (done.returncode, words in said, "installing" in said) == (status, True, False), said
+    assert f"usage: recipes/{recipe}/run.sh" in said
+    assert not (fresh / ".venv").exists()

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
+from invoked import invoked
 from processes import launch
-from typer.testing import CliRunner
 
 pytest.importorskip("espeakng_loader")
 pytest.importorskip("ijson")
@@ -35,11 +34,7 @@ ALL = {"train", "dev", "test_net", "test_meeting"}
 
 
 def run(*options: object) -> tuple[int, str]:
-    app = typer.Typer()
-    app.command()(main)
-    result = CliRunner().invoke(app, [str(option) for option in options], env={"COLUMNS": "200"})
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.output
+    return invoked(main, options)
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,12 @@ import torch
 from corpus import Corpus
 
 import uio_pipes as uio
+from uio_pipes import sample as samples
+from uio_pipes.dsp.decode import probe
+from uio_pipes.length import measure
 from uio_pipes.sample import Sample
 from uio_pipes.seeing.bench import Bench, Row, Speed, bench
-from uio_pipes.seeing.clock import READING, Clock, timed
+from uio_pipes.seeing.clock import HEADERS, READING, Clock, timed
 
 
 def idle(sample: Sample) -> Sample:
@@ -55,6 +58,21 @@ def test_every_stage_has_its_row(plain_corpus: Corpus) -> None:
     assert result.workers is None
 
 
+def test_headers_have_a_row_of_their_own_whichever_stage_asks_first(
+    raw_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(head: bytes, size: int) -> object:
+        time.sleep(0.002)
+        return probe(head, size)
+
+    monkeypatch.setattr("uio_pipes.length.probe", slow)
+    pipeline = uio.from_raw_list(raw_corpus.list).decode_audio().filter(min_frames=2).batch(4).pad()
+    rows = {row.stage: row for row in bench(pipeline, seconds=0.3).rows}
+    assert rows[HEADERS].microseconds > 1500, "it sleeps for 2000"
+    assert rows["filter"].microseconds < 1500
+    assert vars(samples)["measure"] is measure, "as before"
+
+
 def test_workers_are_measured_too(plain_corpus: Corpus) -> None:
     result = bench(training(uio.from_shard_list(plain_corpus.list)), seconds=0.3, num_workers=2)
     assert result.workers is not None
@@ -78,6 +96,8 @@ def found(*shares: tuple[str, float], workers: float | None = None, handed: floa
     ("result", "words"),
     [
         (found((READING, 0.5), ("load_from_tar", 0.2), ("fbank", 0.3)), "reading takes 70% .*local disk"),
+        (found((HEADERS, 0.6), ("fbank", 0.4)), "headers: 60% .*uio index"),
+        (found((HEADERS, 0.2), (READING, 0.3), ("fbank", 0.5)), "reading takes 50%"),
         (found(("decode_audio", 0.6), ("fbank", 0.4)), "decode_audio: 60%.*PCM"),
         (found(("read: resample", 0.6), ("fbank", 0.4)), "resample: 60%.*uio pack --resample"),
         (found(("fbank", 0.3), ("resample", 0.3), ("pad", 0.3)), "no stage dominates"),

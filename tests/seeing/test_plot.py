@@ -11,7 +11,10 @@ import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
+from uio_pipes.seeing import drawing
 from uio_pipes.seeing import plot as module
+from uio_pipes.seeing.charts import of_simulation
+from uio_pipes.seeing.simulate import simulate
 
 image = pytest.importorskip("matplotlib.image", reason="could not import matplotlib: pip install matplotlib")
 pytestmark = pytest.mark.filterwarnings("error")  # a glyph that is missing in the font warns
@@ -84,6 +87,29 @@ def test_names_with_dollars_and_mandarin(many_shards: Corpus, tmp_path: Path) ->
         return sample
 
     drawn(utterances(many_shards).map(rename), tmp_path / "a.png", 1)
+
+
+def test_titles_have_the_key_whatever_fonts_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "FONTS", [])
+    drawing.families.cache_clear()
+    drawing._glyphs.cache_clear()
+    key = "录音_" + "a" * 70
+    assert drawing.label(key, "今天天气") == "\\u5f55\\u97f3_" + "a" * 70 + " · 4 characters"
+    assert drawing.label("K1", "é ω ж") == "K1 · é ω ж"
+    monkeypatch.undo()
+    drawing.families.cache_clear()
+    drawing._glyphs.cache_clear()
+    chinese = len(drawing.families()) > 1
+    assert (drawing.label("录音", "今天") == "录音 · 今天") == chinese
+
+
+def test_axes_of_what_is_counted_have_whole_numbers(many_shards: Corpus) -> None:
+    run = simulate(utterances(many_shards).batch(4).pad(), world_size=1)
+    figure = of_simulation(run)
+    figure.draw_without_rendering()
+    steps, batches, waits, last = figure.axes
+    for axis in (steps.xaxis, steps.yaxis, batches.yaxis, waits.xaxis, last.yaxis):
+        assert all(float(tick).is_integer() for tick in axis.get_ticklocs())
 
 
 def test_no_global_state(many_shards: Corpus, tmp_path: Path) -> None:

@@ -88,11 +88,11 @@ def test_a_function_that_wants_a_file_gets_a_wav_file(name: str, tmp_path: Path)
     assert torch.equal(run(as_file)[0][0]["wav"], run(uio.from_indexed(tmp_path).decode_audio())[0][0]["wav"])
 
 
-def test_items_in_any_place_and_documents_of_several(tmp_path: Path) -> None:
+def test_items_in_any_order_and_documents_of_several(tmp_path: Path) -> None:
     utterances = touchdataset.speech(5)
     touchdataset.write(tmp_path, utterances)
     items = [samples for samples, _ in utterances]
-    offsets = np.cumsum([7, *(i.nbytes + 3 for i in reversed(items))])[:-1][::-1].tolist()
+    offsets = np.cumsum([0, *(i.nbytes for i in reversed(items))])[:-1][::-1].tolist()
     touchdataset.write_pair(tmp_path / "audio", items, offsets, bounds=3)
     made, _ = run(uio.from_indexed(tmp_path).decode_audio())
     for (samples, _), sample in zip(utterances, made, strict=True):
@@ -275,6 +275,24 @@ def change(path: Path, at: int, data: bytes) -> None:
     path.write_bytes(bytes(content))
 
 
+def flip(path: Path, at: int, bits: int) -> None:
+    change(path, at, bytes([path.read_bytes()[at] ^ bits]))
+
+
+def move(path: Path, item: int, by: int | None) -> None:
+    """Another offset for one of the five items; None: the offset of the one before it."""
+    at = 34 + 5 * 4 + 8 * item
+    there = struct.unpack_from("<q", path.read_bytes(), at if by is not None else at - 8)[0]
+    change(path, at, struct.pack("<q", there + (by or 0)))
+
+
+def spread(folder: Path, first: int = 0, gap: int = 0) -> None:
+    """The audio again, with bytes between items that belong to none."""
+    items = [samples for samples, _ in touchdataset.speech(5)]
+    offsets = np.cumsum([first, *(i.nbytes + gap for i in items)])[:-1].tolist()
+    touchdataset.write_pair(folder / "audio", items, offsets)
+
+
 FOLDERS = {
     "bin_cut": (lambda d: os.truncate(d / "audio.bin", 3000), r"audio\.bin ends after 3000 bytes.*fetch it again"),
     "bin_longer": (
@@ -294,6 +312,15 @@ FOLDERS = {
     "offset_overflows": (
         lambda d: change(d / "audio.idx", 34 + 20 + 8, struct.pack("<q", 2**63 - 1)), "audio",
     ),
+    "gap_before_all": (lambda d: spread(d, first=7), "item 0 begins at byte 7, and what is before it from byte 0 on"),
+    "gaps": (lambda d: spread(d, gap=3), r"audio\.idx: item 1 .* belongs to no item: .*without gaps.*uio convert"),
+    "offset_moved": (lambda d: flip(d / "audio.idx", 34 + 20 + 16, 1), "item 2 begins at .* belongs to no item"),
+    "overlap": (lambda d: move(d / "audio.idx", 2, -2), r"audio\.idx: item 2 begins at .* item 1 before it ends at"),
+    "length_less": (lambda d: change(d / "audio.idx", 34, struct.pack("<i", 1)), "item 1 begins .* from byte 2 on"),
+    "twice": (lambda d: move(d / "metainfo.idx", 1, None), r"metainfo\.idx: item [01] begins at byte 0, and item [01]"),
+    "first_bound": (lambda d: flip(d / "audio.idx", 34 + 60, 1), r"audio\.idx: bound 0 of 6 .* is item 1; "),
+    "bound_back": (lambda d: flip(d / "audio.idx", 34 + 60 + 16, 4), r"bound 3 of 6 .* is item 3; "),
+    "last_bound": (lambda d: flip(d / "audio.idx", 34 + 60 + 40, 2), r"bound 5 of 6 .* is item 7; .*of items, 5"),
     "other_count": (
         lambda d: touchdataset.write_pair(d / "metainfo", [np.zeros(9, np.uint8)] * 4), "5 utterances, metainfo.idx 4",
     ),

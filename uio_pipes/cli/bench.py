@@ -10,6 +10,7 @@ import typer
 from uio_pipes.cli.common import Json, print_json
 from uio_pipes.cli.named import Conf, Data, DataType, Named, Symbols, load
 from uio_pipes.cli.tables import check_suffix, print_tables, say
+from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
     from uio_pipes.seeing.bench import Bench, Speed
@@ -48,14 +49,21 @@ def bench(
         from uio_pipes.seeing.charts import of_bench
         from uio_pipes.seeing.page import save
 
-        save(out, "Where the time goes", tables(result), of_bench(result))
+        save(out, "Where the time goes", [*tables(result), ("Next", ("",), _notes(result))], of_bench(result))
     if as_json:
         print_json(asdict(result) | {"advice": result.advice})
         return
     print_tables(tables(result))
-    if result.failures:
-        say(f"{result.failures} utterances failed in the last epoch: uio inspect tells which")
-    say(f"next: {result.advice}")
+    *failed, (advice,) = _notes(result)
+    for (text,) in failed:
+        say(text)
+    say(f"next: {advice}")
+
+
+def _notes(result: Bench) -> list[tuple[str]]:
+    """What to do next, last of all."""
+    failed = f"{counted(result.failures, 'utterance')} failed in the last epoch: uio inspect tells which"
+    return [(failed,), (result.advice,)] if result.failures else [(result.advice,)]
 
 
 def tables(result: Bench) -> list[Rows]:
@@ -63,7 +71,7 @@ def tables(result: Bench) -> list[Rows]:
     rows = [(r.stage, f"{r.microseconds:,.1f}", f"{r.share:.1%}") for r in result.rows]
     speeds = [_speed("this process", result.alone)]
     if result.workers is not None:
-        speeds.append(_speed(f"{result.num_workers} workers", result.workers))
+        speeds.append(_speed(counted(result.num_workers, "worker"), result.workers))
     found: list[Rows] = [
         ("Where the time of one process goes", ("stage", "µs per utterance", "share"), rows),
         ("Speed", ("", "utterances/s", "hours/s", "batches/s", "first batch after"), speeds),

@@ -10,6 +10,7 @@ import typer
 
 from uio_pipes.cli.common import Json, keep_inputs, local_file, print_json, verdict
 from uio_pipes.cli.pack import cores
+from uio_pipes.io.printable import counted
 
 __all__ = ["DataType", "cmvn"]
 
@@ -46,7 +47,7 @@ def cmvn(
         print_json(report)
     else:
         failed = f"; {sums.failures} failures" if sums.failures else ""
-        typer.echo(f"{out}: {sums.frame_num} frames of {sums.utterances} utterances{failed}")
+        typer.echo(f"{out}: {counted(sums.frame_num, 'frame')} of {counted(sums.utterances, 'utterance')}{failed}")
     verdict(not sums.failures)
 
 

@@ -13,6 +13,7 @@ import typer
 from uio_pipes.cli.cmvn import DataType
 from uio_pipes.cli.common import Json, keep_inputs, local_file, print_json, verdict
 from uio_pipes.cli.index import show
+from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
     from uio_pipes.prep.lists import Bad
@@ -77,6 +78,6 @@ def _say(json: bool, out: str, tokens: int, bad: list[Bad]) -> None:
         print_json({"out": out, "tokens": tokens, "failures": len(bad), "reasons": reasons, "failed": failed})
     else:
         lost = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-        typer.echo(f"{out}: {tokens} tokens" + (f"; texts that could not be read: {lost}" if bad else ""))
+        typer.echo(f"{out}: {counted(tokens, 'token')}" + (f"; texts that could not be read: {lost}" if bad else ""))
         show([one.detail for one in bad])
     verdict(not bad)

@@ -1,4 +1,4 @@
-"""``uio index``: random access and exact lengths for tar shards that exist already."""
+"""``uio index``: random access and exact lengths for tar shards that exist already; checksums for TouchDatasets."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ T = TypeVar("T")
 
 
 def index(
-    paths: Annotated[list[str], typer.Argument(help="Lists of shards, globs, or shards; local or URLs.")],
-    into: Annotated[str | None, typer.Option(help="Folder for the indexes, instead of beside the shards.")] = None,
+    paths: Annotated[list[str], typer.Argument(help="Lists, globs, shards, TouchDataset folders; local or URLs.")],
+    into: Annotated[str | None, typer.Option(help="Folder for the indexes, instead of beside the data.")] = None,
     grouping: Annotated[str, typer.Option(help="Names are cut as 'wenet' or as 'webdataset' does.")] = "wenet",
     text: Annotated[str, typer.Option(help="The text's suffix, or json:NAME, a field of a JSON member.")] = "txt",
     manifest: Annotated[
         bool, typer.Option("--manifest", help="Write the lists' manifests, even if there is one.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Index shards anew whose index fits.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Index anew what has an index that fits.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
     json: Json = False,
 ) -> None:
-    """Index tar shards: a small file for each, nothing is repacked. Lists without a manifest get one."""
+    """Index tar shards: a small file for each, nothing is repacked. Lists without a manifest get one.
+
+    TouchDatasets get checksums of their records, in a small file beside each .bin.
+    """
     from uio_pipes.prep.index_lists import index_lists
 
     check_reading(grouping, text)

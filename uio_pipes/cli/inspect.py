@@ -9,6 +9,7 @@ import typer
 
 from uio_pipes.cli.common import Json, keep_inputs, print_json
 from uio_pipes.cli.tables import check_suffix, print_tables
+from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
     from uio_pipes.seeing.inspect import Contents
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["inspect"]
 
-BAR = 30  # characters of the longest bar
+CHARACTERS = 30  # whose counts the page shows
 BINS = 12
 
 
@@ -24,7 +25,7 @@ def inspect(
     paths: Annotated[list[str], typer.Argument(help="Lists, shards, indexes, TouchDataset or Kaldi folders, URLs.")],
     limit: Annotated[int | None, typer.Option(min=1, help="Look at so many utterances of each only.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
-    report: Annotated[str | None, typer.Option(help="Write a page with plots: a .html file.")] = None,
+    report: Annotated[str | None, typer.Option(help="Write a page with bars: a .html file.")] = None,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -45,10 +46,10 @@ def inspect(
     if report is not None:
         from pathlib import Path
 
-        from uio_pipes.seeing.charts import of_contents
         from uio_pipes.seeing.page import html
 
-        Path(report).write_text(html("What is in the data", tables(parts, total), of_contents(total)), encoding="utf-8")
+        shown = tables(parts, total) + _characters(total)
+        Path(report).write_text(html("What is in the data", shown), encoding="utf-8")
     if as_json:
         print_json({"parts": parts, **total.summary()})
     else:
@@ -86,7 +87,7 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
         rows.append(("speakers", f"{len(seen.speakers):,}"))
     if seen.texts:
         total = seen.characters.total()
-        rows.append(("characters", f"{len(seen.characters):,} different, {total:,} in {seen.texts:,} texts"))
+        rows.append(("characters", f"{len(seen.characters):,} different, {total:,} in {counted(seen.texts, 'text')}"))
         rows.append(("most frequent", " ".join(f"{c}:{n}" for c, n in seen.characters.most_common(20))))
     if seen.empty_texts:
         rows.append(("empty texts", f"{seen.empty_texts:,}"))
@@ -102,14 +103,23 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
     return [*found, ("Samples", ("key", "seconds", "text"), samples)] if samples else found
 
 
+def _characters(seen: Contents) -> list[Rows]:
+    """The most frequent characters, for the page: the browser has the fonts."""
+    from uio_pipes.seeing.page import Bar
+
+    top = seen.characters.most_common(CHARACTERS)
+    rows = [(c, f"U+{ord(c):04X}", f"{n:,}", Bar(n / top[0][1])) for c, n in top]
+    return [("Most frequent characters", ("", "", "count", ""), rows)] if rows else []
+
+
 def _histogram(seen: Contents) -> list[tuple[str, str, str]]:
     from uio_pipes.seeing.inspect import BIN
+    from uio_pipes.seeing.page import Bar
 
     last = max(seen.durations)
     width = max(1, -(-(last + 1) // BINS))
     sums = [sum(seen.durations[i] for i in range(at, at + width)) for at in range(0, last + 1, width)]
     longest = max(sums)
     return [
-        (f"{i * width * BIN:g} to {(i + 1) * width * BIN:g}", f"{n:,}", "█" * round(n / longest * BAR))
-        for i, n in enumerate(sums)
+        (f"{i * width * BIN:g} to {(i + 1) * width * BIN:g}", f"{n:,}", Bar(n / longest)) for i, n in enumerate(sums)
     ]

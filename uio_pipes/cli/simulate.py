@@ -10,6 +10,7 @@ import typer
 from uio_pipes.cli.common import Json, print_json
 from uio_pipes.cli.named import Conf, Data, DataType, Named, Symbols, load
 from uio_pipes.cli.tables import check_suffix, print_tables, say
+from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
     from uio_pipes.seeing.page import Rows
@@ -69,7 +70,7 @@ def simulate(
         from uio_pipes.seeing.charts import of_simulation
         from uio_pipes.seeing.page import save
 
-        save(out, f"Epoch {epoch} on {world_size} ranks", tables(run), of_simulation(run))
+        save(out, f"Epoch {epoch} on {counted(world_size, 'rank')}", tables(run), of_simulation(run))
     if as_json:
         print_json(run.summary())
         return
@@ -84,11 +85,11 @@ def tables(run: Simulation) -> list[Rows]:
     """What the terminal and the page show."""
     seen = run.summary()
     share = f"{run.delivered_share:.0%}; planned {seen['hours']:.2f} h"
-    workers = f"{run.num_workers} worker{'s' * (run.num_workers > 1)} each" if run.num_workers else "no workers"
+    workers = f"{counted(run.num_workers, 'worker')} each" if run.num_workers else "no workers"
     rows: list[tuple[str, object]] = [
         (
             "topology",
-            f"{run.world_size} rank{'s' * (run.world_size > 1)}, {workers}, lanes={run.lanes}, uneven={run.uneven}",
+            f"{counted(run.world_size, 'rank')}, {workers}, lanes={run.lanes}, uneven={run.uneven}",
         ),
         ("steps", _range(run.steps)),
         ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({share})"),
@@ -123,7 +124,7 @@ def tables(run: Simulation) -> list[Rows]:
         found.append(("Buckets", ("frames", "batches", "utterances", "fill"), buckets))
     left = [(reason, f"{n:,}") for reason, n in run.left_out.items()]
     if run.cut_off[0]:
-        left.append(("behind the common end (stop)", f"{run.cut_off[0]:,} in {run.cut_off[1]:,} batches"))
+        left.append(("behind the common end (stop)", f"{run.cut_off[0]:,} in {counted(run.cut_off[1], 'batch')}"))
     return [*found, ("Utterances left out, as known from headers", ("reason", "count"), left or [("none", "0")])]
 
 

@@ -10,6 +10,7 @@ import typer
 
 from uio_pipes.cli.common import Json, keep_inputs, print_json
 from uio_pipes.cli.tables import print_tables, say
+from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
     from uio_pipes.seeing.page import Rows
@@ -73,7 +74,7 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
         ("batches", f"{stats.batches:,}"), ("utterances", f"{stats.utterances:,} ({stats.hours:.2f} h)"),
         ("failures", f"{stats.failures:,}"),
         ("left out", ", ".join(f"{r}: {n:,}" for r, n in sorted(stats.skipped.items())) or "none"),
-        ("list", f"{meta['list'][0]:,} items" if meta["list"] else ""),
+        ("list", f"{counted(meta['list'][0], 'item')}" if meta["list"] else ""),
     ]  # fmt: skip
     rows += [(name, meta[name]) for name in ("stream", "step", "skip") if name in meta]
     rows += [("graph" if i == 0 else "", line) for i, line in enumerate(meta["graph"])]
@@ -83,7 +84,7 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
          lane.held or "", f"{lane.since:,}{', to its end' * lane.exhausted}" if lane.since else "")
         for lane in seen.lanes[:MOST]
     ]  # fmt: skip
-    title = "Lanes" if len(seen.lanes) <= MOST else f"The first {MOST} of {len(seen.lanes)} lanes"
+    title = "Lanes" if len(seen.lanes) <= MOST else f"The first {MOST} of {counted(len(seen.lanes), 'lane')}"
     headings = (
         "lane",
         "k",
@@ -133,7 +134,7 @@ def _different(found: dict[str, Any]) -> list[Rows]:
         rows = [
             (m["lane"], *m["k"], f"{m['utterances']:+,}", "done" if m["done"][1] else "") for m in found["lanes"][:MOST]
         ]
-        title = f"{len(found['lanes'])} lanes moved"
+        title = f"{counted(len(found['lanes']), 'lane')} moved"
         out.append((title, ("lane", "k then", "k now", "utterances", ""), rows))
     for name, where in (("only_old", "old"), ("only_new", "new")):
         if found[name]:
@@ -169,10 +170,11 @@ def reshard(
     shown = [
         (f"rank {r['rank']}", r["worker"] if workers else "", _few(r["lanes"]), r["batches"], r["done"]) for r in rows
     ]
-    title = f"Epoch {seen.meta['epoch']}: {seen.meta['lanes']} lanes on {world_size} ranks"
+    title = f"Epoch {seen.meta['epoch']}: {counted(seen.meta['lanes'], 'lane')} on {counted(world_size, 'rank')}"
     print_tables([(title, ("", "worker", "lanes", "batches behind", "lanes done"), shown[:MOST])])
     if seen.meta["lanes"] % world_size:
-        say(f"note: {world_size} ranks do not divide {seen.meta['lanes']} lanes: global steps hold other batches then")
+        them = f"{counted(world_size, 'rank')} do not divide {counted(seen.meta['lanes'], 'lane')}"
+        say(f"note: {them}: global steps hold other batches then")
     say("load_state_dict takes the whole state on every rank, and finds these lanes by itself")
 
 

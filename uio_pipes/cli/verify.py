@@ -10,7 +10,7 @@ import typer
 
 from uio_pipes.cli.common import Json, keep_inputs, print_json
 from uio_pipes.cli.index import check_reading, show
-from uio_pipes.io.printable import printable
+from uio_pipes.io.printable import counted, printable
 
 __all__ = ["verify"]
 
@@ -18,7 +18,7 @@ __all__ = ["verify"]
 def verify(
     paths: Annotated[list[str], typer.Argument(help="Lists, globs, shards, TouchDataset or Kaldi folders, URLs.")],
     decode: Annotated[bool, typer.Option("--decode", help="Decode all audio, read all features.")] = False,
-    crc: Annotated[bool, typer.Option("--crc", help="Every shard must have an index, to compare CRC32s with.")] = False,
+    crc: Annotated[bool, typer.Option("--crc", help="All must have an index, to compare CRC32s with.")] = False,
     rate: Annotated[int | None, typer.Option(min=1, help="Hz that all audio must have.")] = None,
     quarantine: Annotated[str | None, typer.Option(help="File to which each finding is appended, once.")] = None,
     confirm: Annotated[
@@ -64,7 +64,8 @@ def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, al
         print_json({**counts, "reasons": report.reasons, "findings": entries})
     else:
         found = ", ".join(f"{count} {reason}" for reason, count in report.reasons.items()) or "nothing is wrong"
-        typer.echo(f"{report.utterances} utterances of {report.items} items, {report.bytes / 1e6:.1f} MB: {found}")
+        read = f"{counted(report.utterances, 'utterance')} of {counted(report.items, 'item')}"
+        typer.echo(f"{read}, {report.bytes / 1e6:.1f} MB: {found}")
         show(report.findings)
     return bool(report.findings)
 
@@ -78,11 +79,15 @@ def _confirm(paths: list[str], path: str, wanted: Any, jobs: int, json: bool) ->
         print_json(vars(result))
     else:
         elsewhere = f", {len(result.elsewhere)} of shards on none of the lists" if result.elsewhere else ""
-        typer.echo(f"{len(result.bad)} are still bad, {len(result.well)} are well now{elsewhere}")
+        typer.echo(f"{_number(result.bad)} still bad, {_number(result.well)} well now{elsewhere}")
         for entry in result.bad[:20]:
             where = f"{entry['url']}: {entry.get('key') or entry.get('member')} [{entry['reason']}]"
             typer.echo(printable(where), err=True)
     return bool(result.bad)
+
+
+def _number(entries: list[Any]) -> str:
+    return f"{len(entries)} {'is' if len(entries) == 1 else 'are'}"
 
 
 def _last(reports: Iterator[Any]) -> Any:

@@ -1,6 +1,7 @@
 """Audio files to waveforms: 16-bit PCM wav by its own header walk, m4a, aac, wma by FFmpeg, all others by libsndfile
 (whole FLAC files by dr_flac where it is installed).
 
+torch is imported when the first waveform is made: commands that look at headers only start without it.
 Every function raises DataError for bad audio, with ``url`` and ``member`` left for the caller to fill.
 Formats: Microsoft's RIFF/WAVE (mmreg.h) and RFC 9639 (FLAC).
 """
@@ -12,12 +13,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
-import torch
 
 from uio_pipes.dsp.bounds import check_claims
 from uio_pipes.dsp.codecs import coded, decode_coded
@@ -26,6 +26,9 @@ from uio_pipes.dsp.flac import decode_flac
 from uio_pipes.dsp.ogg import MAGIC, check_ogg, check_ogg_segment
 from uio_pipes.errors import DataError
 from uio_pipes.io.regular import open_regular, regular
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["AudioInfo", "check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
 
@@ -164,7 +167,7 @@ def _pcm16(
     samples = np.frombuffer(raw, "<i2").reshape(-1, wav.channels).T
     picked = (samples if channel is None else samples[channel : channel + 1]).astype(np.float32, order="C")
     picked *= np.float32(1 / 32768)
-    return torch.from_numpy(picked), wav.sample_rate
+    return _tensor(picked), wav.sample_rate
 
 
 class _Ogg(NamedTuple):
@@ -239,7 +242,7 @@ def _flac(data: bytes, channel: int | None) -> tuple[torch.Tensor, int] | None:
 def _picked(samples: npt.NDArray[np.float32], channel: int | None) -> torch.Tensor:
     """(S, C) as (C, S), or (1, S) of one channel."""
     picked = samples.T if channel is None else samples.T[channel : channel + 1]
-    return torch.from_numpy(np.ascontiguousarray(picked))
+    return _tensor(np.ascontiguousarray(picked))
 
 
 def _by_ffmpeg(
@@ -250,7 +253,7 @@ def _by_ffmpeg(
     first, last = (at - audio.first for at in sample_range(audio.total, audio.sample_rate, start, end))
     check_channel(channel, len(audio.samples))
     picked = audio.samples if channel is None else audio.samples[channel : channel + 1]
-    return torch.from_numpy(np.ascontiguousarray(picked[:, first:last])), audio.sample_rate
+    return _tensor(np.ascontiguousarray(picked[:, first:last])), audio.sample_rate
 
 
 def sample_range(total: int, sample_rate: int, start: float | None, end: float | None) -> tuple[int, int]:
@@ -277,3 +280,9 @@ def _bad(error: Exception, ogg: _Ogg | None) -> DataError:
     if ogg is not None:
         ogg.check()
     return DataError("bad_audio", f"cannot be decoded: {getattr(error, 'error_string', error)}")
+
+
+def _tensor(samples: npt.NDArray[np.float32]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(samples)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from uio_pipes.errors import DataError, ListError
+from uio_pipes.io.printable import counted
 from uio_pipes.lane import Lane
 from uio_pipes.node import Node
 from uio_pipes.pipeline import Pipeline
@@ -48,7 +49,8 @@ class Conversion:
 
     def __str__(self) -> str:
         hours = self.frames / 360_000
-        text = f"{self.utterances} utterances, {hours:.2f} h, {self.bytes / 1e6:.1f} MB in {self.parts} parts"
+        size = f"{hours:.2f} h, {self.bytes / 1e6:.1f} MB in {counted(self.parts, 'part')}"
+        text = f"{counted(self.utterances, 'utterance')}, {size}"
         lost = ", ".join(f"{count} {reason}" for reason, count in sorted(self.failed.items()))
         text += f"; left out: {lost}" if lost else ""
         return text + (f"; without the fields {', '.join(self.dropped)}" if self.dropped else "")

@@ -6,14 +6,23 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal
 
 from uio_pipes.errors import ListError
-from uio_pipes.prep.lists import read_lines
+from uio_pipes.prep.lists import exists, is_folder, read_lines
 from uio_pipes.prep.manifest import read_manifest
+from uio_pipes.sources.indexed_table import METAINFO, names_folder
 from uio_pipes.sources.table import ARCHIVES
 
 if TYPE_CHECKING:
     import uio_pipes as uio
 
-__all__ = ["DataType", "count_utterances", "data_type_of", "digest_of_list", "first_line", "utterances_of"]
+__all__ = [
+    "DataType",
+    "count_utterances",
+    "data_type_of",
+    "digest_of_list",
+    "first_line",
+    "names_touchdataset",
+    "utterances_of",
+]
 
 DataType = Literal["raw", "shard"]
 
@@ -29,6 +38,13 @@ def data_type_of(url: str) -> DataType:
         return "shard"
     raise ListError(f"{url} is no list: its first line is {first[:80]!r}, but a list has a JSON object, or the path of "
                     "a shard (….tar), a line")  # fmt: skip
+
+
+def names_touchdataset(url: str) -> bool:
+    """Whether this is the folder of a TouchDataset, or a data list of such folders. Raises: ListError."""
+    if is_folder(url):
+        return exists(f"{url.rstrip('/')}/{METAINFO}.idx")
+    return not url.partition("?")[0].endswith(ARCHIVES) and names_folder(first_line(url))
 
 
 def first_line(url: str) -> str:

@@ -1,16 +1,19 @@
-"""Indexes for all shards of lists, and a manifest for each list that has none."""
+"""Indexes for all shards of lists, and a manifest for each list that has none; checksums for TouchDatasets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
+from uio_pipes.io.printable import counted
 from uio_pipes.io.remote import is_local
 from uio_pipes.prep.duplicates import duplicates, listed_twice
-from uio_pipes.prep.index import IndexedShard, index_shards
+from uio_pipes.prep.index import IndexedShard, each_shard, index_shards
+from uio_pipes.prep.index_folder import datasets, index_folder
 from uio_pipes.prep.manifest import ShardEntry, read_manifest, write_manifest
 from uio_pipes.sources.open_files import against_manifest
 from uio_pipes.sources.table import Table
@@ -27,6 +30,7 @@ class IndexedLists:
     occur twice."""
 
     shards: int = 0
+    folders: int = 0
     fresh: int = 0
     utterances: int = 0
     frames: int = 0
@@ -42,10 +46,13 @@ class IndexedLists:
 
     def __str__(self) -> str:
         hours = self.frames / 360_000
-        text = f"{self.utterances} utterances ({hours:.2f} h) in {self.shards} shards ({self.fresh} indexed before)"
-        text += f", indexes of {self.index_bytes / 1e6:.2f} MB ({self.overhead:.2%} of the shards)"
+        counts = [counted(self.shards, "shard")] if self.shards or not self.folders else []
+        counts += [counted(self.folders, "TouchDataset")] if self.folders else []
+        text = f"{counted(self.utterances, 'utterance')} ({hours:.2f} h) in {' and '.join(counts)}"
+        text += f" ({self.fresh} indexed before)"
+        text += f", indexes of {self.index_bytes / 1e6:.2f} MB ({self.overhead:.2%} of the data)"
         text += "".join(f", manifest {path}" for path in self.manifests)
-        return text + (f", {len(self.problems)} problems" if self.problems else "")
+        return text + (f", {counted(len(self.problems), 'problem')}" if self.problems else "")
 
     def as_dict(self) -> dict[str, Any]:
         problems = [{"reason": e.reason, "url": e.url, "member": e.member, "message": e.message} for e in self.problems]
@@ -64,34 +71,52 @@ def index_lists(
     manifests: Literal["missing", "all"] | None = "missing",
     follow: Follow = lambda items, what, total: iter(items),
 ) -> IndexedLists:
-    """Index every shard of the lists. ``manifests``: for which local lists one is written: those without, all, none;
-    but never for one of which a shard could not be read, or is damaged.
+    """Index every shard of the lists, and write checksums for every TouchDataset. ``manifests``: for which local lists
+    of shards one is written: those without, all, none; but never for one of which a shard could not be read, or is
+    damaged.
 
     Raises: ListError if a list cannot be used, or an index cannot be written.
     """
-    table = Table(tuple(paths), access)
+    found, given = datasets(paths, access)
+    table = Table(tuple(given), access) if given or not found else None
+    urls = list(dict.fromkeys(_shards_of(table))) if table is not None else []
+    done = {}
+    work = chain(
+        index_shards(urls, into=into, jobs=jobs, grouping=grouping, text=text, access=access, force=force),
+        each_shard(index_folder, [(each, into, access, force) for each in found], jobs),
+    )
+    for shard in follow(work, "indexing", len(urls) + len(found)):
+        done[shard.url] = shard
+    report = IndexedLists(shards=len(urls), folders=len(found))
+    names = [*urls, *(folder for folder, _ in found)]
+    for name in names:
+        _add(report, done[name])
+    report.problems += duplicates([done[name].keys for name in names])
+    if table is not None:
+        report.problems += listed_twice(table)
+        _manifests(report, table, done, manifests, access)
+    return report
+
+
+def _shards_of(table: Table) -> list[str]:
     items = [table[number] for number in range(len(table))]
     if (line := next((n for n, item in enumerate(items) if item.startswith("{")), None)) is not None:
         raise ListError(
-            f"{table.place(line)} is an utterance of a raw list: only tar shards are indexed; pack it first"
+            f"{table.place(line)} is an utterance of a raw list: only tar shards and TouchDatasets are indexed; "
+            "pack it first"
         )
-    urls = list(dict.fromkeys(items))
-    done = {}
-    shards = index_shards(urls, into=into, jobs=jobs, grouping=grouping, text=text, access=access, force=force)
-    for shard in follow(shards, "indexing", len(urls)):
-        done[shard.url] = shard
-    report = IndexedLists(shards=len(urls))
-    for url in urls:
-        _add(report, done[url])
-    report.problems += duplicates([done[url].keys for url in urls])
-    report.problems += listed_twice(table)
-    for name in table.lists if manifests is not None else ():
-        known = read_manifest(name, access) if is_local(name) is not None and manifests == "missing" else None
+    return items
+
+
+def _manifests(
+    report: IndexedLists, table: Table, done: dict[str, IndexedShard], wanted: str | None, access: Access | None
+) -> None:
+    for name in table.lists if wanted is not None else ():
+        known = read_manifest(name, access) if is_local(name) is not None and wanted == "missing" else None
         if known is not None:
             report.problems += _miscounted(known, table.of(name), done)
         elif is_local(name) is not None:
             _write(report, name, table.of(name), done)
-    return report
 
 
 def _add(report: IndexedLists, shard: IndexedShard) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from uio_pipes.errors import UioError
+from uio_pipes.io.printable import counted
 from uio_pipes.prep.cutting import Cut, cut_recording
 from uio_pipes.prep.folder import Folder, write_to
 from uio_pipes.prep.grouping import Group, PackSettings, Placement, Split, parse_group, parse_groups, parse_split
@@ -75,8 +76,9 @@ class Packed:
     def __str__(self) -> str:
         lost = (f"{count} {reason}" for reason, count in sorted((self.left_out + self.failed).items()))
         without = ", ".join(lost)
-        size = f"{self.utterances} utterances in {len(self.shards)} shards, {self.bytes / 1e6:.1f} MB"
-        size += f" ({self.waiting} shards still to come)" if self.waiting else ""
+        size = f"{counted(self.utterances, 'utterance')} in {counted(len(self.shards), 'shard')}"
+        size += f", {self.bytes / 1e6:.1f} MB"
+        size += f" ({counted(self.waiting, 'shard')} still to come)" if self.waiting else ""
         return f"{size}; left out: {without}" if without else size
 
 

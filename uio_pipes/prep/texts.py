@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import PLAIN
 from uio_pipes.lane import Lane
-from uio_pipes.prep.data_list import DataType, data_type_of, first_line
-from uio_pipes.prep.lists import Bad, RawList, exists, fields_of, is_folder, read_table, unwritable
+from uio_pipes.prep.data_list import DataType, data_type_of, names_touchdataset
+from uio_pipes.prep.lists import Bad, RawList, fields_of, is_folder, read_table, unwritable
 from uio_pipes.prep.noting import Noting
 from uio_pipes.sources.indexed_file import IndexedFile
-from uio_pipes.sources.indexed_table import METAINFO, folders, names_folder
+from uio_pipes.sources.indexed_table import folders
 from uio_pipes.sources.raw_line import parse_object
-from uio_pipes.sources.table import ARCHIVES
 
 __all__ = ["Texts"]
 
@@ -35,17 +34,11 @@ class Texts:
 
 
 def _reader(url: str, data_type: DataType | None) -> Callable[[str], Iterator[str | Bad]]:
-    if _is_touchdataset(url):
+    if names_touchdataset(url):
         return _of_indexed
     if is_folder(url):
         return _of_kaldi
     return _of_raw if (data_type or data_type_of(url)) == "raw" else _of_shards
-
-
-def _is_touchdataset(url: str) -> bool:
-    if is_folder(url):
-        return exists(f"{url}/{METAINFO}.idx")
-    return not url.endswith(ARCHIVES) and names_folder(first_line(url))
 
 
 def _of_raw(url: str) -> Iterator[str | Bad]:

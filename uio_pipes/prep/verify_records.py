@@ -17,9 +17,12 @@ from uio_pipes.prep.duplicates import PackedKeys
 from uio_pipes.prep.findings import finding
 from uio_pipes.prep.verify_lines import verify_recording
 from uio_pipes.prep.verify_shard import Checked, Wanted, check_rate
+from uio_pipes.sources.checksums import remedy_for
 from uio_pipes.sources.indexed import ListIndexed
+from uio_pipes.sources.indexed_table import IndexedTable
 from uio_pipes.sources.kaldi import ListKaldi
 from uio_pipes.sources.pcm import Pcm
+from uio_pipes.sources.tar_sidecars import has_sidecar
 
 __all__ = ["Records", "verify_records"]
 
@@ -43,6 +46,9 @@ def verify_records(records: Records, wanted: Wanted) -> Checked:
     except ListError as error:
         checked.findings += [DataError("bad_index", str(error), url=records.name)] if records.part == 0 else []
         return checked
+    if isinstance(table, IndexedTable):
+        found = list(_checksums(table, wanted))
+        checked.findings += found if records.part == 0 else []
     keys, numbers = list[str](), list[int]()
 
     @lru_cache(1)  # segments of one recording follow one another
@@ -70,6 +76,20 @@ def verify_records(records: Records, wanted: Wanted) -> Checked:
     return checked
 
 
+def _checksums(table: IndexedTable, wanted: Wanted) -> Iterator[DataError]:
+    """Have the records compared with their checksums, where there are some."""
+    for file in table.files:
+        if not has_sidecar(file.data.path, folder=wanted.indexes):
+            if wanted.crc:
+                remedy = remedy_for(file.data.path, wanted.indexes)
+                yield DataError("missing_index", f"there are no checksums: make them with {remedy}", url=file.data.path)
+            continue
+        try:
+            file.compare(wanted.indexes)
+        except ListError as error:
+            yield DataError("stale_index", str(error), url=file.data.path)
+
+
 def _read(wav: Any) -> bytes:
     if isinstance(wav, Ref):
         return wav.read()
@@ -94,6 +114,7 @@ def _samples(wav: Pcm, fields: dict[str, Any], wanted: Wanted) -> Iterator[DataE
     if not (start is None and end is None):
         sample_range(wav.info.samples, wav.info.sample_rate, start, end)
     yield from check_rate(wav.info.sample_rate, wanted.rate)
+    wav.compare()
     if wanted.decode and not wav.decode(None, start, end)[0].isfinite().all():
         yield DataError("nan_audio", "some samples are not numbers (NaN or infinite): convert the data again")
 

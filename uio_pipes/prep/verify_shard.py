@@ -28,8 +28,9 @@ __all__ = ["Checked", "Wanted", "verify_shard"]
 class Wanted:
     """What is looked at beyond structure, headers, texts and counts.
 
-    ``decode``: all audio and features; ``crc``: a shard without an index is a finding (where there is one, CRC32s are
-    always compared); ``rate``: Hz that all audio must have; ``indexes``: the folder of ``uio index --into``.
+    ``decode``: all audio and features; ``crc``: a shard or folder without an index is a finding (where there is
+    one, CRC32s are always compared); ``rate``: Hz that all audio must have; ``indexes``: the folder of
+    ``uio index --into``.
     """
 
     decode: bool = False

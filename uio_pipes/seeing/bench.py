@@ -9,11 +9,12 @@ from statistics import median
 from typing import Any
 
 from uio_pipes.errors import PipelineError
+from uio_pipes.io.printable import counted
 from uio_pipes.loader import Loader
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.ring import Ring, Writer
 from uio_pipes.runner import Message
-from uio_pipes.seeing.clock import READING, Clock, timed
+from uio_pipes.seeing.clock import HEADERS, READING, Clock, headers_timed, timed
 from uio_pipes.stats import Stats
 from uio_pipes.transport import Packed
 
@@ -22,7 +23,7 @@ __all__ = ["Bench", "Row", "bench"]
 HANDED = 30  # batches whose way between processes is timed
 FEW = 3  # epochs in a measurement with workers that still mean something
 STATE = "state, order"
-SOURCES = ("load_from_tar", "open_files", "load_records", "load_from_raw", "list_files", READING)
+SOURCES = ("load_from_tar", "open_files", "load_records", "load_from_raw", "list_files", READING, HEADERS)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, se
     clock = Clock()
     loader = Loader(timed(pipeline, clock), seed=seed, rank=0, world_size=1)
     kept: list[Any] = []
-    alone = _run(loader, seconds, clock.spent.clear, kept)
+    with headers_timed(clock):
+        alone = _run(loader, seconds, clock.spent.clear, kept)
     spent = dict(clock.spent)
     spent[STATE] = max(0.0, alone.seconds - sum(spent.values()))
     total = sum(spent.values()) or 1.0
@@ -147,12 +149,15 @@ def _advice(result: Bench) -> str:
     if workers is not None and result.alone.per_second:
         gain = workers.per_second / result.alone.per_second
         if gain < 0.6 * result.num_workers:
-            text = f"{result.num_workers} workers are {gain:.1f} times as fast as one process"
+            are = f"{counted(result.num_workers, 'worker')} {'is' if result.num_workers == 1 else 'are'}"
+            text = f"{are} {gain:.1f} times as fast as one process"
             if result.handed * result.alone.per_second > 2e5:
                 return f"{text}, and handing over takes {result.handed:.0f} µs an utterance: make batches smaller"
             return f"{text}: the cores or the storage are used up; compare with fewer workers, and look at the top row"
     top = result.rows[0]
     share = f"{top.stage}: {top.share:.0%} of the time"
+    if top.stage == HEADERS and top.share >= 0.4:
+        return f"{share}; {_REMEDIES[HEADERS]}"
     reading = sum(r.share for r in result.rows if r.stage.split(": ")[-1] in SOURCES)
     if reading >= 0.4:
         return (
@@ -165,6 +170,7 @@ def _advice(result: Bench) -> str:
 
 
 _REMEDIES = {
+    HEADERS: "known lengths need no headers: uio index and from_tar_index, or a duration in the raw list",
     "decode_audio": "16-bit PCM wav decodes ten times as fast as compressed audio, for more disk (uio pack)",
     "resample": "store the audio at the rate that you train with (uio pack --resample)",
     "speed_perturb": "it resamples: fewer speeds other than 1.0 cost less, or add workers",

@@ -1,4 +1,4 @@
-"""The drawings of ``simulate``, ``inspect`` and ``bench``."""
+"""The drawings of ``simulate`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from uio_pipes.seeing.bench import Bench
-from uio_pipes.seeing.drawing import family, new_figure
-from uio_pipes.seeing.inspect import BIN, Contents
+from uio_pipes.seeing.drawing import new_figure
 from uio_pipes.seeing.simulate import Simulation
 
-__all__ = ["of_bench", "of_contents", "of_simulation"]
+__all__ = ["of_bench", "of_simulation"]
 
 BLUE, RED, GREY = "tab:blue", "tab:red", "lightgray"
 POINTS = 2000  # steps that are drawn one by one
@@ -25,6 +24,7 @@ def of_simulation(run: Simulation) -> Any:
     steps.bar(ranks, run.steps, color=BLUE, width=0.5, label=f"steps ({run.uneven})")
     steps.set(title="steps of each rank", xlabel="rank")
     steps.legend(fontsize=7)
+    _whole(steps.xaxis, steps.yaxis, batches.yaxis)
     batches.hist(np.concatenate(run.padded), bins=40, color=BLUE)
     batches.set(title=f"padded frames of a batch (padding {run.padding_ratio:.1%})", xlabel="frames", ylabel="batches")
     _waits(waits, run)
@@ -35,8 +35,17 @@ def of_simulation(run: Simulation) -> Any:
         last.tick_params(axis="x", labelrotation=60, labelsize=7)
     else:
         last.hist(run.lengths / 100, bins=40, color=BLUE)
+        _whole(last.yaxis)
         last.set(title="utterances planned", xlabel="planned length (s)", ylabel="utterances")
     return figure
+
+
+def _whole(*axes: Any) -> None:
+    """Ticks of what is counted: ranks, steps, batches."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
 
 
 def _waits(axes: Any, run: Simulation) -> None:
@@ -52,24 +61,7 @@ def _waits(axes: Any, run: Simulation) -> None:
         axes.plot(at, mean, color=BLUE, linewidth=0.8, label="mean of the ranks")
         axes.legend(fontsize=7)
     axes.set(title=f"ranks wait {run.skew:.1%} of the time", xlabel="step", ylabel="padded frames", ylim=(0, None))
-
-
-def of_contents(seen: Contents) -> Any:
-    figure = new_figure(1, 2)
-    durations, right = figure.subplots(1, 2)
-    at = sorted(seen.durations)
-    durations.bar([i * BIN for i in at], [seen.durations[i] for i in at], width=BIN, align="edge", color=BLUE)
-    durations.set(title=f"durations: {seen.utterances:,} utterances, {seen.hours:,.2f} h", xlabel="s")
-    drawn = [(c, n) for c, n in seen.characters.most_common(30) if c.isprintable() and family(c) is not None]
-    if drawn:
-        right.bar(range(len(drawn)), [n for _, n in drawn], color=BLUE)
-        right.set_xticks(range(len(drawn)), [c for c, _ in drawn], fontname=family("".join(c for c, _ in drawn)))
-        right.set(title="most frequent characters")
-    else:
-        names = [f"{rate:,} Hz" for rate in seen.rates] or ["no audio"]
-        right.bar(names, list(seen.rates.values()) or [0], color=BLUE)
-        right.set(title="sample rates")
-    return figure
+    _whole(axes.xaxis)
 
 
 def of_bench(result: Bench) -> Any:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.errors import PipelineError
+from uio_pipes.io.printable import counted
 
-__all__ = ["DRAW", "Array", "Drawn", "family", "label", "new_figure"]
+__all__ = ["DRAW", "Array", "Drawn", "families", "label", "new_figure"]
 
+OWN = "DejaVu Sans"
 FONTS = [
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),
     *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei", "Arial Unicode MS"),
@@ -101,19 +104,28 @@ DRAW = {"wav": _draw_wav, "plain": _draw_plain, "feat": _draw_feat}
 
 
 def label(key: str, text: str) -> str:
-    """Key and text; what no font here can draw is counted instead of drawn as boxes."""
-    shown = [" ".join(part.split()) for part in (key, text) if part]
-    return " · ".join(
-        f"{len(part)} characters" if family(part) is None else part if len(part) <= WIDE else f"{part[: WIDE - 1]}…"
-        for part in shown
-    )
+    """The whole key, and the text. What no font here has is escaped in the key; of the text it is counted."""
+    known = _glyphs()
+    drawn = "".join(c if ord(c) in known else c.encode("unicode_escape").decode() for c in " ".join(key.split()))
+    said = " ".join(text.split())
+    if any(ord(c) not in known for c in said):
+        said = counted(len(said), "character")
+    return " · ".join(part for part in (drawn, said if len(said) <= WIDE else f"{said[: WIDE - 1]}…") if part)
 
 
-def family(text: str) -> str | None:
-    """A font that has the text: matplotlib's own for Latin, Greek and Cyrillic."""
-    if all(ord(character) < 0x500 or character == "…" for character in text):
-        return "DejaVu Sans"
+@cache
+def families() -> list[str]:
+    """matplotlib's own font, for Latin, Greek and Cyrillic, and one for Chinese, if there is one."""
     from matplotlib import font_manager
 
     known = {font.name for font in font_manager.fontManager.ttflist}
-    return next((name for name in FONTS if name in known), None)
+    return [OWN, *[name for name in FONTS if name in known][:1]]
+
+
+@cache
+def _glyphs() -> frozenset[int]:
+    """All characters that the fonts have."""
+    from matplotlib import font_manager
+
+    fonts = (font_manager.get_font(font_manager.findfont(name)) for name in families())
+    return frozenset(code for font in fonts for code in font.get_charmap())

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from uio_pipes.errors import PipelineError
-from uio_pipes.seeing.drawing import DRAW, Array, Drawn, family, label, new_figure
+from uio_pipes.seeing.drawing import DRAW, Array, Drawn, families, label, new_figure
 from uio_pipes.seeing.probe import Record, trace
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def plot(pipeline: Pipeline, path: str | os.PathLike[str], count: int = 3) -> No
         for axes, column in zip(row.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
             DRAW[column](axes, one)
         text = label(one.key, one.text)
-        title = row.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold", fontname=family(text))
+        title = row.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold", fontfamily=families())
         title.set_parse_math(False)
     figure.savefig(path, format="png", dpi=120)
 

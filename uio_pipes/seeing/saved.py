@@ -19,8 +19,7 @@ from typing import Any, BinaryIO
 from uio_pipes.errors import StateError
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.lane import lanes_of, worker_of
-from uio_pipes.loader import _first_difference
-from uio_pipes.state import lane_name, lanes_in, read_lane, read_meta, unpack
+from uio_pipes.state import first_difference, lane_name, lanes_in, read_lane, read_meta, unpack
 from uio_pipes.stats import Stats
 
 __all__ = ["LaneView", "StateView", "differences", "find_state", "moves", "per_rank", "view"]
@@ -224,7 +223,7 @@ def differences(old: StateView, new: StateView) -> dict[str, Any]:
     for name in sorted({*old.meta, *new.meta}):
         a, b = old.meta.get(name), new.meta.get(name)
         if a != b:
-            changed[name] = list(_first_difference(a, b)) if name == "graph" and a and b else [a, b]
+            changed[name] = list(first_difference(a, b)) if name == "graph" and a and b else [a, b]
     before, after = ({lane.lane: lane for lane in v.lanes} for v in (old, new))
     moved = []
     for number in sorted(before.keys() & after.keys()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.sample import Origin
@@ -30,12 +30,17 @@ class ListIndexed(Listing):
     dirs: tuple[str, ...]
     shuffle: bool = False
     metainfo: str | None = None
+    verify: Literal["crc"] | None = None
+    indexes: str | None = None
     access: Access = field(default=PLAIN, repr=False)
 
     def __post_init__(self) -> None:
         ok = self.metainfo is None or (isinstance(self.metainfo, str) and self.metainfo and "/" not in self.metainfo)
         rule = "metainfo must be the name of a pair of files without .bin or .idx"
         require(bool(ok), "from_indexed", rule, self.metainfo, 'try "metainfo_v2"')
+        require(
+            self.verify in (None, "crc"), "from_indexed", "verify must be 'crc' or None", self.verify, "leave it out"
+        )
         require(isinstance(self.shuffle, bool), "from_indexed", "shuffle must be True or False", self.shuffle, "say")
 
     def describe(self, *, stable: bool = False) -> str:
@@ -43,7 +48,7 @@ class ListIndexed(Listing):
         return f"list_indexed(shuffle={self.shuffle})" if stable else super().describe()
 
     def table(self) -> IndexedTable:
-        return IndexedTable(self.dirs, self.metainfo, self.access)
+        return IndexedTable(self.dirs, self.metainfo, self.access, self.verify == "crc", self.indexes)
 
     def item(self, table: IndexedTable, number: int, origin: Origin) -> Record:
         return Record(table, number, origin)
@@ -58,6 +63,8 @@ def from_indexed(
     *,
     shuffle: bool = False,
     metainfo: str | None = None,
+    verify: Literal["crc"] | None = None,
+    indexes: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: str | os.PathLike[str] | None = None,
     cache_size: int | str = CACHE_SIZE,
@@ -69,10 +76,13 @@ def from_indexed(
             .list, .lst or .txt is a data list, any other one a folder).
         shuffle: deal the utterances in another order each epoch: a random one of all, without a buffer.
         metainfo: name of the metadata to read (``metainfo_v2``), whatever the data lists say.
+        verify: "crc" compares audio and metadata of each utterance with the CRC32s of ``uio index`` (``bad_crc``).
+        indexes: the folder that ``uio index --into`` wrote them to, if not beside the data.
         storage_options, cache, cache_size: see docs/remote.md.
 
     Fields: ``key``, ``txt``, ``wav``, ``sample_rate``, and what else the metadata tells (``speaker``, ``info``, …).
-    Audio is read when the batch is made, of a segment (``start``, ``end``) only its own bytes.
+    Audio is read when the batch is made, of a segment (``start``, ``end``) only its own bytes; with ``verify``, all of
+    a recording is read, once, before its first segment.
 
     Raises:
         PipelineError: an argument is wrong.
@@ -84,5 +94,6 @@ def from_indexed(
     ok = bool(given) and all(isinstance(d, (str, os.PathLike)) and os.fspath(d).strip() for d in given)
     require(ok, "from_indexed", "dirs must be a folder or a data list, or several", dirs, "name a folder")
     access = Access.of("from_indexed", storage_options, cache, cache_size)
-    stage = ListIndexed(tuple(os.fspath(d) for d in given), shuffle, metainfo, access)
+    into = None if indexes is None else os.fspath(indexes)
+    stage = ListIndexed(tuple(os.fspath(d) for d in given), shuffle, metainfo, verify, into, access)
     return Pipeline((stage,)).sharding_filter().load_records()

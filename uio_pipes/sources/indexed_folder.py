@@ -38,9 +38,16 @@ class IndexedFolder:
     def fields(self, number: int, texts: bytes | None = None) -> dict[str, Any]:
         """The metadata of utterance ``number``, its audio as ``wav`` (not read). ``texts``: all of metainfo.bin, if it
         is there. Raises: DataError."""
+        if texts is None:
+            return self.parsed(number, self.metainfo.read(number))
         offset, size = self.metainfo.span(number)
-        data = self.metainfo.data.read(offset, size) if texts is None else texts[offset : offset + size]
-        url = self.metainfo.data.path
+        data = texts[offset : offset + size]
+        self.metainfo.check(number, data)
+        return self.parsed(number, data)
+
+    def parsed(self, number: int, data: bytes) -> dict[str, Any]:
+        """As :meth:`fields`; ``data``: the utterance's metadata. Raises: DataError."""
+        offset, url = self.metainfo.span(number)[0], self.metainfo.data.path
         fields = parse_metainfo(data, url, offset)
         rate = fields.get("sample_rate")
         if type(rate) is not int or rate <= 0:
@@ -50,7 +57,7 @@ class IndexedFolder:
         if not length:
             message = "the audio has 0 samples; leave it out"
             raise DataError("empty_audio", message, url=self.audio.data.path, member=fields["key"], offset=at)
-        fields["wav"] = Pcm(self.audio.data, at, length, self.audio.dtype, rate)
+        fields["wav"] = Pcm(self.audio.data, at, length, self.audio.dtype, rate, self.audio.crc(number))
         fields.pop("duration", None)  # the index knows better
         return fields
 

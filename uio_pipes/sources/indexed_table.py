@@ -18,6 +18,7 @@ from uio_pipes.errors import DataError, ListError
 from uio_pipes.io.access import Access
 from uio_pipes.io.lru import Lru
 from uio_pipes.io.remote import is_local
+from uio_pipes.sources.indexed_file import IndexedFile
 from uio_pipes.sources.indexed_folder import IndexedFolder
 from uio_pipes.sources.table import Table, expand
 
@@ -35,9 +36,16 @@ class IndexedTable:
     Raises: ListError naming the folder, or the list's line.
     """
 
-    def __init__(self, entries: tuple[str, ...], metainfo: str | None, access: Access) -> None:
+    def __init__(
+        self,
+        entries: tuple[str, ...],
+        metainfo: str | None,
+        access: Access,
+        verify: bool = False,
+        indexes: str | None = None,
+    ) -> None:
         found = list(folders(entries, metainfo, access))
-        self._folders = _open(found, access)
+        self._folders = _open(found, access, verify, indexes)
         self._firsts = [0, *accumulate(map(len, self._folders))]
         if not self._firsts[-1]:
             raise ListError(f"nothing in {', '.join(entries[:3])}: the folders have no utterance")
@@ -52,6 +60,11 @@ class IndexedTable:
     def weights(self) -> npt.NDArray[np.int64]:
         """Samples of each utterance."""
         return np.concatenate([f.audio.lengths for f in self._folders], dtype=np.int64)
+
+    @property
+    def files(self) -> list[IndexedFile]:
+        """All pairs of files."""
+        return [file for folder in self._folders for file in (folder.audio, folder.metainfo)]
 
     def place(self, number: int) -> str:
         folder, local = self._locate(number)
@@ -113,13 +126,16 @@ def parse_entry(line: str, place: str, metainfo: str | None = None) -> tuple[str
     return folder.strip(), metainfo or own
 
 
-def _open(found: list[tuple[str, str]], access: Access) -> list[IndexedFolder]:
-    one = partial(_open_one, access)
+def _open(found: list[tuple[str, str]], access: Access, verify: bool, indexes: str | None) -> list[IndexedFolder]:
+    one = partial(_open_one, access, verify, indexes)
     if all(is_local(folder) is not None for folder, _ in found):
         return [one(pair) for pair in found]
     with ThreadPoolExecutor(_OPENING) as pool:
         return list(pool.map(one, found))
 
 
-def _open_one(access: Access, pair: tuple[str, str]) -> IndexedFolder:
-    return IndexedFolder(*pair, access)
+def _open_one(access: Access, verify: bool, indexes: str | None, pair: tuple[str, str]) -> IndexedFolder:
+    folder = IndexedFolder(*pair, access)
+    for file in (folder.audio, folder.metainfo) if verify else ():
+        file.compare(indexes)
+    return folder

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uio_pipes.dsp.bounds import check_claims
 from uio_pipes.dsp.decode import AudioInfo, check_channel, sample_range
 from uio_pipes.io.local import RandomFile, Ref
+from uio_pipes.sources.checksums import bad_crc
 from uio_pipes.sources.indexed_file import DTYPES
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["Pcm"]
+
+_PIECE = 1 << 20  # bytes of a long recording that are compared at a time
 
 
 class Pcm(Ref):
@@ -26,9 +32,17 @@ class Pcm(Ref):
     __slots__ = ("dtype",)
     info: AudioInfo
 
-    def __init__(self, file: RandomFile, offset: int, size: int, dtype: np.dtype[Any], sample_rate: int) -> None:
+    def __init__(
+        self,
+        file: RandomFile,
+        offset: int,
+        size: int,
+        dtype: np.dtype[Any],
+        sample_rate: int,
+        crc: int | None = None,
+    ) -> None:
         check_claims(sample_rate)
-        self.file, self.offset, self.size, self.head, self.crc, self.dtype = file, offset, size, b"", None, dtype
+        self.file, self.offset, self.size, self.head, self.crc, self.dtype = file, offset, size, b"", crc, dtype
         self.info = AudioInfo(size // dtype.itemsize, sample_rate, 1)
 
     def decode(self, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
@@ -36,16 +50,41 @@ class Pcm(Ref):
 
         Raises: DataError as ``decode``.
         """
+        import torch  # not before: dictionaries are made of metadata alone
+
         total, rate, _ = self.info
         whole = start is None and end is None and total > 0
         first, last = (0, total) if whole else sample_range(total, rate, start, end)
         check_channel(channel, 1)
         width = self.dtype.itemsize
-        data = self.file.read(self.offset + first * width, (last - first) * width)
+        if whole and self.crc is not None:
+            data = self._compared(self.file.read(self.offset, self.size))
+        else:
+            self.compare()
+            data = self.file.read(self.offset + first * width, (last - first) * width)
         return torch.from_numpy(_to_float(np.frombuffer(data, self.dtype))[None]), rate
 
     def behind(self, bytes_: Ref) -> Pcm:
-        return Pcm(_Fetched(bytes_), self.offset, self.size, self.dtype, self.info.sample_rate)
+        return Pcm(_Fetched(bytes_), self.offset, self.size, self.dtype, self.info.sample_rate, self.crc)
+
+    def compare(self) -> None:
+        """Read all of the recording, once, if its CRC32 is known. Raises: DataError ``bad_crc``."""
+        if self.crc is None:
+            return
+        crc = 0
+        for at in range(0, self.size, _PIECE):
+            crc = crc32(self.file.read(self.offset + at, min(_PIECE, self.size - at)), crc)
+        self._found(crc)
+
+    def _compared(self, data: bytes) -> bytes:
+        if self.crc is not None:
+            self._found(crc32(data))
+        return data
+
+    def _found(self, crc: int) -> None:
+        if crc != self.crc:
+            raise bad_crc(self.file.path, self.offset)
+        self.crc = None  # of a long recording, the next segment reads its own bytes only
 
     @property
     def nbytes(self) -> int:
@@ -54,7 +93,7 @@ class Pcm(Ref):
 
     def read(self) -> bytes:
         """As the bytes of a wav file: what a function that wants an audio file's bytes gets."""
-        data, dtype = self.read_at(0, self.size), self.dtype
+        data, dtype = self._compared(self.read_at(0, self.size)), self.dtype
         if dtype.str not in _WAV:
             data, dtype = _to_float(np.frombuffer(data, dtype)).tobytes(), np.dtype("<f4")
         rate, width = self.info.sample_rate, dtype.itemsize

@@ -7,11 +7,9 @@ Nothing in it is executed, and every bound is checked before it is used.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from struct import Struct
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -20,12 +18,12 @@ import numpy.typing as npt
 
 from uio_pipes.dsp.decode import AudioInfo
 from uio_pipes.errors import DataError, ListError
+from uio_pipes.sources.sidecar_frame import framed, unframed
 
 __all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "Member", "ShardIndex", "ShardStamp", "dumps", "loads"]
 
 MAGIC, VERSION = b"UIOTARIX", 1
 BLOCK = 512  # offsets are counted in blocks of a tar
-_FIXED = Struct("<8sIII")
 _DTYPES = {"u1", "u2", "u4", "u8"}
 _TEXTS = ("keys", "txts")
 PER_UTTERANCE = ("key_ends", "txt_ends", "starts", "member_ends", "samples", "sample_rates", "channels")
@@ -145,8 +143,7 @@ def dumps(index: ShardIndex) -> bytes:
         "dtypes": {name: column.dtype.str[1:] for name, column in columns.items()},
         "errors": [[e.reason, e.message, e.member, e.offset, e.key] for e in index.errors],
     }
-    text = json.dumps(header, separators=(",", ":")).encode()
-    return _FIXED.pack(MAGIC, VERSION, len(text), crc32(body, crc32(text))) + text + body
+    return framed(MAGIC, VERSION, header, body)
 
 
 def _smallest(values: Column) -> Column:
@@ -164,15 +161,8 @@ def loads(data: bytes, name: str, url: str = "") -> ShardIndex:
 
 
 def _loads(data: bytes, url: str) -> ShardIndex:
-    if len(data) < _FIXED.size or data[:8] != MAGIC:
-        raise ValueError("it does not begin like one")
-    _, version, length, checksum = _FIXED.unpack_from(data)
-    if version != VERSION:
-        raise ValueError(f"it has version {version}, this program reads {VERSION}")
-    if crc32(memoryview(data)[_FIXED.size :]) != checksum:
-        raise ValueError("its checksum is wrong")
-    at = _FIXED.size + length
-    header: dict[str, Any] = json.loads(data[_FIXED.size : at])
+    header, at = unframed(data, MAGIC, VERSION)
+    body = memoryview(data)[at:]
     utterances, members = _count(header["utterances"]), _count(header["members"])
     texts = []
     for size in map(_count, header["texts"]):
@@ -194,7 +184,7 @@ def _loads(data: bytes, url: str) -> ShardIndex:
     index = ShardIndex(stamp, grouping, text, suffixes, columns, keys, txts)
     _check(index)
     index.errors = [_error(fields, url) for fields in header["errors"]]
-    content = (stamp.size, stamp.crc32, utterances, len(index.errors), crc32(memoryview(data)[_FIXED.size + length :]))
+    content = (stamp.size, stamp.crc32, utterances, len(index.errors), crc32(body))
     index.digest = blake2b(repr(content).encode(), digest_size=16).hexdigest()
     return index
 

@@ -1,0 +1,60 @@
+"""What a recipe can be told, by the standard library alone: mistakes are said before anything is installed."""
+
+from __future__ import annotations
+
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+__all__ = ["add_stages", "add_training", "at_least", "parser_of"]
+
+Number = TypeVar("Number", int, float)
+
+
+def at_least(lowest: Number) -> Callable[[str], Number]:
+    """Of numbers from ``lowest`` on, of its type."""
+
+    def number(text: str) -> Number:
+        try:
+            value = type(lowest)(text)
+        except ValueError:
+            raise ArgumentTypeError(f"{text!r} is no number") from None
+        if not value >= lowest:
+            raise ArgumentTypeError(f"{text} is below {lowest}")
+        return value
+
+    return number
+
+
+def parser_of(name: str, description: str) -> ArgumentParser:
+    """For ``recipes/NAME/run.sh``."""
+    return ArgumentParser(
+        f"recipes/{name}/run.sh",
+        description=description,
+        formatter_class=ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+        argument_default=None,
+    )
+
+
+def add_stages(parser: ArgumentParser) -> None:
+    """From which stage to which."""
+    stages = range(-1, 7)
+    parser.add_argument("--stage", type=int, choices=stages, default=-1, metavar="N", help="First stage: -1 to 6.")
+    parser.add_argument("--stop-stage", type=int, choices=stages, default=6, metavar="N", help="Last stage: -1 to 6.")
+
+
+def add_training(parser: ArgumentParser, average: int, average_help: str) -> None:
+    """What the recipes have in common."""
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help="Model and training. None: conf/mini.yaml or conf/full.yaml.")
+    add("--set", dest="override", action="append", metavar="KEY=VALUE", help="Like train.epochs=3; again for more.")
+    add("--nproc", type=at_least(0), default=0, metavar="N", help="Ranks on this machine. 0: its GPUs; without, 2.")
+    add("--nnodes", type=at_least(1), default=1, metavar="N", help="Machines that train (4) or decode (5) together.")
+    add("--rdzv-endpoint", default="", metavar="HOST:PORT", help="Where several machines meet.")
+    add("--num-workers", type=at_least(-1), default=-1, metavar="N", help="Of each rank. -1: as configured.")
+    add("--hours", type=at_least(0.001), default=0.5, metavar="H", help="Training speech of the mini corpus.")
+    add("--average", type=at_least(min(average, 1)), default=average, metavar="N", help=average_help)
+    add("--beam-size", type=at_least(1), default=10, metavar="N", help="Hypotheses kept in decoding.")
+    add("--bpe", type=at_least(0), default=0, metavar="N", help="SentencePiece pieces. 0: characters.")
