@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 __all__ = ["PAGES", "Block", "blocks"]
@@ -41,19 +42,14 @@ def blocks(page: Path) -> list[Block]:
     text, found = page.read_text(encoding="utf-8"), []
     for match in FENCE.finditer(text):
         line = text.count("\n", 0, match.start(3)) + 1
-        headings = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)
+        headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text[: match.start()]), re.MULTILINE)
         found.append(Block(page.name, line, headings[-1].strip("`"), match[2], match[3], match[1] or ""))
     return found
 
 
 def run(page: Path) -> None:
     """Run all blocks. Python blocks run in forks of this process, which has imported what takes long."""
-    import torch
-
-    import uio_pipes.loader
-
-    assert torch.__version__
-    assert uio_pipes.loader.Loader
+    import_module("uio_pipes.api")
     sys.path[0] = os.getcwd()  # as of a script that lies there
     for block in blocks(page):
         if block.not_run or block.language not in ("python", "bash"):

@@ -20,6 +20,11 @@ RUN = {"python", "bash"}
 READ = {"", "diff"}
 BLOCKS = {page: pages.blocks(page) for page in PAGES}
 WITH_EXAMPLES = [page for page, found in BLOCKS.items() if any(block.language in RUN for block in found)]
+PROMISED = {  # what pages say that will be printed
+    "train": "left_out=(0, 0)",
+    "resume": "\n0\n48\n",
+    "decode": "\n48\n",
+}
 BIN = Path(sys.executable).parent
 
 
@@ -27,6 +32,11 @@ def reader(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command as a reader does: in ``folder``, with the environment's programs."""
     env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=280)
+
+
+def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """All blocks of a page, in ``folder``."""
+    return reader(sys.executable, pages.__file__, str(page), folder=folder)
 
 
 @pytest.fixture(scope="session")
@@ -41,8 +51,21 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
 def test_a_page_works_from_its_first_line_on(page: Path, example: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(example, tmp_path / "project")  # so that the page's `uio example .` has little to do
-    done = reader(sys.executable, pages.__file__, str(page), folder=folder)
+    done = run_page(page, folder)
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+    assert PROMISED.get(page.stem, "") in done.stdout
+
+
+def test_what_fails_is_named_with_page_and_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Page\n\n```python\n# kept.py\nx = 1\n```\n\n```python\nimport kept\n\nprint(kept.x)\nkept.y\n```\n"
+    )
+    done = run_page(page, tmp_path)
+    assert (done.returncode, "--- page.md:9 Page (python)\n1\n" in done.stdout) == (1, True), done.stderr
+    assert 'page.md.py", line 12, in <module>' in done.stderr
+    page.write_text("# Page\n\n```bash\nfalse\ntrue\n```\n")
+    assert run_page(page, tmp_path).returncode == 1
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
