@@ -1,118 +1,101 @@
-"""Every Python and bash block of the documentation runs as it stands, and every stage has one."""
+"""Every page of the documentation works as it stands, in a reader's own folder; every stage has an example."""
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import wave
 from pathlib import Path
 
-import corpus
-import numpy as np
+import pages
 import pytest
+from pages import PAGES, Block
 
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stage import Stage
 
-DOCS = Path(__file__).parents[1] / "docs"
-TEXT = "今天天气很好我们去公园散步你想不想一起来"
-BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SOURCES = {"list_files", "from_iterable", "mix", "interleave"}
+RUN = {"python", "bash"}
+READ = {"", "diff"}
+BLOCKS = {page: pages.blocks(page) for page in PAGES}
+WITH_EXAMPLES = [page for page, found in BLOCKS.items() if any(block.language in RUN for block in found)]
+PROMISED = {  # what pages say that will be printed
+    "train": "left_out=(0, 0)",
+    "resume": "\n0\n48\n",
+    "decode": "\n48\n",
+}
+BIN = Path(sys.executable).parent
 
 
-def blocks(language: str = "python") -> list[tuple[str, str]]:
-    """Name (page, heading) and code of every block."""
-    found = []
-    for page in sorted(DOCS.glob("*.md")):
-        text = page.read_text()
-        for number, match in enumerate(BLOCK.finditer(text)):
-            headings = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)
-            if match[1] == language:
-                found.append((f"{page.stem}-{headings[-1].strip('`')}-{number}", match[2]))
-    return found
+def reader(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command as a reader does: in ``folder``, with the environment's programs."""
+    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=280)
 
 
-def stages() -> set[str]:
-    """Names of all stages of the functional form, and of what begins a pipeline."""
-    methods = (getattr(Pipeline, name) for name in vars(Pipeline) if not name.startswith("_"))
-    return SOURCES | {m.name for m in methods if isinstance(m, type) and issubclass(m, Stage)}
+def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """All blocks of a page, in ``folder``."""
+    return reader(sys.executable, pages.__file__, str(page), folder=folder)
 
 
-def wav(seconds: float, seed: int) -> bytes:
-    """Noise whose loudness rises and falls, at 16 kHz."""
-    rng = np.random.default_rng(seed)
-    count = int(16_000 * seconds)
-    pcm = rng.standard_normal(count) * 3000 * np.sin(np.arange(count) / 4000) ** 2
-    buffer = io.BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setparams((1, 2, 16_000, 0, "NONE", ""))
-        file.writeframes(pcm.astype("<i2").tobytes())
-    return buffer.getvalue()
+@pytest.fixture(scope="session")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the first command of each page makes, in an empty folder."""
+    folder = tmp_path_factory.mktemp("example")
+    done = reader("uio", "example", ".", folder=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the examples run in."""
-    root = tmp_path_factory.mktemp("docs")
-    folder = root / "data"
-    (folder / "wav").mkdir(parents=True)
-    (folder / "noise").mkdir()
-    lines = []
-    for shard in range(3):
-        members = []
-        for i in range(shard * 8, shard * 8 + 8):
-            text, audio = TEXT[i % 5 : i % 5 + 3 + i % 7], wav(0.6 + 0.1 * (i % 9), i)
-            members += [(f"U{i:03d}.txt", text.encode()), (f"U{i:03d}.wav", audio)]
-            path = folder / "wav" / f"R{i:03d}.wav"
-            path.write_bytes(audio)
-            lines.append({"key": f"R{i:03d}", "wav": f"data/wav/{path.name}", "txt": text, "speaker": f"S{i % 3}"})
-        (folder / f"train-{shard:03d}.tar").write_bytes(corpus._tar(members))
-        (folder / "shards").mkdir(exist_ok=True)
-        (folder / f"shards/train-{shard:03d}.tar").write_bytes(corpus._tar(members))
-    (folder / "shards.list").write_text("".join(f"data/train-{i:03d}.tar\n" for i in range(3)))
-    (folder / "raw.list").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-    (folder / "kaldi_train").mkdir()
-    (folder / "kaldi_train/wav.scp").write_text("".join(f"{line['key']} {line['wav']}\n" for line in lines))
-    (folder / "kaldi_train/text").write_text("".join(f"{line['key']} {line['txt']}\n" for line in lines))
-    features = corpus.feature_shards(folder / "features", [6, 6], bins=80)
-    (folder / "feature_shards.list").write_text(features.list.read_text())
-    symbols = ["<blank>", "<unk>", "<sos/eos>", *dict.fromkeys(TEXT)]
-    (folder / "lang_char.txt").write_text("".join(f"{s} {i}\n" for i, s in enumerate(symbols)))
-    (folder / "texts.txt").write_text("今天\n很好\n")
-    (folder / "texts.list").write_text("data/texts.txt\n")
-    return root
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
+def test_a_page_works_from_its_first_line_on(page: Path, example: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(example, tmp_path / "project")  # so that the page's `uio example .` has little to do
+    done = run_page(page, folder)
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+    assert PROMISED.get(page.stem, "") in done.stdout
+
+
+def test_what_fails_is_named_with_page_and_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Page\n\n```python\n# kept.py\nx = 1\n```\n\n```python\nimport kept\n\nprint(kept.x)\nkept.y\n```\n"
+    )
+    done = run_page(page, tmp_path)
+    assert (done.returncode, "--- page.md:9 Page (python)\n1\n" in done.stdout) == (1, True), done.stderr
+    assert 'page.md.py", line 12, in <module>' in done.stderr
+    page.write_text("# Page\n\n```bash\nfalse\ntrue\n```\n")
+    assert run_page(page, tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
+def test_a_page_says_first_how_its_folder_is_made(page: Path) -> None:
+    first = next(block for block in BLOCKS[page] if block.language in RUN and not block.not_run)
+    assert (first.language, first.code.split("\n")[0].split("#")[0].strip()) == ("bash", "uio example .")
+
+
+def test_hardly_a_block_is_passed_over() -> None:
+    every = [block for found in BLOCKS.values() for block in found]
+    assert {block.language for block in every} <= RUN | READ
+    assert [_where(block) for block in every if block.not_run] == [
+        ("README.md", "uio_pipes"),
+        ("README.md", "Install"),
+        ("README.md", "Recipes"),
+    ]
+
+
+def _where(block: Block) -> tuple[str, str]:
+    return block.page, block.heading
+
+
+def test_no_block_is_missed() -> None:
+    for page in PAGES:
+        fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
+        assert len(fences) == 2 * len(BLOCKS[page]), page
 
 
 def test_every_stage_has_a_section_with_an_example() -> None:
-    shown = {name.split("-")[1] for name, _ in blocks() if name.startswith("stages-")}
-    assert stages() - shown == set()
-
-
-@pytest.mark.parametrize(("name", "code"), blocks(), ids=[name for name, _ in blocks()])
-def test_the_example_runs(name: str, code: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(data)
-    exec(compile(code, f"docs/{name}", "exec"), {"__name__": "example"})
-
-
-@pytest.mark.parametrize("page", dict.fromkeys(name.split("-")[0] for name, _ in blocks("bash")))
-def test_the_commands_run(page: str, data: Path, tmp_path: Path) -> None:
-    """Those of a page one after the other, in a folder of their own."""
-    folder = shutil.copytree(data, tmp_path / "run")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(DOCS.parent)}
-    for name, code in blocks("bash"):
-        if name.startswith(f"{page}-"):
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", code],
-                cwd=folder,
-                env=env,
-                capture_output=True,
-                text=True,
-                timeout=240,
-            )
-            assert done.returncode == 0, f"{name}:\n{code}\n{done.stdout}\n{done.stderr}"
+    shown = {block.heading for page, found in BLOCKS.items() if page.stem == "stages" for block in found}
+    methods = (getattr(Pipeline, name) for name in vars(Pipeline) if not name.startswith("_"))
+    stages = SOURCES | {m.name for m in methods if isinstance(m, type) and issubclass(m, Stage)}
+    assert stages - shown == set()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from uio_pipes.prep.speech import Voice, draw_voice
+
 from .layout import SPLITS, utterance_key
 from .sentences import draw_sentence
-from .speech import Voice
 
-# Without the breathy ones (f2, f3, f5, …): their noise differs from run to run.
-VARIANTS = ("f1", "steph", "m1", "m7")
 SECONDS_EACH = 2.45  # measured mean length of an utterance
 PER_SPEAKER = 24  # AISHELL-1 has some 350 for each of 400 speakers; a small corpus wants many voices
 MAX_SPEAKERS = 340
@@ -57,14 +56,10 @@ def _plan_split(settings: Settings, split: str) -> list[Utterance]:
     speakers = min(MAX_SPEAKERS, -(-size // PER_SPEAKER))
     # A string seeds `random.Random` through sha512: the same on every machine.
     rng = random.Random(f"{settings.seed} {split}")
-    voices = [_draw_voice(rng) for _ in range(speakers)]
+    voices = [draw_voice(rng) for _ in range(speakers)]
     plan = []
     for index in range(size):
         speaker, number = divmod(index, -(-size // speakers))
         key = utterance_key(f"S{FIRST_SPEAKER[split] + speaker:04d}", FIRST_UTTERANCE + number)
         plan.append(Utterance(key, split, draw_sentence(split, rng), voices[speaker]))
     return plan
-
-
-def _draw_voice(rng: random.Random) -> Voice:
-    return Voice(rng.choice(VARIANTS), rng.randint(160, 190), rng.randint(40, 60))

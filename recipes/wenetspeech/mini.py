@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from uio_pipes.prep.files import write_lines
 from uio_pipes.prep.progress import follow
+from uio_pipes.prep.speech import RATE, Speaker, to_int16
 from uio_pipes.processes import pool_context
 
-from ..aishell.speech import RATE, Speaker, to_int16
 from .layout import metadata_path
 from .plan import NO_FILE, PAST_THE_END, Recording, Settings, make_plan
 

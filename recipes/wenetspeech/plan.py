@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from ..aishell.plan import SECONDS_EACH, VARIANTS
+from uio_pipes.prep.speech import Voice, draw_voice
+
+from ..aishell.plan import SECONDS_EACH
 from ..aishell.sentences import draw_sentence
-from ..aishell.speech import Voice
 
 PAUSE = (0.2, 1.0)  # seconds between sentences
 DOMAINS = ("drama", "news", "reading", "talk", "variety")
@@ -84,7 +85,7 @@ def _recording(
     part: str, number: int, settings: Settings, rng: random.Random, fault: str = "", labelled: bool = True
 ) -> Recording:
     name, source, path = _names(part, number, rng)
-    voices = [_draw_voice(rng) for _ in range(rng.randint(*SPEAKERS))]
+    voices = [draw_voice(rng) for _ in range(rng.randint(*SPEAKERS))]
     lines = [_line(part, rng, voices) for _ in range(settings.lines)]
     if part == "train" and not fault and number < 2:
         lines[1 + number] = _spoilt(lines[1 + number], (NO_TEXT, PAST_THE_END)[number])
@@ -126,7 +127,3 @@ def _subsets(rng: random.Random) -> tuple[tuple[str, ...], float]:
 
 def _spoilt(line: Line, fault: str) -> Line:
     return Line("" if fault == NO_TEXT else line.text, line.voice, line.pause, ("L",), 1.0, fault)
-
-
-def _draw_voice(rng: random.Random) -> Voice:
-    return Voice(rng.choice(VARIANTS), rng.randint(160, 190), rng.randint(40, 60))

@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from uio_pipes import __version__
-from uio_pipes.cli import bench, cmvn, common, convert, dictionary, index, inspect, pack, simulate, state, verify
+from uio_pipes.cli import (
+    bench,
+    cmvn,
+    common,
+    convert,
+    dictionary,
+    example,
+    index,
+    inspect,
+    pack,
+    simulate,
+    state,
+    verify,
+)
 
 __all__ = ["app", "main"]
 
@@ -38,6 +51,7 @@ def _start(
 
 
 # One line for each command (name, then the function with typer's annotations):
+app.command("example")(example.example)
 app.command("pack")(pack.pack)
 app.command("convert")(convert.convert)
 app.command("cmvn")(cmvn.cmvn)

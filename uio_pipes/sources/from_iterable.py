@@ -63,7 +63,9 @@ class FromIterable(Stage):
 
     @classmethod
     def example(cls, corpus: Pipeline) -> Pipeline:
-        return from_iterable(_TONES).sharding_filter().shuffle(3).batch(3).pad()
+        from uio_pipes.dsp.tones import Tones
+
+        return from_iterable(Tones()).sharding_filter().shuffle(3).batch(3).pad()
 
 
 def _is_indexed(items: Any) -> bool:
@@ -93,17 +95,3 @@ def from_iterable(items: Iterable[Mapping[str, Any]]) -> Pipeline:
     rule = "a generator or iterator can be gone through only once, but epochs and resuming need it again"
     require(not once, FromIterable.name, rule, items, f"{remedy} that makes it")
     return Pipeline((FromIterable(items),))
-
-
-class _Tones:
-    """Thirty short tones of rising length: the contract tests' utterances."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        import numpy as np
-
-        for i in range(30):
-            wav = np.sin(np.arange(800 + 20 * i, dtype=np.float32) * (0.1 + 0.05 * i))
-            yield {"key": f"tone{i}", "wav": wav[None], "sample_rate": 8000, "txt": f"{i}"}
-
-
-_TONES = _Tones()

@@ -1,22 +1,26 @@
 """Mandarin speech from espeak-ng's library, through ctypes: text in, 16 kHz 16-bit samples out, nothing on disk.
 
 espeak-ng carries state from one utterance to the next (the phase of its flutter and noise) which no call resets. The
-same bytes therefore need the same utterances in the same order since the library was loaded: ``mini`` speaks each block
-of utterances in a fresh process.
+same bytes therefore need the same utterances in the same order since the library was loaded: ``uio example`` speaks in
+its own process, and the recipes speak each block of utterances in a fresh one. It needs ``espeakng-loader``
+(``pip install 'uio_pipes[demo]'``).
 """
 
 from __future__ import annotations
 
 import ctypes
+import random
 from dataclasses import dataclass
 
-import espeakng_loader
 import numpy as np
 from numpy.typing import NDArray
+
+__all__ = ["NOISE", "RATE", "Speaker", "SpeechError", "Voice", "draw_voice", "to_16khz", "to_int16"]
 
 RATE = 16_000
 NOISE = 1.0  # standard deviation, of 32768
 _ESPEAK_RATE = 22_050
+_VARIANTS = ("f1", "steph", "m1", "m7")  # without the breathy ones (f2, f3, f5, …): their noise differs from run to run
 # From espeak-ng's speak_lib.h.
 _SYNCHRONOUS, _NO_EXIT, _UTF8 = 2, 0x8000, 1
 _SPEED, _PITCH = 1, 3
@@ -32,14 +36,24 @@ class Voice:
     pitch: int
 
 
+def draw_voice(rng: random.Random) -> Voice:
+    """A voice whose speech is the same in every run."""
+    return Voice(rng.choice(_VARIANTS), rng.randint(160, 190), rng.randint(40, 60))
+
+
 class SpeechError(RuntimeError):
     """espeak-ng refused."""
 
 
 class Speaker:
-    """espeak-ng, loaded once in this process."""
+    """espeak-ng, loaded once in this process.
+
+    Raises: ImportError without ``espeakng-loader``; OSError or SpeechError where its library does not work.
+    """
 
     def __init__(self) -> None:
+        import espeakng_loader
+
         self._chunks: list[bytes] = []
         self._callback = _Callback(self._receive)  # kept: ctypes does not
         self._library = ctypes.CDLL(espeakng_loader.get_library_path())

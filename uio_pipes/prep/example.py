@@ -1,0 +1,114 @@
+"""A small project folder that all pages of the documentation read: ``uio example``.
+
+::
+
+    DIR/data/wav/U000.wav …            48 short recordings, 16 kHz
+             raw.list                  WeNet's raw list of them
+             kaldi/                    Kaldi's tables of them: wav.scp, text, utt2spk
+             shards/, shards.list      the same as tar shards, by `uio pack`
+             lang_char.txt             the dictionary of their texts, by `uio dict`
+             global_cmvn               their mean and variance, by `uio cmvn`
+             features/, feature_shards.list      shards of their filter banks, KEY.npy and KEY.txt
+             noise/, noise.list        noises
+             rooms/, rooms.list        impulse responses
+             texts.txt, texts.list     texts alone
+             example.json              what was made, and from which seed
+
+Paths in lists begin at DIR, where the commands of the pages are run. All of it is made under another name and then
+moved into its place, so that ``data`` is complete or not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from uio_pipes.errors import UioError
+from uio_pipes.prep.example_files import write_all
+from uio_pipes.prep.example_speech import RATE, talk
+
+__all__ = ["CONTENT", "Example", "ExampleProblem", "make_example"]
+
+FACTS = "example.json"
+CONTENT = {
+    "data/raw.list": "WeNet's raw list; the recordings are in data/wav",
+    "data/kaldi": "Kaldi's tables of the same recordings",
+    "data/shards.list": "the same as tar shards; they are in data/shards",
+    "data/lang_char.txt": "dictionary of characters",
+    "data/global_cmvn": "mean and variance of 80 filter banks",
+    "data/feature_shards.list": "tar shards of the filter banks; they are in data/features",
+    "data/noise.list": "noises to add",
+    "data/rooms.list": "impulse responses of rooms",
+    "data/texts.list": "texts alone",
+}
+
+
+class ExampleProblem(UioError):
+    """The example cannot be made there; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """What was made. ``speech``: how; ``files``: by their names within ``data``."""
+
+    seed: int
+    utterances: int
+    seconds: float
+    speech: str
+    files: list[str]
+
+
+def make_example(folder: Path, seed: int = 0) -> tuple[Example, bool]:
+    """Make ``folder/data``; False if it was there already, of the same seed. Nothing is ever overwritten.
+
+    Raises: ExampleProblem.
+    """
+    data = (folder / "data").resolve()
+    if data.is_dir() and any(data.iterdir()):
+        return _known(data, seed), False
+    data.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".uio-example-", dir=data.parent) as scratch, _working_in(Path(scratch)):
+        made = _make(seed)
+        Path("data", FACTS).write_text(json.dumps(asdict(made), indent=1) + "\n", encoding="utf-8")
+        os.rename("data", data)  # of the system, an error if anything has come there meanwhile
+    return made, True
+
+
+def _known(data: Path, seed: int) -> Example:
+    try:
+        known = Example(**json.loads((data / FACTS).read_text(encoding="utf-8")))
+        missing = [name for name in known.files if not (data / name).exists()]
+    except (OSError, ValueError, TypeError):
+        raise ExampleProblem(
+            f"{data} holds files that uio example has not made, and it overwrites nothing: name another folder"
+        ) from None
+    if known.seed != seed:
+        raise ExampleProblem(f"{data} was made with --seed {known.seed}, not {seed}: delete it, or name another folder")
+    if missing:
+        raise ExampleProblem(f"{data} lacks {missing[0]}, which uio example made: delete {data} and make it again")
+    return known
+
+
+@contextlib.contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    """Paths in lists begin at the working directory."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _make(seed: int) -> Example:
+    """Make ``data`` in the working directory."""
+    speech, spoken = talk(seed)
+    write_all(spoken, seed)
+    files = sorted(str(path.relative_to("data")) for path in Path("data").rglob("*") if path.is_file())
+    seconds = sum(len(one.samples) for one in spoken) / RATE
+    return Example(seed, len(spoken), round(seconds, 2), speech, files)
