@@ -9,10 +9,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from uio_pipes.errors import PipelineError
 from uio_pipes.loader import Loader
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.stage import require_whole
 
 __all__ = ["PipelineDataPipe", "PipelineDataset"]
 
@@ -72,7 +74,8 @@ class PipelineDataset(IterableDataset[Any]):
             loader.load_state_dict(state)
         elif worker == 0 and self.partition:
             self._remember(loader.epoch)
-        return iter(loader)
+        batches = iter(loader)
+        return map(_as_ready, batches) if "batch" in self.pipeline._kind else batches
 
     def _remember(self, epoch: int) -> None:
         if int(self._begun) == epoch:
@@ -113,6 +116,28 @@ class PipelineDataPipe(IterDataPipe[Any]):
         return iter(self.dataset)
 
 
+class ReadyBatch(dict[str, Any]):
+    """A padded batch, which torch's ``default_collate`` must not put into another one."""
+
+
+class ReadyList(list[Any]):
+    """A batch of utterances, likewise."""
+
+
+def _as_ready(batch: Any) -> Any:
+    return ReadyBatch(batch) if type(batch) is dict else ReadyList(batch) if type(batch) is list else batch
+
+
+def _refuse(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    raise PipelineError(
+        "the pipeline makes its batches itself, and the DataLoader would put them into batches once more: give it "
+        "batch_size=None, as in DataLoader(pipeline.as_dataset(), batch_size=None)"
+    )
+
+
+default_collate_fn_map.update({ReadyBatch: _refuse, ReadyList: _refuse})
+
+
 def _shared_number() -> torch.Tensor:
     number: Any = torch.full((1,), UNSET)
     number.share_memory_()
@@ -128,4 +153,6 @@ def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
         known.update(rank=dist.get_rank(), world_size=dist.get_world_size())
     known.setdefault("rank", 0)
     known.setdefault("world_size", 1)
+    require_whole("rank", known["rank"], 0)
+    require_whole("world_size", known["world_size"], 1)
     return known if partition else {**known, "rank": 0, "world_size": 1}

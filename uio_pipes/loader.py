@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
 
 from uio_pipes.batches import Batches, Progress, Run
 from uio_pipes.errors import DataError, PipelineError, StateError
@@ -22,7 +23,7 @@ from uio_pipes.pipeline import Pipeline
 from uio_pipes.quarantine import Quarantine
 from uio_pipes.runner import Position
 from uio_pipes.sources.reached import reach
-from uio_pipes.stage import is_whole
+from uio_pipes.stage import require_whole
 from uio_pipes.stages.exclude import excluded_by
 from uio_pipes.state import SCHEMA, lane_name, lanes_in, merge_states, read_lane, read_meta, shard_stamps
 from uio_pipes.stats import Stats
@@ -86,15 +87,23 @@ class Loader:
         quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(pipeline, Pipeline):
-            raise PipelineError(f"pipeline must be a Pipeline, not {pipeline!r}; begin with uio.from_shard_list(…)")
+            raise PipelineError(_no_pipeline(pipeline))
+        require_whole("seed", seed)
+        require_whole("num_workers", num_workers, 0)
+        for name, number in (("prefetch", prefetch), ("snapshot_every", snapshot_every)):
+            require_whole(name, number, 1)
+        for name, chosen in (("lanes", lanes), ("steps_per_epoch", steps_per_epoch)):
+            if chosen is not None:
+                require_whole(name, chosen, 1)
+        for name, flag in (("partition", partition), ("pin_memory", pin_memory)):
+            if not isinstance(flag, bool):
+                raise PipelineError(f"{name} must be True or False, not {flag!r}")
         self.pipeline, self.seed = pipeline, seed
         self.rank, self.world_size = _topology(rank, world_size, partition)
         self.num_workers, self.prefetch = num_workers, prefetch
         self.mover: Mover | None = None  # set by to_device
         self.pin_memory = pin_memory and torch.cuda.is_available()
         self.snapshot_every, self.on_change = snapshot_every, on_change
-        if not isinstance(seed, int):
-            raise PipelineError(f"seed must be a whole number, not {seed!r}")
         self.policy = Policy(on_error, max_failures, max_consecutive_failures)
         self.uneven = choose(uneven, self.world_size)
         self.steps_per_epoch = steps_per_epoch
@@ -124,18 +133,11 @@ class Loader:
             raise PipelineError(f"cannot write quarantine={os.fspath(path)!r}: {error.strerror}") from error
 
     def _check(self) -> None:
-        for name, least in (("num_workers", 0), ("lanes", 1), ("prefetch", 1), ("snapshot_every", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise PipelineError(f"{name} must be a whole number, {least} or more, not {value!r}")
-        steps = self.steps_per_epoch
-        if steps is not None and (not is_whole(steps) or steps < 1):
-            raise PipelineError(f"steps_per_epoch must be a whole number, 1 or more, or None, not {steps!r}")
         if self.on_change not in ("error", "restart"):
             raise PipelineError(f"on_change must be 'error' or 'restart', not {self.on_change!r}")
-        if self.pipeline.kind in ("item", "file", "record"):
+        if self.pipeline._kind in ("item", "file", "record"):
             raise PipelineError(
-                f"the pipeline gives {self.pipeline.kind}s, not utterances: add .open_files().load_from_tar() or "
+                f"the pipeline gives {self.pipeline._kind}s, not utterances: add .open_files().load_from_tar() or "
                 f".load_from_raw()"
             )
         if self.lanes < self.world_size:
@@ -143,7 +145,7 @@ class Loader:
                 f"{self.lanes} lanes cannot feed {self.world_size} ranks: lanes must be at least world_size; "
                 "leave it out, or take a multiple of the number of ranks"
             )
-        self.pipeline.check_lanes(self.lanes)
+        self.pipeline._check_lanes(self.lanes)
 
     # Where the loader stands
 
@@ -159,8 +161,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Go to ``epoch``: keeps the position if the state is of that epoch, otherwise starts it afresh."""
-        if not isinstance(epoch, int) or epoch < 0:
-            raise PipelineError(f"epoch must be a whole number, 0 or more, not {epoch!r}")
+        require_whole("epoch", epoch, 0)
         self._asked = epoch
         self._go_to(epoch)
 
@@ -178,8 +179,7 @@ class Loader:
         Takes effect with the next batch; in the middle of an epoch workers begin anew there. A state has it, too;
         another epoch forgets it. Where ranks step together each one calls it, at the same step.
         """
-        if not isinstance(count, int) or count < 0:
-            raise PipelineError(f"skip: count must be a whole number, 0 or more, not {count!r}")
+        require_whole("skip: count", count, 0)
         self._progress.skip += count
 
     def __len__(self) -> int:
@@ -205,7 +205,7 @@ class Loader:
         if self._lengths_of != of:
             from uio_pipes.planning import NotKnown, count_batches
 
-            lengths, calls = self.pipeline.count(of[1]), not self._under_way()
+            lengths, calls = self.pipeline._count(of[1]), not self._under_way()
             try:
                 self._lengths = lengths or count_batches(self.pipeline, of[1], self.seed, of[0], calls)
             except NotKnown as error:
@@ -318,9 +318,9 @@ class Loader:
     def fingerprints(self) -> dict[str, Any]:
         """What a state is stamped with: the graph's lines, and the lists' count and hash. Reads the lists once."""
         if self._fingerprints is None:
-            for text in self.pipeline.warnings(self._progress.lanes) if self.rank == 0 else ():
+            for text in self.pipeline._warnings(self._progress.lanes) if self.rank == 0 else ():
                 logger.warning("%s", text)
-            self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": self.pipeline.list_fingerprint()}
+            self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": self.pipeline._list_fingerprint()}
         return self._fingerprints
 
     def _changes(self, meta: dict[str, Any]) -> list[str]:
@@ -408,12 +408,26 @@ def gather_state(loader: Loader) -> dict[str, str] | None:
     return merge_states(states) if states is not None else None
 
 
+def _no_pipeline(given: object) -> str:
+    """Says what to give to a loader instead of something that is no pipeline."""
+    rule = f"pipeline must be a Pipeline, not {given!r}"
+    if isinstance(getattr(given, "pipeline", None), Pipeline):
+        return f"{rule}; give the pipeline that it was made of (its attribute .pipeline)"
+    if isinstance(given, DataLoader):
+        return f"{rule}; a Loader takes the place of torch's DataLoader, so give it the pipeline itself"
+    if isinstance(given, (list, tuple, Dataset)):
+        return f"{rule}; uio.from_iterable(…) makes one of a Dataset or a list of utterances"
+    return f"{rule}; begin with uio.from_shard_list(…), uio.from_raw_list(…) or another uio.from_…"
+
+
 def _topology(rank: int | None, world_size: int | None, partition: bool) -> tuple[int, int]:
     grouped = dist.is_available() and dist.is_initialized()
     if (rank is None) != (world_size is None):
         raise PipelineError("rank and world_size are given together, or neither")
     if rank is None or world_size is None:
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
+    require_whole("world_size", world_size, 1)
+    require_whole("rank", rank)
     if not 0 <= rank < world_size:
         raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
     return (rank, world_size) if partition else (0, 1)

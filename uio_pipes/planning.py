@@ -81,7 +81,7 @@ def plan_lanes(
     """
     if endless(pipeline):
         raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
-    if not pipeline.skims:
+    if not pipeline._skims:
         raise PipelineError("what a node given to .through(…) behind the batches does cannot be planned: leave it out")
     graph, tables = _by_plan(pipeline, strict=False), dict[Hashable, Any]()
     first: Node | None = None
@@ -106,7 +106,7 @@ def count_batches(pipeline: Pipeline, lanes: int, seed: int, epoch: int, calls: 
     """
     if endless(pipeline):
         raise NotKnown("the pipeline has no end")
-    if not pipeline.skims:
+    if not pipeline._skims:
         raise NotKnown("a node given to .through(…) stands behind the batches")
     graph, tables = _by_plan(pipeline, strict=True, calls=calls), dict[Hashable, Any]()
     nodes = [graph.build(_lane(index, lanes, seed, epoch, 0, tables)) for index in range(lanes)]
@@ -180,7 +180,7 @@ def _by_plan(pipeline: Pipeline, strict: bool, calls: bool = True) -> Pipeline:
         if isinstance(stage, _Several):
             stage = replace(stage, pipelines={name: _by_plan(p, strict, calls) for name, p in stage.branches.items()})
         if strict:
-            _refuse(stage, Pipeline(tuple(stages)).kind)
+            _refuse(stage, Pipeline(tuple(stages))._kind)
             if not calls and callable(getattr(stage, "function", None)):
                 raise NotKnown(f"the function given to {stage.name} would be called for it: ask before iterating")
             if isinstance(stage, PerUtterance) and AUDIO & stage.writes:

@@ -79,7 +79,7 @@ class LaneRunner:
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
-        self.ledger.passing, self.ledger.skimming = True, self.spec.pipeline.skims
+        self.ledger.passing, self.ledger.skimming = True, self.spec.pipeline._skims
         with one_thread():
             try:
                 self.node.reset(state["nodes"])
@@ -108,7 +108,7 @@ class LaneRunner:
         """The next batch of the lane, or its end."""
         k = self.k
         passing = self.to_pass > 0
-        self.ledger.skimming = passing and self.spec.pipeline.skims
+        self.ledger.skimming = passing and self.spec.pipeline._skims
         with one_thread():
             try:
                 item = self.node.next()

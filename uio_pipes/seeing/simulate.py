@@ -135,7 +135,7 @@ def simulate(
         raise PipelineError(
             f"{lanes} lanes cannot feed {world_size} ranks of {num_workers} workers: lanes must be at least world_size"
         )
-    pipeline.check_lanes(lanes)
+    pipeline._check_lanes(lanes)
     plans: list[LanePlan] = []
     for plan in plan_lanes(pipeline, lanes, seed, epoch):
         plans.append(plan)

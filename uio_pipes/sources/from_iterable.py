@@ -87,7 +87,7 @@ def from_iterable(items: Iterable[Mapping[str, Any]]) -> Pipeline:
     from uio_pipes.pipeline import Pipeline
 
     remedy = "pass a list, a Dataset, an IterDataPipe or an object with __iter__"
-    ok = not isinstance(items, (str, bytes, Mapping)) and (isinstance(items, Iterable) or _is_indexed(items))
+    ok = not isinstance(items, (str, bytes, Mapping, Pipeline)) and (isinstance(items, Iterable) or _is_indexed(items))
     require(ok, FromIterable.name, "the argument must yield utterances (mappings)", items, remedy)
     once = isinstance(items, Iterator) and not isinstance(items, BaseNode)
     rule = "a generator or iterator can be gone through only once, but epochs and resuming need it again"

@@ -179,7 +179,7 @@ def from_lhotse_shar(
 
     access = Access.of("from_lhotse_shar", storage_options)
     listed = ListShar(_sources(source), shuffle, access)
-    return Pipeline((listed,)).sharding_filter().then(LoadFromShar(access))
+    return Pipeline((listed,)).sharding_filter()._then(LoadFromShar(access))
 
 
 def _sources(source: object) -> str | Sources:

@@ -38,10 +38,10 @@ class _Several(Stage):
         require(self.stop in stops, self.name, f"stop must be one of {stops}", self.stop, "see the docstring")
         first = next(iter(self.pipelines.values()))
         for name, pipeline in self.pipelines.items():
-            ok = pipeline.kind == first.kind
+            ok = pipeline._kind == first._kind
             remedy = "load, or batch, either all or none of them before they are mixed"
-            require(ok, self.name, f"{name} must give {first.kind}s as the first source does", pipeline.kind, remedy)
-            ok = pipeline.deals == first.deals
+            require(ok, self.name, f"{name} must give {first._kind}s as the first source does", pipeline._kind, remedy)
+            ok = pipeline._deals == first._deals
             remedy = "put .sharding_filter() into each of them, or only behind the mix"
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
 
@@ -51,26 +51,26 @@ class _Several(Stage):
 
     @property
     def gives(self) -> str:  # type: ignore[override]
-        return next(iter(self.pipelines.values())).kind
+        return next(iter(self.pipelines.values()))._kind
 
     @property
     def deals(self) -> bool:  # type: ignore[override]
-        return next(iter(self.pipelines.values())).deals
+        return next(iter(self.pipelines.values()))._deals
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         within = f"{source}/" if source else ""
-        sources = [pipeline.count(len(counts), within + name) for name, pipeline in self.pipelines.items()]
+        sources = [pipeline._count(len(counts), within + name) for name, pipeline in self.pipelines.items()]
         known = [source for source in sources if source is not None]
         return [sum(n) for n in zip(*known, strict=True)] if self.stop == "all" and len(known) == len(sources) else None
 
     def content(self) -> list[tuple[int, str]]:
-        return [one for pipeline in self.pipelines.values() for one in pipeline.content()]
+        return [one for pipeline in self.pipelines.values() for one in pipeline._content()]
 
     def warnings(self, lanes: int) -> list[str]:
-        inner = [text for pipeline in self.pipelines.values() for text in pipeline.warnings(lanes)]
+        inner = [text for pipeline in self.pipelines.values() for text in pipeline._warnings(lanes)]
         if not self.deals or lanes == 1 or len(self.pipelines) == 1:  # lists are read only where it matters
             return inner
-        counts = {name: sum(n for n, _ in pipeline.content()) for name, pipeline in self.pipelines.items()}
+        counts = {name: sum(n for n, _ in pipeline._content()) for name, pipeline in self.pipelines.items()}
         few = [name for name, count in counts.items() if 0 < count < lanes]
         if not few:
             return inner
@@ -181,7 +181,7 @@ class _Source:
 
     def next(self) -> Any:
         if self.node is None:
-            self.node = self.pipeline.nodes(self.lane.again(self.round))
+            self.node = self.pipeline._nodes(self.lane.again(self.round))
             self.node.reset(self._state)
         item = self.node.next()
         self.given, self._state = 1, None
