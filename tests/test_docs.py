@@ -38,7 +38,9 @@ def blocks(language: str = "python") -> list[tuple[str, str]]:
 
 def stages() -> set[str]:
     """Names of all stages of the functional form, and of what begins a pipeline."""
-    return SOURCES | {name for name, method in vars(Pipeline).items() if hasattr(method, "__wrapped__")}
+    return SOURCES | {
+        name for name, method in vars(Pipeline).items() if hasattr(method, "__wrapped__") and name[0] != "_"
+    }
 
 
 def wav(seconds: float, seed: int) -> bytes:

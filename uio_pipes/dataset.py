@@ -24,14 +24,21 @@ THEIRS = {"num_workers", "prefetch", "pin_memory", "uneven", "steps_per_epoch"}
 
 
 class PipelineDataset(IterableDataset[Any]):
-    """Runs, in each worker of the loader that it is given to, that worker's lanes, in the order (k, lane).
+    """A pipeline as an ``IterableDataset``, for torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``.
 
-    Works with torch's ``DataLoader`` and, with its state, with torchdata's ``StatefulDataLoader``
-    (``batch_size=None``: batches come ready). The number of workers must be the same when a state is loaded. Call
-    ``set_epoch`` before each epoch, as for a ``DistributedSampler``. Takes the options of :class:`Loader` but for
-    ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven`` and ``steps_per_epoch``: those are the other loader's, or
-    its trainer's. ``rank`` and
-    ``world_size`` are those of ``torch.distributed`` where the dataset is made.
+    Give it to them with ``batch_size=None``, since batches come ready: ``DataLoader(pipeline.as_dataset(),
+    batch_size=None)``. Each of their workers runs its own lanes, in the order (k, lane), where k counts the batches
+    of a lane. Call ``set_epoch`` before each epoch, as for a ``DistributedSampler``. The number of workers must be
+    the same when a state is loaded.
+
+    Args:
+        pipeline: what to run.
+        **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
+            and ``steps_per_epoch``, which belong to the other loader or to its trainer. ``rank`` and ``world_size``
+            are by default those of ``torch.distributed`` where the dataset is made.
+
+    Raises:
+        PipelineError: an option breaks a rule; or, from the other loader, ``batch_size=None`` is missing.
     """
 
     def __init__(self, pipeline: Pipeline, **options: Any) -> None:

@@ -36,30 +36,41 @@ Uneven = Literal["stop", "join", "repeat"]
 
 
 class Loader:
-    """Iterates over the batches of one epoch after another, from wherever its state says.
+    """Run a pipeline: iterate over the batches of one epoch after another, from wherever its state says.
 
     Args:
         pipeline: what to run.
-        seed: of every random choice.
-        num_workers: processes per rank; 0 runs the graph in this one.
-        lanes: ordered streams that an epoch is dealt to. The default, ranks × workers, is WeNet's; a fixed number
-            (64) makes epochs equal on any topology.
-        rank, world_size: from ``torch.distributed`` if not given, else 0 and 1.
-        partition: False gives every rank everything (validation).
-        uneven: "stop" (all ranks end when the first does), "join" (each with its own), "repeat" (all with the last).
-            The default is "stop" where a process group exists, else "join".
-        steps_per_epoch: batches of each rank in an epoch; the stream goes on in the next one, and begins again by
-            itself when it ends. For streams without an end (``repeat()``) or epochs of weeks. Statistics and budgets of
-            failures then count from the stream's beginning.
-        prefetch: batches that each worker prepares ahead.
-        pin_memory: batches in pinned memory, for copies to a GPU.
-        snapshot_every: batches of a lane between two snapshots; a resume passes over at most that many, by plan.
-        on_error: "skip" (count, report, go on) or "raise".
-        max_failures, max_consecutive_failures: budgets that stop the run in any case: per epoch and rank; in a
-            row within a stage.
-        on_change: what to do with a state of another list or graph: "error", or "restart" its epoch.
-        quarantine: a file to which each failure is appended as a JSON object, once; for ``pipeline.exclude`` of a
-            later run, and ``uio verify --confirm``. Ranks and later runs may share it.
+        seed: a whole number that all random choices depend on. Default: 0.
+        num_workers: worker processes per rank; 0 runs the graph in this process. Default: 0.
+        lanes: how many ordered streams an epoch is dealt to, at least ``world_size``. A fixed number, such as 64,
+            makes epochs equal on any number of ranks and workers. Default: None, ranks × workers, which deals as
+            WeNet does.
+        rank: number of this process among all that train together. Default: None, from ``torch.distributed``, or 0
+            without a process group.
+        world_size: number of those processes; given together with ``rank``. Default: None, from
+            ``torch.distributed``, or 1 without a process group.
+        partition: whether each rank gets its own share; False gives every rank everything, as for validation.
+            Default: True.
+        uneven: what to do if ranks have unequally many batches: "stop" (all end when the first one ends), "join"
+            (each ends with its own) or "repeat" (all end with the last one; the others begin again). Default: None,
+            "stop" if there is a process group and otherwise "join".
+        steps_per_epoch: batches of each rank in an epoch. The stream goes on in the next epoch, and begins again by
+            itself when it ends. It is for streams without an end (``repeat()``) and for epochs of weeks. Statistics
+            and budgets of failures then count from the beginning of the stream. Default: None, an epoch is all the
+            data.
+        prefetch: batches that each worker prepares ahead. Default: 2.
+        pin_memory: whether to put batches in pinned memory, for copies to a GPU. Default: False.
+        snapshot_every: batches of a lane between two snapshots; resuming passes over at most that many by plan.
+            Default: 1.
+        on_error: "skip" failed utterances and shards (each is counted, reported and left out), or "raise". Default:
+            "skip".
+        max_failures: failures in an epoch of one rank above which the run stops. Default: 10,000.
+        max_consecutive_failures: failures in a row, within one stage, above which the run stops. Default: 100.
+        on_change: what to do with a state of another list or graph: raise an "error", or "restart" its epoch.
+            Default: "error".
+        quarantine: path of a file to which each failure is appended once, as a JSON object, for
+            ``pipeline.exclude`` in a later run and for ``uio verify --confirm``. Ranks and later runs may share it.
+            Default: None.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -160,7 +171,15 @@ class Loader:
         return self._progress.ended
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to ``epoch``: keeps the position if the state is of that epoch, otherwise starts it afresh."""
+        """Go to an epoch, before it is iterated over.
+
+        Args:
+            epoch: its number, from 0. If the loader's state is of that epoch, its position is kept; otherwise the epoch
+                is started afresh.
+
+        Raises:
+            PipelineError: ``epoch`` is no whole number, or is below 0.
+        """
         require_whole("epoch", epoch, 0)
         self._asked = epoch
         self._go_to(epoch)
@@ -174,10 +193,16 @@ class Loader:
             self._progress = self._fresh(epoch)
 
     def skip(self, count: int) -> None:
-        """Pass over the next ``count`` batches of this rank, after a loss spike: by plan, nothing is decoded for it.
+        """Pass over the next batches of this rank, after a loss spike for example, by plan: nothing is decoded for it.
 
-        Takes effect with the next batch; in the middle of an epoch workers begin anew there. A state has it, too;
+        It takes effect with the next batch; in the middle of an epoch workers begin anew there. A state remembers it,
         another epoch forgets it. Where ranks step together each one calls it, at the same step.
+
+        Args:
+            count: how many batches to pass over, 0 or more; added to what is still to be passed over.
+
+        Raises:
+            PipelineError: ``count`` is no whole number, or is below 0.
         """
         require_whole("skip: count", count, 0)
         self._progress.skip += count
@@ -258,8 +283,12 @@ class Loader:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to where a state was saved, on any number of ranks and workers.
 
-        Raises: StateError naming the field, the old and the new value and the remedy, if it is of another seed, list
-        or graph (see ``on_change``), or lacks lanes of this rank.
+        Args:
+            state_dict: what :meth:`state_dict`, ``uio.gather_state`` or ``uio.merge_states`` returned.
+
+        Raises:
+            StateError: the state is of another seed, list or graph (see ``on_change``), or lacks lanes of this rank;
+                the message names the field, the old and the new value and the remedy.
         """
         meta = read_meta(state_dict)
         self._close()
@@ -393,11 +422,16 @@ class Loader:
 
 
 def gather_state(loader: Loader) -> dict[str, str] | None:
-    """The state of all ranks' lanes, on rank 0 (None elsewhere). A collective: every rank calls it at the same step.
+    """Collect the state of all ranks' lanes on rank 0; other ranks get None.
 
-    Without a process group, or for a loader of one rank, it is ``loader.state_dict()``.
+    It is a collective: every rank calls it at the same step. Without a process group, or for a loader of one rank,
+    it returns ``loader.state_dict()``.
 
-    Raises: StateError under ``uneven="join"``, where ranks are not at the same step.
+    Args:
+        loader: this rank's loader.
+
+    Raises:
+        StateError: under ``uneven="join"``, where ranks are not at the same step.
     """
     if loader.world_size == 1:
         return loader.state_dict()

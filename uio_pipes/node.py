@@ -31,11 +31,16 @@ MARK_EVERY = 64  # samples between two upstream snapshots of a buffer
 
 
 class Node(BaseNode[Any]):  # type: ignore[misc]
-    """One stage in one lane. Subclasses write ``next`` (raising StopIteration at the end, again and again).
+    """One stage in one lane: the base of your own nodes, which ``pipeline.through`` adds.
+
+    Subclasses write ``next``, which raises StopIteration at the end, again and again if asked again.
+
+    Args:
+        source: the node before. Default: None, for the beginning of a graph.
 
     Attributes:
-        source: the node before, or None.
-        state_fields: attributes that are the node's own state: ints, strings, lists, string-keyed dicts.
+        state_fields: names of the attributes that are the node's own state: ints, strings, lists, string-keyed
+            dicts.
     """
 
     state_fields: ClassVar[tuple[str, ...]] = ()
@@ -48,7 +53,11 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
         """Set the state fields to their values at the start of the lane."""
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        """Go to the start of the lane, or to a state that :meth:`get_state` returned."""
+        """Go to the start of the lane, or to a saved state.
+
+        Args:
+            initial_state: what :meth:`get_state` returned. Default: None, the start.
+        """
         super().reset(initial_state)
         self.start()
         if self.source is not None:

@@ -107,7 +107,15 @@ def _as_method(signature: inspect.Signature) -> inspect.Signature:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """An immutable, picklable description: a source and the stages chained on it. Printing it draws the graph."""
+    """An immutable, picklable description of a graph: a source and the stages chained on it.
+
+    Begin with ``uio.from_shard_list(…)`` or another ``uio.from_…``, add stages by the methods named after them, and
+    run it by ``uio.Loader(pipeline)``. Describing opens no file. ``print(pipeline)`` draws the graph and says what
+    happens where.
+
+    Args:
+        stages: the stages in their order; the methods make them.
+    """
 
     stages: tuple[Stage, ...]
 
@@ -191,9 +199,13 @@ class Pipeline:
             seen[stage.name] += 1
 
     def build(self, lane: Lane) -> Node:
-        """The nodes that run this pipeline in ``lane``.
+        """Make the nodes that run this pipeline in one lane: ``node.next()`` gives what comes out, until StopIteration.
 
-        Raises: PipelineError if there is more than one lane and no ``sharding_filter``.
+        Args:
+            lane: the lane, with its seed and epoch. A :class:`Loader` makes these by itself.
+
+        Raises:
+            PipelineError: there is more than one lane and no ``sharding_filter``.
         """
         self._check_lanes(lane.count)
         return self._nodes(lane)
@@ -247,29 +259,54 @@ class Pipeline:
         return counts
 
     def fingerprint(self) -> list[str]:
-        """One line a stage: what must be unchanged for a state to fit."""
+        """One line for each stage: what must be unchanged for a saved state to fit."""
         return [stage.describe(stable=True) for stage in self.stages]
 
     def as_dataset(self, **options: Any) -> PipelineDataset:
-        """An ``IterableDataset`` with ``state_dict``, for ``StatefulDataLoader``; see :class:`PipelineDataset`."""
+        """Wrap the pipeline for torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``.
+
+        Give it to them with ``batch_size=None``, since batches come ready; see :class:`PipelineDataset`.
+
+        Args:
+            **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
+                and ``steps_per_epoch``, which belong to the other loader or to its trainer.
+
+        Raises:
+            PipelineError: an option breaks a rule.
+        """
         from uio_pipes.dataset import PipelineDataset
 
         return PipelineDataset(self, **options)
 
     def as_datapipe(self, **options: Any) -> PipelineDataPipe:
-        """An ``IterDataPipe`` of what the pipeline gives, for graphs of torch's own; options as :meth:`as_dataset`."""
+        """An ``IterDataPipe`` of what the pipeline gives, for graphs of torch's own datapipes.
+
+        Args:
+            **options: as for :meth:`as_dataset`.
+
+        Raises:
+            PipelineError: an option breaks a rule.
+        """
         from uio_pipes.dataset import PipelineDataPipe
 
         return PipelineDataPipe(self.as_dataset(**options))
 
     def peek(self) -> Peek:
-        """One utterance after every stage: fields with types and shapes, planned length, time. Print it."""
+        """Run one utterance; returns a table of it after every stage: fields, shapes, planned length, time."""
         from uio_pipes.seeing.peek import peek
 
         return peek(self)
 
     def plot(self, path: str | os.PathLike[str], count: int = 3) -> None:
-        """Draw waveform, features and masks of ``count`` utterances to a PNG. Needs ``uio_pipes[plot]``."""
+        """Draw waveform, features and masks of the first utterances to a PNG. Needs ``pip install 'uio_pipes[plot]'``.
+
+        Args:
+            path: the file to write.
+            count: how many utterances to draw, at least 1. Default: 3.
+
+        Raises:
+            PipelineError: ``count`` is below 1, there is neither audio nor features, or matplotlib is missing.
+        """
         from uio_pipes.seeing.plot import plot
 
         plot(self, path, count)

@@ -161,9 +161,13 @@ def lane_age(text: str) -> tuple[int, int, bool, int]:
 
 
 def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join states that ranks saved one by one: each lane's newest, under one ``meta``.
+    """Join states that ranks saved one by one into one that holds the newest state of each lane.
 
-    Raises: StateError if they are of different runs (seed, lanes, graph or list).
+    Args:
+        states: what each rank's ``loader.state_dict()`` returned.
+
+    Raises:
+        StateError: the states are of different runs (seed, lanes, graph or list).
     """
     known = [dict(s) for s in states]
     if not known:

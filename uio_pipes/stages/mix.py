@@ -264,28 +264,41 @@ Pipelines = Mapping[str, "Pipeline"] | Sequence["Pipeline"]
 def mix(
     pipelines: Pipelines, weights: Mapping[str, float] | Sequence[float] | None = None, *, stop: Stop = "all"
 ) -> Pipeline:
-    """Start a pipeline from several: each utterance comes from one of them, at random.
+    """Start a pipeline from several others: each utterance comes from one of them, chosen at random.
+
+    A source that begins again is shuffled and augmented anew: it has epochs of its own. Each lane mixes its own
+    share of the sources. If a source has fewer list items than there are lanes, some lanes have nothing of it and
+    its weight does not hold there (the loader warns). ``.sharding_filter()`` after the mix, instead of in the
+    sources, deals utterances: weights then hold in every lane, but every lane reads all headers.
 
     Args:
-        pipelines: by name, or in a list; any number. All give utterances, or all batches.
-        weights: how often each is chosen, in proportion; the same for all if not given.
-        stop: "all": a source that has ended is left out, until all have (each utterance once). "first": with the
-            first one that ends. "cycle": a source that has ended begins anew until each has ended once. "endless":
-            likewise for ever; ``Loader(steps_per_epoch=…)`` cuts it into epochs.
+        pipelines: the sources, as a dict by name or as a list; any number. All of them give utterances, or all give
+            batches.
+        weights: how often each source is chosen, in proportion; a dict by name or a list, all above 0. Default:
+            None, equally often.
+        stop: when the mix ends. "all": a source that has ended is left out until all have ended, so that each
+            utterance comes once. "first": with the first source that ends. "cycle": a source that has ended begins
+            again until each has ended once. "endless": the same for ever; ``Loader(steps_per_epoch=…)`` cuts it
+            into epochs. Default: "all".
 
-    A source that begins anew is shuffled and augmented anew: it has epochs of its own. Each lane mixes its own share of
-    the sources: where a source has fewer list items than there are lanes, some lanes have nothing of it, and its weight
-    is not kept there (the loader warns). ``.sharding_filter()`` behind the mix, instead of in the sources, deals
-    utterances, so that weights hold in every lane, but every lane then reads all headers.
-
-    Raises: PipelineError.
+    Raises:
+        PipelineError: an argument breaks a rule, or the sources do not fit together.
     """
     named = _named("mix", pipelines)
     return _begin(Mix(named, stop, _weights(named, weights)))
 
 
 def interleave(pipelines: Pipelines, *, stop: Stop = "all") -> Pipeline:
-    """Start a pipeline from several that take turns. As :func:`mix`, without chance."""
+    """Start a pipeline from several others that take turns. Otherwise it works like :func:`mix`.
+
+    Args:
+        pipelines: the sources, as a dict by name or as a list; any number. All of them give utterances, or all give
+            batches.
+        stop: when it ends: "all", "first", "cycle" or "endless", as for :func:`mix`. Default: "all".
+
+    Raises:
+        PipelineError: an argument breaks a rule, or the sources do not fit together.
+    """
     return _begin(Interleave(_named("interleave", pipelines), stop))
 
 
