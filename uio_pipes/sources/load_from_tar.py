@@ -37,12 +37,12 @@ _TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
 
 @dataclass(frozen=True)
 class LoadFromTar(Stage):
-    """Read the utterances of tar shards (.tar, .tar.gz, .tar.zst, .tar.bz2, .tar.xz): consecutive members with one
-    key.
+    """Read the utterances of tar shards: consecutive members with one key are an utterance.
 
-    An utterance has the fields ``key``, ``txt``, ``wav`` (the bytes of the audio file, whatever its format) or
-    ``feat`` ((T, F), from ``KEY.npy``); the bytes of its other members are fields named by their suffix. Where the
-    list has a manifest, a shard with another number of utterances than it says is reported.
+    Shards may be .tar, .tar.gz, .tar.zst, .tar.bz2 or .tar.xz. An utterance has the fields ``key``, ``txt``,
+    ``wav`` (the bytes of the audio file, whatever its format) or ``feat`` ((T, F), from ``KEY.npy``); the bytes of
+    its other members are fields named by their suffix. Where the list has a manifest, a shard with another number
+    of utterances than it says is reported.
 
     Args:
         grouping: where a member's name is cut into key and suffix: "wenet" cuts at the last dot of the whole path,

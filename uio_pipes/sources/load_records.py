@@ -46,7 +46,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadRecords(Stage):
-    """Read the utterances of a source that can be read in any order: an indexed tar, a TouchDataset, Kaldi's tables.
+    """Read the utterances of a source that is read in any order: indexed tars, TouchDatasets, Kaldi tables.
 
     ``uio.from_tar_index``, ``uio.from_indexed`` and ``uio.from_kaldi`` end with this stage. Audio is read when the
     batch is made.

@@ -47,7 +47,7 @@ class File:
 
 @dataclass(frozen=True)
 class OpenFiles(Stage):
-    """Treat each line of the list as a file: a path, or any URL that fsspec knows (http(s), s3, oss, gs, memory, …).
+    """Treat each line of the list as a file: a path, or any URL that fsspec knows (http(s), s3, oss, gs, …).
 
     A file is opened when the next stage reads it. What is not given here is as it was given to ``list_files``.
 

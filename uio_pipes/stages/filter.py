@@ -19,7 +19,9 @@ __all__ = ["Filter", "FilterNode"]
 
 @dataclass(frozen=True)
 class Filter(Stage):
-    """Keep the utterances within bounds (inclusive; the defaults are WeNet's), or those for which a function is true.
+    """Keep the utterances within bounds, or those for which a function of yours is true.
+
+    Bounds are inclusive, and their defaults are WeNet's.
 
     Args:
         function: gets the sample and returns whether to keep it; the bounds are then ignored. Default: None.

@@ -20,7 +20,7 @@ __all__ = ["SpecAug"]
 
 @dataclass(frozen=True)
 class SpecAug(PerUtterance):
-    """Mask random spans of time and frequency in ``feat`` by zeros (SpecAugment, Park et al. 2019, without warping).
+    """Mask random spans of frames and of bins in ``feat`` by zeros (SpecAugment, Park et al. 2019, no warping).
 
     Spans are drawn as WeNet draws them.
 

@@ -20,7 +20,7 @@ __all__ = ["SpeedPerturb"]
 
 @dataclass(frozen=True)
 class SpeedPerturb(PerUtterance):
-    """Play each utterance faster or slower, which changes its pitch and length, too (Ko et al. 2015; sox's ``speed``).
+    """Play each utterance faster or slower, which changes its pitch, too (Ko et al. 2015; sox's ``speed``).
 
     Args:
         speeds: factors, above 0, of which one is drawn for each utterance with equal chances; 0.9 makes it longer,
