@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import io
 import json
 import os
@@ -16,6 +18,7 @@ import corpus
 import numpy as np
 import pytest
 
+import uio_pipes as uio
 from uio_pipes.pipeline import Pipeline
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -86,6 +89,33 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "texts.txt").write_text("今天\n很好\n")
     (folder / "texts.list").write_text("data/texts.txt\n")
     return root
+
+
+def defaults(cell: str, count: int) -> list[object]:
+    """The defaults that a cell of a table names for so many parameters; where it says it in words, an Ellipsis."""
+    try:
+        value = ast.literal_eval(re.sub(r"(?<=\d),(?=\d{3})", "", cell.replace("`", "")))
+    except (SyntaxError, ValueError):
+        return [...] * count
+    values = list(value) if count > 1 else [tuple(value) if isinstance(value, list) else value]
+    assert len(values) == count, cell
+    return values
+
+
+@pytest.mark.parametrize("name", sorted(stages()))
+def test_the_parameters_of_a_section_are_those_of_the_stage(name: str) -> None:
+    section = (DOCS / "stages.md").read_text().split(f"\n### `{name}`\n")[1].split("\n### ")[0]
+    parameters = inspect.signature(getattr(Pipeline, name, None) or getattr(uio, name)).parameters
+    rows = re.findall(r"^\| (`[^|]*`) \| *([^|]*?) *\| ", section, re.MULTILINE)
+    for cell, default in rows:
+        names = [name for code in re.findall(r"`([^`]*)`", cell) for name in re.findall(r"\w+", code)]
+        for parameter, value in zip(names, defaults(default, len(names)), strict=True):
+            assert parameter in parameters
+            assert value is ... or value == parameters[parameter].default, parameter
+    told = {
+        name for code in re.findall(r"`([^`]*)`", section.split("```python")[0]) for name in re.findall(r"\w+", code)
+    }
+    assert set(parameters) - {"self"} <= told
 
 
 def test_every_stage_has_a_section_with_an_example() -> None:
