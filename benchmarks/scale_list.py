@@ -72,7 +72,7 @@ def _deal(path: str) -> dict[str, Any]:
     graph = uio.list_files(path, shuffle=True).sharding_filter()
     lanes = range(5, RANKS * WORKERS, RANKS)
     began = time.perf_counter()
-    graph.list_fingerprint()
+    graph._list_fingerprint()
     times["opened and hashed"] = time.perf_counter() - began
     for epoch in range(2):
         began, tables = time.perf_counter(), dict[Any, Any]()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +15,8 @@ import pages
 import pytest
 from pages import PAGES, Block
 
+import uio_pipes as uio
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.stage import Stage
 
 SOURCES = {"list_files", "from_iterable", "mix", "interleave"}
 RUN = {"python", "bash"}
@@ -26,6 +29,7 @@ PROMISED = {  # what pages say that will be printed
     "decode": "\n48\n",
 }
 BIN = Path(sys.executable).parent
+ROOT = Path(__file__).parents[1]
 
 
 def reader(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -37,6 +41,13 @@ def reader(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """All blocks of a page, in ``folder``."""
     return reader(sys.executable, pages.__file__, str(page), folder=folder)
+
+
+def stages() -> set[str]:
+    """Names of all stages of the functional form, and of what begins a pipeline."""
+    return SOURCES | {
+        name for name, method in vars(Pipeline).items() if hasattr(method, "__wrapped__") and name[0] != "_"
+    }
 
 
 @pytest.fixture(scope="session")
@@ -94,8 +105,33 @@ def test_no_block_is_missed() -> None:
         assert len(fences) == 2 * len(BLOCKS[page]), page
 
 
+def defaults(cell: str, count: int) -> list[object]:
+    """The defaults that a cell of a table names for so many parameters; where it says it in words, an Ellipsis."""
+    try:
+        value = ast.literal_eval(re.sub(r"(?<=\d),(?=\d{3})", "", cell.replace("`", "")))
+    except (SyntaxError, ValueError):
+        return [...] * count
+    values = list(value) if count > 1 else [tuple(value) if isinstance(value, list) else value]
+    assert len(values) == count, cell
+    return values
+
+
+@pytest.mark.parametrize("name", sorted(stages()))
+def test_the_parameters_of_a_section_are_those_of_the_stage(name: str) -> None:
+    section = (ROOT / "docs" / "stages.md").read_text().split(f"\n### `{name}`\n")[1].split("\n### ")[0]
+    parameters = inspect.signature(getattr(Pipeline, name, None) or getattr(uio, name)).parameters
+    rows = re.findall(r"^\| (`[^|]*`) \| *([^|]*?) *\| ", section, re.MULTILINE)
+    for cell, default in rows:
+        names = [name for code in re.findall(r"`([^`]*)`", cell) for name in re.findall(r"\w+", code)]
+        for parameter, value in zip(names, defaults(default, len(names)), strict=True):
+            assert parameter in parameters
+            assert value is ... or value == parameters[parameter].default, parameter
+    told = {
+        name for code in re.findall(r"`([^`]*)`", section.split("```python")[0]) for name in re.findall(r"\w+", code)
+    }
+    assert set(parameters) - {"self"} <= told
+
+
 def test_every_stage_has_a_section_with_an_example() -> None:
     shown = {block.heading for page, found in BLOCKS.items() if page.stem == "stages" for block in found}
-    methods = (getattr(Pipeline, name) for name in vars(Pipeline) if not name.startswith("_"))
-    stages = SOURCES | {m.name for m in methods if isinstance(m, type) and issubclass(m, Stage)}
-    assert stages - shown == set()
+    assert stages() - shown == set()

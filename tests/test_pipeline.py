@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from helpers_bad import keys, raw_items, run
+from torch.utils.data import DataLoader, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import uio_pipes as uio
 from uio_pipes.lane import Lane
@@ -327,6 +329,20 @@ ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"seed": 1.5}, "seed.*1.5"),
     ({"seed": "a"}, "seed.*a"),
     ({"seed": None}, "seed.*None"),
+    ({"seed": True}, "seed must be a whole number, not True"),
+    ({"num_workers": True}, "num_workers must be a whole number, 0 or more, not True"),
+    ({"num_workers": "2"}, "num_workers must be a whole number, 0 or more, not '2'"),
+    ({"lanes": 2.0}, r"lanes must be a whole number, 1 or more, not 2\.0"),
+    ({"prefetch": "2"}, "prefetch must be a whole number, 1 or more, not '2'"),
+    ({"snapshot_every": True}, "snapshot_every must be a whole number, 1 or more, not True"),
+    ({"steps_per_epoch": "9"}, "steps_per_epoch must be a whole number, 1 or more, not '9'"),
+    ({"max_failures": True}, "max_failures must be a whole number, not True"),
+    ({"rank": 0, "world_size": "2"}, "world_size must be a whole number, 1 or more, not '2'"),
+    ({"rank": "0", "world_size": 2}, "rank must be a whole number, not '0'"),
+    ({"rank": False, "world_size": 2}, "rank must be a whole number, not False"),
+    ({"rank": 0, "world_size": "2", "partition": False}, "world_size must be a whole number"),
+    ({"partition": "no"}, "partition must be True or False, not 'no'"),
+    ({"pin_memory": "yes"}, "pin_memory must be True or False, not 'yes'"),
 ]
 
 
@@ -342,6 +358,51 @@ def test_a_loader_of_something_else(pipeline: Any) -> None:
         uio.Loader(pipeline)
 
 
+LIST = [{"key": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (RAW.as_dataset(), r"attribute \.pipeline"),
+        (uio.Loader(RAW), r"attribute \.pipeline"),
+        (DataLoader(RAW.as_dataset(), batch_size=None), "takes the place of torch's DataLoader"),
+        (LIST, "from_iterable"),
+        (TensorDataset(), "from_iterable"),
+        ("x.list", "from_raw_list"),
+    ],
+    ids=["dataset", "loader", "DataLoader", "list", "Dataset", "path"],
+)
+def test_a_loader_of_something_else_says_what_to_give(given: Any, says: str) -> None:
+    with pytest.raises(uio.PipelineError, match=says):
+        uio.Loader(given)
+
+
+@pytest.mark.parametrize("use", [iter, list, len, lambda p: p[0], lambda p: [*p], lambda p: next(iter(DataLoader(p)))])
+@pytest.mark.parametrize("pipeline", [RAW, RAW.batch(2)], ids=["utterances", "batches"])
+def test_a_pipeline_that_is_taken_for_data_says_what_to_do(pipeline: Any, use: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match=r"only describes .*uio\.Loader\(pipeline\).*as_dataset\(\), batch_size=None"):
+        use(pipeline)
+    assert pipeline, "a pipeline is true, although it has no length"
+
+
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"batch_size": None}])
+@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
+def test_a_pipeline_given_to_a_loader_of_torch_says_what_to_do(kind: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="as_dataset"):
+        next(iter(kind(RAW.batch(2), **options)))
+
+
+def test_an_index_into_a_pipeline_names_the_index() -> None:
+    with pytest.raises(TypeError, match=r"uio\.open_index"):
+        RAW[3]  # type: ignore[index]
+
+
+def test_a_pipeline_is_no_data_for_another_one() -> None:
+    with pytest.raises(uio.PipelineError, match="must yield utterances"):
+        uio.from_iterable(RAW)  # type: ignore[arg-type]
+
+
 def test_a_loader_of_files_says_what_to_add() -> None:
     with pytest.raises(uio.PipelineError, match="load_from_raw"):
         uio.Loader(uio.list_files("x"))
@@ -349,7 +410,7 @@ def test_a_loader_of_files_says_what_to_add() -> None:
         uio.Loader(uio.list_files("x").open_files())
 
 
-@pytest.mark.parametrize("epoch", [-1, 1.5, "1", None])
+@pytest.mark.parametrize("epoch", [-1, 1.5, "1", None, True])
 def test_wrong_epochs(epoch: Any) -> None:
     with pytest.raises(uio.PipelineError, match="epoch"):
         uio.Loader(RAW).set_epoch(epoch)

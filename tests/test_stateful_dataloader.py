@@ -55,6 +55,39 @@ def test_other_loaders_deliver_every_utterance_once(many_shards: Corpus, workers
     assert Counter(k for b in loader for k in keys_of(b)) == Counter(many_shards.keys)
 
 
+@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 2, "drop_last": True}])
+def test_batches_are_not_put_into_batches(
+    many_shards: Corpus, kind: Any, workers: int, padded: bool, options: dict[str, Any]
+) -> None:
+    graph = uio.from_shard_list(many_shards.list).decode_audio().batch(2)
+    loader = kind((graph.pad() if padded else graph).as_dataset(), num_workers=workers, **options)
+    with pytest.raises(uio.PipelineError, match=r"give it batch_size=None"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
+def test_a_collate_function_of_the_users_gets_batches_as_they_are(many_shards: Corpus, kind: Any) -> None:
+    graph = uio.from_shard_list(many_shards.list).decode_audio().batch(2).pad()
+    got = list(kind(graph.as_dataset(), batch_size=2, collate_fn=list))
+    assert [len(pair) for pair in got[:-1]] == [2] * (len(got) - 1)
+    assert [digest(batch) for pair in got for batch in pair] == [digest(batch) for batch in uio.Loader(graph)]
+
+
+def test_utterances_may_be_batched_by_the_other_loader(many_shards: Corpus) -> None:
+    graph = uio.from_shard_list(many_shards.list).map(lambda sample: {"key": sample["key"]})
+    batches = list(DataLoader(graph.as_dataset(), batch_size=4))
+    assert [key for batch in batches for key in batch["key"]] == [s["key"] for s in uio.Loader(graph)]
+
+
+@pytest.mark.parametrize("options", [{"rank": 0, "world_size": "2"}, {"rank": "0", "world_size": 2}])
+def test_rank_and_world_size_of_a_dataset_are_whole_numbers(many_shards: Corpus, options: dict[str, Any]) -> None:
+    with pytest.raises(uio.PipelineError, match="must be a whole number"):
+        pipeline(many_shards).as_dataset(**options)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_fixed_lanes_give_the_same_batches_as_our_loader(many_shards: Corpus, workers: int) -> None:
     ours = [digest(b) for b in uio.Loader(pipeline(many_shards), seed=3, lanes=4)]

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from uio_pipes.errors import NothingRead, PipelineError
 from uio_pipes.loader import Loader
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.stage import require_whole
 
 __all__ = ["PipelineDataPipe", "PipelineDataset"]
 
@@ -24,14 +26,21 @@ THEIRS = {"num_workers", "prefetch", "pin_memory", "uneven", "steps_per_epoch"}
 
 
 class PipelineDataset(IterableDataset[Any]):
-    """Runs, in each worker of the loader that it is given to, that worker's lanes, in the order (k, lane).
+    """A pipeline as an ``IterableDataset``, for torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``.
 
-    Works with torch's ``DataLoader`` and, with its state, with torchdata's ``StatefulDataLoader``
-    (``batch_size=None``: batches come ready). The number of workers must be the same when a state is loaded. Call
-    ``set_epoch`` before each epoch, as for a ``DistributedSampler``. Takes the options of :class:`Loader` but for
-    ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven`` and ``steps_per_epoch``: those are the other loader's, or
-    its trainer's. ``rank`` and
-    ``world_size`` are those of ``torch.distributed`` where the dataset is made.
+    Give it to them with ``batch_size=None``, since batches come ready: ``DataLoader(pipeline.as_dataset(),
+    batch_size=None)``. Each of their workers runs its own lanes, in the order (k, lane), where k counts the batches
+    of a lane. Call ``set_epoch`` before each epoch, as for a ``DistributedSampler``. The number of workers must be
+    the same when a state is loaded.
+
+    Args:
+        pipeline: what to run.
+        **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
+            and ``steps_per_epoch``, which belong to the other loader or to its trainer. ``rank`` and ``world_size``
+            are by default those of ``torch.distributed`` where the dataset is made.
+
+    Raises:
+        PipelineError: an option breaks a rule; or, from the other loader, ``batch_size=None`` is missing.
     """
 
     def __init__(self, pipeline: Pipeline, **options: Any) -> None:
@@ -75,7 +84,8 @@ class PipelineDataset(IterableDataset[Any]):
             loader.load_state_dict(state)
         elif worker == 0 and self.partition:
             self._remember(loader.epoch)
-        return iter(loader)
+        batches = iter(loader)
+        return map(_as_ready, batches) if "batch" in self.pipeline._kind else batches
 
     def _remember(self, epoch: int) -> None:
         if int(self._begun) == epoch:
@@ -108,7 +118,7 @@ class _OfWorker(Loader):
         super().__init__(pipeline, **options)
         self.ends, self.worker = ends[:workers], worker
 
-    def at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
+    def _at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
         if self.worker < len(self.ends):
             self.ends[self.worker] = 3 * epoch + (DELIVERED if delivered else NOTHING if error is None else FAILED)
         others = [int(end) - 3 * epoch for i, end in enumerate(self.ends) if i != self.worker]
@@ -118,7 +128,7 @@ class _OfWorker(Loader):
                     f"nothing could be read in epoch {epoch}, in any worker: their log tells why. Check the paths in "
                     "the list and mend the data; `uio verify` tells what is wrong with each file"
                 )
-            super().at_end(epoch, delivered, error)
+            super()._at_end(epoch, delivered, error)
 
 
 class PipelineDataPipe(IterDataPipe[Any]):
@@ -139,6 +149,28 @@ class PipelineDataPipe(IterDataPipe[Any]):
         return iter(self.dataset)
 
 
+class ReadyBatch(dict[str, Any]):
+    """A padded batch, which torch's ``default_collate`` must not put into another one."""
+
+
+class ReadyList(list[Any]):
+    """A batch of utterances, likewise."""
+
+
+def _as_ready(batch: Any) -> Any:
+    return ReadyBatch(batch) if type(batch) is dict else ReadyList(batch) if type(batch) is list else batch
+
+
+def _refuse(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    raise PipelineError(
+        "the pipeline makes its batches itself, and the DataLoader would put them into batches once more: give it "
+        "batch_size=None, as in DataLoader(pipeline.as_dataset(), batch_size=None)"
+    )
+
+
+default_collate_fn_map.update({ReadyBatch: _refuse, ReadyList: _refuse})
+
+
 def _shared_number(count: int = 1) -> torch.Tensor:
     number: Any = torch.full((count,), UNSET)
     number.share_memory_()
@@ -154,4 +186,6 @@ def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
         known.update(rank=dist.get_rank(), world_size=dist.get_world_size())
     known.setdefault("rank", 0)
     known.setdefault("world_size", 1)
+    require_whole("rank", known["rank"], 0)
+    require_whole("world_size", known["world_size"], 1)
     return known if partition else {**known, "rank": 0, "world_size": 1}

@@ -43,7 +43,7 @@ class Policy:
             raise PipelineError(f"on_error must be 'skip' or 'raise', not {self.on_error!r}")
         for name in ("max_failures", "max_consecutive_failures"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 0:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise PipelineError(f"{name} must be a whole number, not {value!r}; 0 stops at the first failure")
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
 
 from uio_pipes.batches import Batches, Progress, Run
 from uio_pipes.errors import DataError, NothingRead, PipelineError, StateError
@@ -24,7 +25,7 @@ from uio_pipes.quarantine import Quarantine
 from uio_pipes.runner import Position
 from uio_pipes.sources.open_files import OpenFiles
 from uio_pipes.sources.reached import reach
-from uio_pipes.stage import is_whole
+from uio_pipes.stage import require_whole
 from uio_pipes.stages.exclude import excluded_by
 from uio_pipes.state import SCHEMA, first_difference, lane_name, lanes_in, read_lane, read_meta, shard_stamps
 from uio_pipes.stats import Stats
@@ -37,30 +38,41 @@ Uneven = Literal["stop", "join", "repeat"]
 
 
 class Loader:
-    """Iterates over the batches of one epoch after another, from wherever its state says.
+    """Run a pipeline: iterate over the batches of one epoch after another, from wherever its state says.
 
     Args:
         pipeline: what to run.
-        seed: of every random choice.
-        num_workers: processes per rank; 0 runs the graph in this one.
-        lanes: ordered streams that an epoch is dealt to. The default, ranks × workers, is WeNet's; a fixed number
-            (64) makes epochs equal on any topology.
-        rank, world_size: from ``torch.distributed`` if not given, else 0 and 1.
-        partition: False gives every rank everything (validation).
-        uneven: "stop" (all ranks end when the first does), "join" (each with its own), "repeat" (all with the last).
-            The default is "stop" where a process group exists, else "join".
-        steps_per_epoch: batches of each rank in an epoch; the stream goes on in the next one, and begins again by
-            itself when it ends. For streams without an end (``repeat()``) or epochs of weeks. Statistics and budgets of
-            failures then count from the stream's beginning.
-        prefetch: batches that each worker prepares ahead.
-        pin_memory: batches in pinned memory, for copies to a GPU.
-        snapshot_every: batches of a lane between two snapshots; a resume passes over at most that many, by plan.
-        on_error: "skip" (count, report, go on) or "raise".
-        max_failures, max_consecutive_failures: budgets that stop the run in any case: per epoch and rank; in a
-            row within a stage.
-        on_change: what to do with a state of another list or graph: "error", or "restart" its epoch.
-        quarantine: a file to which each failure is appended as a JSON object, once; for ``pipeline.exclude`` of a
-            later run, and ``uio verify --confirm``. Ranks and later runs may share it.
+        seed: a whole number that all random choices depend on. Default: 0.
+        num_workers: worker processes per rank; 0 runs the graph in this process. Default: 0.
+        lanes: how many ordered streams an epoch is dealt to, at least ``world_size``. A fixed number, such as 64,
+            makes epochs equal on any number of ranks and workers. Default: None, ranks × workers, which deals as
+            WeNet does.
+        rank: number of this process among all that train together. Default: None, from ``torch.distributed``, or 0
+            without a process group.
+        world_size: number of those processes; given together with ``rank``. Default: None, from
+            ``torch.distributed``, or 1 without a process group.
+        partition: whether each rank gets its own share; False gives every rank everything, as for validation.
+            Default: True.
+        uneven: what to do if ranks have unequally many batches: "stop" (all end when the first one ends), "join"
+            (each ends with its own) or "repeat" (all end with the last one; the others begin again). Default: None,
+            "stop" if there is a process group and otherwise "join".
+        steps_per_epoch: batches of each rank in an epoch. The stream goes on in the next epoch, and begins again by
+            itself when it ends. It is for streams without an end (``repeat()``) and for epochs of weeks. Statistics
+            and budgets of failures then count from the beginning of the stream. Default: None, an epoch is all the
+            data.
+        prefetch: batches that each worker prepares ahead. Default: 2.
+        pin_memory: whether to put batches in pinned memory, for copies to a GPU. Default: False.
+        snapshot_every: batches of a lane between two snapshots; resuming passes over at most that many by plan.
+            Default: 1.
+        on_error: "skip" failed utterances and shards (each is counted, reported and left out), or "raise". Default:
+            "skip".
+        max_failures: failures in an epoch of one rank above which the run stops. Default: 10,000.
+        max_consecutive_failures: failures in a row, within one stage, above which the run stops. Default: 100.
+        on_change: what to do with a state of another list or graph: raise an "error", or "restart" its epoch.
+            Default: "error".
+        quarantine: path of a file to which each failure is appended once, as a JSON object, for
+            ``pipeline.exclude`` in a later run and for ``uio verify --confirm``. Ranks and later runs may share it.
+            Default: None.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -88,15 +100,23 @@ class Loader:
         quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(pipeline, Pipeline):
-            raise PipelineError(f"pipeline must be a Pipeline, not {pipeline!r}; begin with uio.from_shard_list(…)")
+            raise PipelineError(_no_pipeline(pipeline))
+        require_whole("seed", seed)
+        require_whole("num_workers", num_workers, 0)
+        for name, number in (("prefetch", prefetch), ("snapshot_every", snapshot_every)):
+            require_whole(name, number, 1)
+        for name, chosen in (("lanes", lanes), ("steps_per_epoch", steps_per_epoch)):
+            if chosen is not None:
+                require_whole(name, chosen, 1)
+        for name, flag in (("partition", partition), ("pin_memory", pin_memory)):
+            if not isinstance(flag, bool):
+                raise PipelineError(f"{name} must be True or False, not {flag!r}")
         self.pipeline, self.seed = pipeline, seed
         self.rank, self.world_size = _topology(rank, world_size, partition)
         self.num_workers, self.prefetch = num_workers, prefetch
         self.mover: Mover | None = None  # set by to_device
         self.pin_memory = pin_memory and torch.cuda.is_available()
         self.snapshot_every, self.on_change = snapshot_every, on_change
-        if not isinstance(seed, int):
-            raise PipelineError(f"seed must be a whole number, not {seed!r}")
         self.policy = Policy(on_error, max_failures, max_consecutive_failures)
         self.uneven = choose(uneven, self.world_size)
         self.steps_per_epoch = steps_per_epoch
@@ -126,18 +146,11 @@ class Loader:
             raise PipelineError(f"cannot write quarantine={os.fspath(path)!r}: {error.strerror}") from error
 
     def _check(self) -> None:
-        for name, least in (("num_workers", 0), ("lanes", 1), ("prefetch", 1), ("snapshot_every", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise PipelineError(f"{name} must be a whole number, {least} or more, not {value!r}")
-        steps = self.steps_per_epoch
-        if steps is not None and (not is_whole(steps) or steps < 1):
-            raise PipelineError(f"steps_per_epoch must be a whole number, 1 or more, or None, not {steps!r}")
         if self.on_change not in ("error", "restart"):
             raise PipelineError(f"on_change must be 'error' or 'restart', not {self.on_change!r}")
-        if self.pipeline.kind in ("item", "file", "record"):
+        if self.pipeline._kind in ("item", "file", "record"):
             raise PipelineError(
-                f"the pipeline gives {self.pipeline.kind}s, not utterances: add .open_files().load_from_tar() or "
+                f"the pipeline gives {self.pipeline._kind}s, not utterances: add .open_files().load_from_tar() or "
                 f".load_from_raw()"
             )
         if self.lanes < self.world_size:
@@ -145,7 +158,7 @@ class Loader:
                 f"{self.lanes} lanes cannot feed {self.world_size} ranks: lanes must be at least world_size; "
                 "leave it out, or take a multiple of the number of ranks"
             )
-        self.pipeline.check_lanes(self.lanes)
+        self.pipeline._check_lanes(self.lanes)
 
     # Where the loader stands
 
@@ -160,9 +173,16 @@ class Loader:
         return self._progress.ended
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to ``epoch``: keeps the position if the state is of that epoch, otherwise starts it afresh."""
-        if not isinstance(epoch, int) or epoch < 0:
-            raise PipelineError(f"epoch must be a whole number, 0 or more, not {epoch!r}")
+        """Go to an epoch, before it is iterated over.
+
+        Args:
+            epoch: its number, from 0. If the loader's state is of that epoch, its position is kept; otherwise the epoch
+                is started afresh.
+
+        Raises:
+            PipelineError: ``epoch`` is no whole number, or is below 0.
+        """
+        require_whole("epoch", epoch, 0)
         self._asked = epoch
         self._go_to(epoch)
 
@@ -176,13 +196,18 @@ class Loader:
             self._progress = ahead if ahead is not None and ahead.epoch == epoch else self._fresh(epoch)
 
     def skip(self, count: int) -> None:
-        """Pass over the next ``count`` batches of this rank, after a loss spike: by plan, nothing is decoded for it.
+        """Pass over the next batches of this rank, after a loss spike for example, by plan: nothing is decoded for it.
 
-        Takes effect with the next batch; in the middle of an epoch workers begin anew there. A state has it, too;
+        It takes effect with the next batch; in the middle of an epoch workers begin anew there. A state remembers it,
         another epoch forgets it. Where ranks step together each one calls it, at the same step.
+
+        Args:
+            count: how many batches to pass over, 0 or more; added to what is still to be passed over.
+
+        Raises:
+            PipelineError: ``count`` is no whole number, or is below 0.
         """
-        if not isinstance(count, int) or count < 0:
-            raise PipelineError(f"skip: count must be a whole number, 0 or more, not {count!r}")
+        require_whole("skip: count", count, 0)
         self._progress.skip += count
 
     def __len__(self) -> int:
@@ -208,7 +233,7 @@ class Loader:
         if self._lengths_of != of:
             from uio_pipes.planning import NotKnown, count_batches
 
-            lengths, calls = self.pipeline.count(of[1]), not self._under_way()
+            lengths, calls = self.pipeline._count(of[1]), not self._under_way()
             try:
                 self._lengths = lengths or count_batches(self.pipeline, of[1], self.seed, of[0], calls)
             except NotKnown as error:
@@ -265,8 +290,12 @@ class Loader:
 
         With more, ``uneven="join"`` leaves some without any; otherwise iterating over it raises StateError.
 
-        Raises: StateError naming the field, the old and the new value and the remedy, if it is of another seed, list
-        or graph (see ``on_change``), or lacks lanes of this rank.
+        Args:
+            state_dict: what :meth:`state_dict`, ``uio.gather_state`` or ``uio.merge_states`` returned.
+
+        Raises:
+            StateError: the state is of another seed, list or graph (see ``on_change``), or lacks lanes of this rank;
+                the message names the field, the old and the new value and the remedy.
         """
         meta = read_meta(state_dict)
         self._close()
@@ -327,8 +356,8 @@ class Loader:
     def fingerprints(self) -> dict[str, Any]:
         """What a state is stamped with: the graph's lines, and the lists' count and hash. Reads the lists once."""
         if self._fingerprints is None:
-            listed, lanes = self.pipeline.list_fingerprint(), self._progress.lanes
-            for text in self.pipeline.warnings(lanes, int(listed[0])) if self.rank == 0 else ():
+            listed, lanes = self.pipeline._list_fingerprint(), self._progress.lanes
+            for text in self.pipeline._warnings(lanes, int(listed[0])) if self.rank == 0 else ():
                 logger.warning("%s", text)
             self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": listed}
         return self._fingerprints
@@ -395,7 +424,7 @@ class Loader:
         counted = self._lengths and self._lengths_of == (progress.stream, progress.lanes)
         return bool(counted) and sum(p.state["k"] for p in progress.positions.values()) >= len(self)
 
-    def at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
+    def _at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
         """This rank's lanes have ended in ``epoch``: with an utterance, with nothing, or with failures alone."""
         if error is not None:
             raise error
@@ -416,7 +445,7 @@ class Loader:
         stats = Stats(
             delivered=progress.delivered,
             left_out=progress.left_out,
-            items_are_utterances=not self.pipeline.has(OpenFiles),
+            items_are_utterances=not self.pipeline._has(OpenFiles),
         )
         for position in self._progress.positions.values():
             stats.add(position.counts)
@@ -428,11 +457,16 @@ class Loader:
 
 
 def gather_state(loader: Loader) -> dict[str, str] | None:
-    """The state of all ranks' lanes, on rank 0 (None elsewhere). A collective: every rank calls it at the same step.
+    """Collect the state of all ranks' lanes on rank 0; other ranks get None.
 
-    Without a process group, or for a loader of one rank, it is ``loader.state_dict()``.
+    It is a collective: every rank calls it at the same step. Without a process group, or for a loader of one rank,
+    it returns ``loader.state_dict()``.
 
-    Raises: StateError under ``uneven="join"``, where ranks are not at the same step.
+    Args:
+        loader: this rank's loader.
+
+    Raises:
+        StateError: under ``uneven="join"``, where ranks are not at the same step.
     """
     if loader.world_size == 1:
         return loader.state_dict()
@@ -443,12 +477,26 @@ def gather_state(loader: Loader) -> dict[str, str] | None:
     return merge_states(states) if states is not None else None
 
 
+def _no_pipeline(given: object) -> str:
+    """Says what to give to a loader instead of something that is no pipeline."""
+    rule = f"pipeline must be a Pipeline, not {given!r}"
+    if isinstance(getattr(given, "pipeline", None), Pipeline):
+        return f"{rule}; give the pipeline that it was made of (its attribute .pipeline)"
+    if isinstance(given, DataLoader):
+        return f"{rule}; a Loader takes the place of torch's DataLoader, so give it the pipeline itself"
+    if isinstance(given, (list, tuple, Dataset)):
+        return f"{rule}; uio.from_iterable(…) makes one of a Dataset or a list of utterances"
+    return f"{rule}; begin with uio.from_shard_list(…), uio.from_raw_list(…) or another uio.from_…"
+
+
 def _topology(rank: int | None, world_size: int | None, partition: bool) -> tuple[int, int]:
     grouped = dist.is_available() and dist.is_initialized()
     if (rank is None) != (world_size is None):
         raise PipelineError("rank and world_size are given together, or neither")
     if rank is None or world_size is None:
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
+    require_whole("world_size", world_size, 1)
+    require_whole("rank", rank)
     if not 0 <= rank < world_size:
         raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
     return (rank, world_size) if partition else (0, 1)

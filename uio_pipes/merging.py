@@ -42,11 +42,15 @@ class _Saved:
 
 
 def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join states that ranks saved one by one: each lane's newest, under one ``meta``.
+    """Join states that ranks saved one by one into one that holds the newest state of each lane.
 
     Ranks may be one epoch apart (``uneven="join"``): nothing is lost or repeated then.
 
-    Raises: StateError if they are of different runs (seed, lanes, graph or list), or further apart.
+    Args:
+        states: what each rank's ``loader.state_dict()`` returned.
+
+    Raises:
+        StateError: the states are of different runs (seed, lanes, graph or list), or further than an epoch apart.
     """
     given = list(states)
     if not given:

@@ -17,13 +17,18 @@ __all__ = ["Mover", "to_device"]
 
 
 def to_device(loader: Loader, device: torch.device | str | int) -> Loader:
-    """Let ``loader`` give its batches on ``device``, from its next iteration on; returns it.
+    """Let ``loader`` give its batches on ``device``, beginning with its next iteration; returns the loader.
 
-    With workers, the next batch is received in the background while the trainer works on this one, and its copy
-    begun: from pinned memory, on a stream of its own. States are not touched by that: a batch counts when the trainer
-    gets it.
+    With workers, the next batch is received in the background while the trainer works on this one, and its copy is
+    begun from pinned memory, on a stream of its own. States are not affected: a batch counts when the trainer gets
+    it.
 
-    Raises: PipelineError if there is no such device, or ``loader`` is a pipeline.
+    Args:
+        loader: the loader, not a pipeline.
+        device: where its batches go: a ``torch.device``, its name ("cuda:0") or its number.
+
+    Raises:
+        PipelineError: there is no such device, or ``loader`` is a pipeline.
     """
     if isinstance(loader, Pipeline):
         raise PipelineError("to_device: takes a Loader, not a Pipeline; write to_device(uio.Loader(pipeline), device)")

@@ -21,11 +21,17 @@ __all__ = ["Deferred", "Node", "name_node"]
 
 
 class Node(BaseNode[Any]):  # type: ignore[misc]
-    """One stage in one lane. Subclasses write ``next`` (raising StopIteration at the end, again and again).
+    """One stage in one lane: the base of your own nodes, which ``pipeline.through`` adds.
+
+    Subclasses write ``next``, which raises StopIteration at the end, again and again if asked again.
+
+    Args:
+        source: the node before. Default: None, for the beginning of a graph.
 
     Attributes:
         source: the node before, or None.
-        state_fields: attributes that are the node's own state: ints, strings, lists, string-keyed dicts.
+        state_fields: names of the attributes that are the node's own state: ints, strings, lists, string-keyed
+            dicts.
         stage_name: the stage that the node runs, for messages.
     """
 
@@ -53,7 +59,14 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
         return {name: copy.deepcopy(self.read_state(state, name, kinds[name])) for name in self.state_fields}
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        """Go to the start of the lane, or to a state that :meth:`get_state` returned. Raises: StateError."""
+        """Go to the start of the lane, or to a saved state.
+
+        Args:
+            initial_state: what :meth:`get_state` returned. Default: None, the start.
+
+        Raises:
+            StateError: it cannot be a state of this node.
+        """
         super().reset(initial_state)
         self.start()
         own = {} if initial_state is None else self.read_fields(initial_state)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
 from uio_pipes.errors import PipelineError
 from uio_pipes.lane import Lane, Site, stable_hash
@@ -74,39 +74,50 @@ __all__ = ["Pipeline"]
 P = ParamSpec("P")
 
 
-class functional(Generic[P]):
-    """Makes ``pipeline.name(…)`` of a stage, with the stage's own signature (editors and type checkers see it)."""
+def functional(stage: Callable[P, Stage]) -> Callable[Concatenate[Pipeline, P], Pipeline]:
+    """The method ``pipeline.name(…)`` that adds ``stage``, with the stage's own signature, documentation and source."""
+    shown = inspect.signature(stage)
+    name: str = stage.name  # type: ignore[attr-defined]
 
-    def __init__(self, stage: Callable[P, Stage]) -> None:
-        self.stage = stage
+    def add(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipeline:
+        try:
+            shown.bind(*args, **kwargs)
+        except TypeError as error:
+            names = ", ".join(shown.parameters) or "nothing"
+            raise PipelineError(f"{name}: {error}; it takes {names}") from None
+        return self._then(stage(*args, **kwargs))
 
-    @overload
-    def __get__(self, pipeline: None, owner: type[Pipeline]) -> Callable[P, Stage]: ...
-    @overload
-    def __get__(self, pipeline: Pipeline, owner: type[Pipeline]) -> Callable[P, Pipeline]: ...
-    def __get__(self, pipeline: Pipeline | None, owner: type[Pipeline]) -> Callable[P, Pipeline] | Callable[P, Stage]:
-        if pipeline is None:
-            return self.stage
+    add.__name__, add.__qualname__, add.__doc__ = name, f"Pipeline.{name}", stage.__doc__
+    add.__signature__ = _as_method(shown)  # type: ignore[attr-defined]
+    add.__wrapped__ = stage  # type: ignore[attr-defined]  # whose source ``inspect.getsource`` and IPython's ?? show
+    return add
 
-        signature = inspect.signature(self.stage)
 
-        def add(*args: P.args, **kwargs: P.kwargs) -> Pipeline:
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as error:
-                names = ", ".join(signature.parameters) or "nothing"
-                raise PipelineError(f"{add.__name__}: {error}; it takes {names}") from None
-            return pipeline.then(self.stage(*args, **kwargs))
+class _Plain(str):
+    """An annotation that ``help`` shows as it is written, without quotes."""
 
-        add.__doc__ = self.stage.__doc__
-        add.__name__ = add.__qualname__ = self.stage.name  # type: ignore[attr-defined]
-        add.__signature__ = signature.replace(return_annotation="Pipeline")  # type: ignore[attr-defined]
-        return add
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _as_method(signature: inspect.Signature) -> inspect.Signature:
+    """A stage's signature as that of the method that adds it."""
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    given = [p.replace(annotation=_Plain(p.annotation)) for p in signature.parameters.values()]
+    return signature.replace(parameters=[own, *given], return_annotation=_Plain("Pipeline"))
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """An immutable, picklable description: a source and the stages chained on it. Printing it draws the graph."""
+    """An immutable, picklable description of a graph: a source and the stages chained on it.
+
+    Begin with ``uio.from_shard_list(…)`` or another ``uio.from_…``, add stages by the methods named after them, and
+    run it by ``uio.Loader(pipeline)``. Describing opens no file. ``print(pipeline)`` draws the graph and says what
+    happens where.
+
+    Args:
+        stages: the stages in their order; the methods make them.
+    """
 
     stages: tuple[Stage, ...]
 
@@ -158,16 +169,16 @@ class Pipeline:
     bucket_batch = functional(BucketBatch)
     pad = functional(Pad)
 
-    def then(self, stage: Stage) -> Pipeline:
+    def _then(self, stage: Stage) -> Pipeline:
         """This pipeline with ``stage`` at its end. Raises: PipelineError if it cannot stand there."""
-        kind = self.kind
+        kind = self._kind
         takes = " or ".join(map(_plural, stage.takes))
         if kind != "any" and kind not in stage.takes and "any" not in stage.takes:
             raise PipelineError(
                 f"{stage.name} works on {takes}, but what comes out of {self.stages[-1].name} is "
                 f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}; {_remedy(kind, stage)}"
             )
-        if stage.deals and self.deals:
+        if stage.deals and self._deals:
             raise PipelineError(
                 "a second sharding_filter would keep a share of a share and lose the rest; leave one out"
             )
@@ -175,14 +186,14 @@ class Pipeline:
         return Pipeline((*self.stages, stage))
 
     @property
-    def kind(self) -> str:
+    def _kind(self) -> str:
         """What comes out: "item" (of a list), "file", "sample", "batch", or "any" (a node of the user's)."""
         kind = "any"
         for stage in self.stages:
             kind = kind if stage.gives == "same" else stage.gives
         return kind
 
-    def sites(self) -> Iterator[tuple[Stage, Site]]:
+    def _sites(self) -> Iterator[tuple[Stage, Site]]:
         """The stages, each with its name and which one of that name it is."""
         seen: Counter[str] = Counter()
         for stage in self.stages:
@@ -190,30 +201,34 @@ class Pipeline:
             seen[stage.name] += 1
 
     def build(self, lane: Lane) -> Node:
-        """The nodes that run this pipeline in ``lane``.
+        """Make the nodes that run this pipeline in one lane: ``node.next()`` gives what comes out, until StopIteration.
 
-        Raises: PipelineError if there is more than one lane and no ``sharding_filter``.
+        Args:
+            lane: the lane, with its seed and epoch. A :class:`Loader` makes these by itself.
+
+        Raises:
+            PipelineError: there is more than one lane and no ``sharding_filter``.
         """
-        self.check_lanes(lane.count)
-        node = self.nodes(lane)
-        slack = MANY if self.has(Through) else SLACK
+        self._check_lanes(lane.count)
+        node = self._nodes(lane)
+        slack = MANY if self._has(Through) else SLACK
         return Outlet(node, lane, slack) if any(stage.endless for stage in self.stages) else node
 
-    def nodes(self, lane: Lane) -> Node:
+    def _nodes(self, lane: Lane) -> Node:
         """As :meth:`build`, for a part of a graph: another part may deal to lanes."""
         upstream: Any = lambda lane: None  # noqa: E731
-        for stage, site in self.sites():
+        for stage, site in self._sites():
             upstream = partial(_connected, stage, upstream, site)
         built: Node = upstream(lane)
         return built
 
-    def has(self, kind: type[Stage]) -> bool:
+    def _has(self, kind: type[Stage]) -> bool:
         """Whether a stage of this kind is in the graph."""
         within = (p for stage in self.stages for p in stage.branches.values())
-        return any(isinstance(stage, kind) for stage in self.stages) or any(p.has(kind) for p in within)
+        return any(isinstance(stage, kind) for stage in self.stages) or any(p._has(kind) for p in within)
 
     @property
-    def endless(self) -> bool:
+    def _endless(self) -> bool:
         """Whether an epoch of it has no end of its own."""
         ends = True
         for stage in self.stages:
@@ -221,35 +236,35 @@ class Pipeline:
         return not ends
 
     @property
-    def deals(self) -> bool:
+    def _deals(self) -> bool:
         """Whether each lane gets its share of the data, not all of it."""
         return any(stage.deals for stage in self.stages)
 
-    def check_lanes(self, lanes: int) -> None:
+    def _check_lanes(self, lanes: int) -> None:
         """Raises: PipelineError if there is more than one lane and no ``sharding_filter``."""
-        if lanes > 1 and not self.deals:
+        if lanes > 1 and not self._deals:
             raise PipelineError(
                 f"a graph for {lanes} lanes needs a sharding_filter, or every lane would deliver everything; "
                 "put .sharding_filter() after list_files(…)"
             )
 
-    def list_fingerprint(self) -> list[int | str]:
+    def _list_fingerprint(self) -> list[int | str]:
         """Number of list items and a hash of them. Reads the lists. Raises: ListError."""
-        content = self.content()
+        content = self._content()
         return [sum(count for count, _ in content), stable_hash(*content) if len(content) > 1 else content[0][1]]
 
-    def content(self) -> list[tuple[int, str]]:
+    def _content(self) -> list[tuple[int, str]]:
         """Of each list in the graph: number of items, and a hash of them. Reads the lists. Raises: ListError."""
         return [one for stage in self.stages for one in stage.content()]
 
     @property
-    def skims(self) -> bool:
+    def _skims(self) -> bool:
         """Whether batches can be passed over without making them: not where a node of the user's looks at them."""
         batched = [i for i, stage in enumerate(self.stages) if "batch" in stage.gives]
         own = not batched or not any(isinstance(stage, Through) for stage in self.stages[batched[0] :])
-        return own and all(p.skims for stage in self.stages for p in stage.branches.values())
+        return own and all(p._skims for stage in self.stages for p in stage.branches.values())
 
-    def warnings(self, lanes: int, items: int | None = None) -> list[str]:
+    def _warnings(self, lanes: int, items: int | None = None) -> list[str]:
         """What a user should know before this runs in so many lanes. ``items``: of its lists, if known; else this may
         read them.
         """
@@ -260,7 +275,7 @@ class Pipeline:
         dealt = next((i for i, stage in enumerate(self.stages) if isinstance(stage, ShardingFilter)), None)
         if dealt is None or lanes == 1 or (dealt == 1 and items is not None and items >= lanes):
             return []
-        counts = Pipeline(self.stages[: dealt + 1]).count(lanes)
+        counts = Pipeline(self.stages[: dealt + 1])._count(lanes)
         idle = [lane for lane, count in enumerate(counts or ()) if not count]
         if not counts or not idle or len(idle) == lanes:
             return []
@@ -271,7 +286,7 @@ class Pipeline:
             "workers or lanes, more (smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
         ]
 
-    def count(self, lanes: int, source: str = "") -> list[int] | None:
+    def _count(self, lanes: int, source: str = "") -> list[int] | None:
         """How many items (batches) each lane gives if none fails; None: only running tells. Reads the lists."""
         counts: list[int] | None = [0] * lanes
         for stage in self.stages:
@@ -279,32 +294,76 @@ class Pipeline:
         return counts
 
     def fingerprint(self) -> list[str]:
-        """One line a stage: what must be unchanged for a state to fit."""
+        """One line for each stage: what must be unchanged for a saved state to fit."""
         return [stage.describe(stable=True) for stage in self.stages]
 
     def as_dataset(self, **options: Any) -> PipelineDataset:
-        """An ``IterableDataset`` with ``state_dict``, for ``StatefulDataLoader``; see :class:`PipelineDataset`."""
+        """Wrap the pipeline for torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``.
+
+        Give it to them with ``batch_size=None``, since batches come ready; see :class:`PipelineDataset`.
+
+        Args:
+            **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
+                and ``steps_per_epoch``, which belong to the other loader or to its trainer.
+
+        Raises:
+            PipelineError: an option breaks a rule.
+        """
         from uio_pipes.dataset import PipelineDataset
 
         return PipelineDataset(self, **options)
 
     def as_datapipe(self, **options: Any) -> PipelineDataPipe:
-        """An ``IterDataPipe`` of what the pipeline gives, for graphs of torch's own; options as :meth:`as_dataset`."""
+        """An ``IterDataPipe`` of what the pipeline gives, for graphs of torch's own datapipes.
+
+        Args:
+            **options: as for :meth:`as_dataset`.
+
+        Raises:
+            PipelineError: an option breaks a rule.
+        """
         from uio_pipes.dataset import PipelineDataPipe
 
         return PipelineDataPipe(self.as_dataset(**options))
 
     def peek(self) -> Peek:
-        """One utterance after every stage: fields with types and shapes, planned length, time. Print it."""
+        """Run one utterance; returns a table of it after every stage: fields, shapes, planned length, time."""
         from uio_pipes.seeing.peek import peek
 
         return peek(self)
 
     def plot(self, path: str | os.PathLike[str], count: int = 3) -> None:
-        """Draw waveform, features and masks of ``count`` utterances to a PNG. Needs ``uio_pipes[plot]``."""
+        """Draw waveform, features and masks of the first utterances to a PNG. Needs ``pip install 'uio_pipes[plot]'``.
+
+        Args:
+            path: the file to write.
+            count: how many utterances to draw, at least 1. Default: 3.
+
+        Raises:
+            PipelineError: ``count`` is below 1, there is neither audio nor features, or matplotlib is missing.
+        """
         from uio_pipes.seeing.plot import plot
 
         plot(self, path, count)
+
+    # A description holds no data: what asks it for some is told what does.
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"a Pipeline only describes a graph and gives no batches by itself. {RUN}")
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(
+            f"a Pipeline only describes a graph and has no length; len(uio.Loader(pipeline)) counts batches. {RUN}"
+        )
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise TypeError(
+            "a Pipeline only describes a graph and cannot be indexed; uio.open_index(…) gives utterances of indexed "
+            f"shards by key. {RUN}"
+        )
+
+    def __bool__(self) -> bool:
+        return True
 
     def __str__(self) -> str:
         lines = self._lines()
@@ -330,6 +389,10 @@ def _connected(stage: Stage, upstream: Any, site: Site, lane: Lane) -> Node:
     return name_node(stage.connect(upstream, lane, site), lane, site)
 
 
+RUN = (
+    "To run it: for batch in uio.Loader(pipeline), or, in a loader of torch's, "
+    "DataLoader(pipeline.as_dataset(), batch_size=None)"
+)
 MOST = 8  # sources of a mix that are drawn, lanes that are named
 
 

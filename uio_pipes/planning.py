@@ -82,9 +82,9 @@ def plan_lanes(
 
     Raises: PipelineError if the graph has no end, or a node of the user's stands behind the batches.
     """
-    if pipeline.endless:
+    if pipeline._endless:
         raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
-    if not pipeline.skims:
+    if not pipeline._skims:
         raise PipelineError("what a node given to .through(…) behind the batches does cannot be planned: leave it out")
     graph, tables = _by_plan(pipeline, strict=False), dict[Hashable, Any]()
     first: Node | None = None
@@ -108,9 +108,9 @@ def count_batches(pipeline: Pipeline, lanes: int, seed: int, epoch: int, calls: 
 
     Raises: NotKnown.
     """
-    if pipeline.endless:
+    if pipeline._endless:
         raise NotKnown("the pipeline has no end")
-    if not pipeline.skims:
+    if not pipeline._skims:
         raise NotKnown("a node given to .through(…) stands behind the batches")
     graph, tables = _by_plan(pipeline, strict=True, calls=calls), dict[Hashable, Any]()
     nodes = [graph.build(_lane(index, lanes, seed, epoch, 0, tables)) for index in range(lanes)]
@@ -182,7 +182,7 @@ def _by_plan(pipeline: Pipeline, strict: bool, calls: bool = True) -> Pipeline:
         if isinstance(stage, _Several):
             stage = replace(stage, pipelines={name: _by_plan(p, strict, calls) for name, p in stage.branches.items()})
         if strict:
-            _refuse(stage, Pipeline(tuple(stages)).kind)
+            _refuse(stage, Pipeline(tuple(stages))._kind)
             if not calls and callable(getattr(stage, "function", None)):
                 raise NotKnown(f"the function given to {stage.name} would be called for it: ask before iterating")
             if isinstance(stage, PerUtterance) and AUDIO & stage.writes:

@@ -82,7 +82,7 @@ class LaneRunner:
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
-        with one_thread(), self.ledger.passing_over(skimming=self.spec.pipeline.skims):
+        with one_thread(), self.ledger.passing_over(skimming=self.spec.pipeline._skims):
             self._reset(state["nodes"])
             try:
                 for _ in range(_replayed(state, self.lane, self.spec)):
@@ -117,7 +117,7 @@ class LaneRunner:
         """The next batch of the lane, or its end."""
         k = self.k
         passing = self.to_pass > 0
-        self.ledger.skimming = passing and self.spec.pipeline.skims
+        self.ledger.skimming = passing and self.spec.pipeline._skims
         with one_thread():
             try:
                 item = self.node.next()

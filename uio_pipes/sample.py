@@ -28,13 +28,21 @@ MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
 
 
 class Origin(NamedTuple):
-    """Where a sample came from. It never changes with ranks, workers or the order of the epoch."""
+    """Where a sample came from. It never changes with ranks, workers or the order of the epoch.
 
-    item: int  # number in the unshuffled list
-    offset: int = 0  # byte offset in the shard, or line
-    sub: tuple[int, ...] = ()  # number among what flat_map made of one sample, outermost first
+    Attributes:
+        item: its number in the unshuffled list.
+        offset: its byte offset in the shard, or its line. Default: 0.
+        sub: its number among the results of each ``flat_map``, outermost first. Default: ().
+        pass_: how often the source had begun again. Default: 0.
+        source: path of the source in the graph, where several are mixed. Default: "".
+    """
+
+    item: int
+    offset: int = 0
+    sub: tuple[int, ...] = ()
     pass_: int = 0
-    source: str = ""  # path of the source in the graph
+    source: str = ""
 
 
 class Link(Protocol):
@@ -238,7 +246,7 @@ class Sample(MutableMapping[str, Any]):
         return failure
 
     def failure(self, error: Exception, stage: str) -> UioError:
-        """``error`` as a ``DataError`` that says where, unless the run is wrong as a whole."""
+        """``error`` of the stage named ``stage`` as a ``DataError`` that says where, unless all of the run is wrong."""
         if isinstance(error, LeftOut):
             return error
         if isinstance(error, DataError):

@@ -19,7 +19,7 @@ from uio_pipes.sample import Sample
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["PerUtterance", "Stage", "Upstream", "have_features", "require", "sees_all", "show"]
+__all__ = ["PerUtterance", "Stage", "Upstream", "have_features", "require", "require_whole", "sees_all", "show"]
 
 _SAME = "same"
 Upstream = Callable[[Lane], Node]
@@ -219,6 +219,13 @@ def require(condition: bool, stage: str, rule: str, value: object, remedy: str) 
     """Raises: PipelineError that states the rule, the value and the remedy, unless ``condition`` holds."""
     if not condition:
         raise PipelineError(f"{stage}: {rule}, not {value!r}; {remedy}")
+
+
+def require_whole(name: str, value: object, least: int | None = None) -> None:
+    """Raises: PipelineError unless ``value``, of the argument ``name``, is a whole number, ``least`` or more."""
+    if not is_whole(value) or (least is not None and value < least):  # type: ignore[operator]
+        bound = "" if least is None else f", {least} or more"
+        raise PipelineError(f"{name} must be a whole number{bound}, not {value!r}")
 
 
 def show(value: object, *, stable: bool = False) -> str:

@@ -27,14 +27,17 @@ class Stats:
     They are part of the loader's state: a resumed run goes on counting, and counts nothing twice.
 
     Attributes:
-        batches, utterances: delivered.
-        frames: delivered, without padding (feature frames, or 10 ms of audio); padded: with padding.
-        failures: utterances, members or shards that failed; each is in ``skipped`` under its reason.
-        skipped: reason → how many were left out, by filters or failures.
-        waited: seconds that the trainer waited for batches.
-        left_out: after an epoch ended by ``uneven="stop"``: (utterances at least, list items) that no rank delivered.
-        delivered: after such an epoch, utterances that all ranks delivered.
-        items_are_utterances: list items are single utterances, not shards of them.
+        batches: batches delivered. Default: 0.
+        utterances: utterances delivered. Default: 0.
+        frames: frames delivered, without padding: feature frames, or units of 10 ms of audio. Default: 0.
+        padded: frames delivered, padding included. Default: 0.
+        failures: utterances, members or shards that failed; each is in ``skipped`` under its reason. Default: 0.
+        skipped: how many were left out for each reason, by filters or failures.
+        waited: seconds that the trainer waited for batches. Default: 0.0.
+        left_out: after an epoch that ended by ``uneven="stop"``: (utterances at least, list items) that no rank
+            delivered. Default: (0, 0).
+        delivered: utterances that all ranks delivered, after such an epoch. Default: 0.
+        items_are_utterances: whether list items are single utterances, not shards of them. Default: False.
     """
 
     batches: int = 0
@@ -90,12 +93,17 @@ class Stats:
         self.waited += counts.get("waited_us", 0) / 1e6
 
     def log_to(self, writer: ScalarWriter, step: int, prefix: str = "data") -> None:
-        """Write the counts as scalars: to a ``torch.utils.tensorboard.SummaryWriter``, or what has ``add_scalar``.
+        """Write the counts of this rank as scalars, to TensorBoard for example.
 
-        ``data/batches``, ``data/utterances``, ``data/hours``, ``data/padding_ratio``, ``data/failures``,
-        ``data/waited_seconds`` and one ``data/skipped/REASON`` for each reason; all of this rank. After an epoch that
-        the ranks ended together also ``data/delivered_share``, ``data/left_out_utterances`` (at least) and
+        They are ``data/batches``, ``data/utterances``, ``data/hours``, ``data/padding_ratio``, ``data/failures``,
+        ``data/waited_seconds`` and one ``data/skipped/REASON`` for each reason. After an epoch that the ranks ended
+        together there are also ``data/delivered_share``, ``data/left_out_utterances`` (at least) and
         ``data/left_out_items``, of all ranks.
+
+        Args:
+            writer: a ``torch.utils.tensorboard.SummaryWriter``, or anything with ``add_scalar``.
+            step: the step to write them at.
+            prefix: what comes before the slash. Default: "data".
         """
         scalars: dict[str, float] = {
             name: getattr(self, name) for name in ("batches", "utterances", "hours", "padding_ratio", "failures")

@@ -24,6 +24,9 @@ class Gathered:
     """The state of all ranks' lanes, on every rank: ``accelerator.register_for_checkpointing(uio.Gathered(loader))``.
 
     Its ``state_dict`` is a collective: every rank calls it at the same step, as ``accelerator.save_state`` does.
+
+    Args:
+        loader: this rank's loader.
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -39,15 +42,19 @@ class Gathered:
 
 
 class LightningLoader:
-    """A :class:`Loader` for Lightning's ``Trainer``: takes the pipeline and the options of :class:`Loader`.
+    """A :class:`Loader` for Lightning's ``Trainer``.
 
-    It counts ranks when the trainer first uses it, after Lightning has started them, so that it can be made anywhere.
-    Its state leaves out the batch that Lightning takes ahead (to know which one is the last), and holds the lanes of
-    all ranks. It tells no length: Lightning would not ask whether an epoch is over, and the next one would be empty.
+    It counts ranks when the trainer first uses it, after Lightning has started them, so that it can be made
+    anywhere. Its state leaves out the batch that Lightning takes ahead (to know which one is the last), and holds
+    the lanes of all ranks. It has no length: Lightning would not ask whether an epoch is over, and the next one
+    would be empty.
 
     Args:
-        validation: gives every rank everything, from the beginning whenever it is iterated over: Lightning looks at
-            two batches before the training, which a loader that goes on where it was left would then lack.
+        pipeline: what to run.
+        validation: give every rank everything, from the beginning each time it is iterated over. Lightning looks at
+            two batches before the training, which a loader that goes on where it was left would then lack. Default:
+            False.
+        **options: those of :class:`Loader`.
 
     Raises:
         PipelineError: an option breaks a rule, or is ``uneven="join"``: Lightning's ranks step together.

@@ -67,7 +67,7 @@ class Horizon:
 
     def __init__(self, feed: Feed, uneven: str, world_size: int, pipeline: Pipeline, steps: bool) -> None:
         self.feed, self.uneven, self.pipeline, self.steps = feed, uneven, pipeline, steps
-        self.endless = steps or pipeline.endless  # that a rank has nothing left is an error, on all of them
+        self.endless = steps or pipeline._endless  # that a rank has nothing left is an error, on all of them
         self.group = private_group() if world_size > 1 and uneven != "join" else None
         self.until = 0
         self.over = False

@@ -308,7 +308,7 @@ def test_a_second_sharding_filter_would_lose_utterances(tmp_path: Path, build: A
         pipeline = build(uio.list_files(items).sharding_filter())
     except uio.PipelineError:
         return
-    pipeline = pipeline if pipeline.kind == "sample" else pipeline.load_from_raw()
+    pipeline = pipeline if pipeline._kind == "sample" else pipeline.load_from_raw()
     batches, _ = run(pipeline.decode_audio(), lanes=2)
     assert sorted(keys(batches)) == [item["key"] for item in items]
 

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.stages.batch import Batch
 
 
 @settings(max_examples=60, deadline=None)
 @given(count=st.integers(0, 50), size=st.integers(1, 20))
 def test_all_come_in_order_and_only_the_last_batch_is_smaller(count: int, size: int) -> None:
-    node, _ = started(uio.Pipeline.batch(size), [1] * count)
+    node, _ = started(Batch(size), [1] * count)
     batches = list(drained(node))
     assert [int(sample["key"]) for batch in batches for sample in batch] == list(range(count))
     assert [len(b) for b in batches] == [size] * (count // size) + [count % size] * (count % size > 0)

@@ -27,6 +27,9 @@ from uio_pipes.ledger import Ledger
 from uio_pipes.node import Node
 from uio_pipes.sample import Sample
 from uio_pipes.stage import Stage
+from uio_pipes.stages.batch import Batch
+from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.dynamic_batch import DynamicBatch
 
 RATE = 8000
 
@@ -103,20 +106,16 @@ def rules(
     kind = draw(st.sampled_from(kinds))
     drop, least = draw(st.booleans()), draw(st.integers(1, most_least))
     if kind == "batch":
-        return Rules(uio.Pipeline.batch(draw(st.integers(1, 9)), drop_last=drop), drop_last=drop)
+        return Rules(Batch(draw(st.integers(1, 9)), drop_last=drop), drop_last=drop)
     ends = {"drop_last": drop, "min_batch_size": least}
     bounds = draw(st.none() | st.lists(st.integers(1, 120), max_size=5, unique=True).map(sorted))
     placed = {"bucket_boundaries": bounds, "max_wait": draw(st.integers(1, 60)), "num_buckets": 4}
     if kind == "sizes":
         count = 4 if bounds is None else len(bounds) + 1
         sizes = draw(st.lists(st.integers(least, 9), min_size=count, max_size=count))
-        return Rules(uio.Pipeline.bucket_batch(**placed, **ends, bucket_batch_sizes=sizes), least=least, drop_last=drop)
+        return Rules(BucketBatch(**placed, **ends, bucket_batch_sizes=sizes), least=least, drop_last=drop)
     budget = draw(budgets())
-    stage = (
-        uio.Pipeline.dynamic_batch(**budget, **ends)
-        if kind == "dynamic"
-        else uio.Pipeline.bucket_batch(**placed, **budget, **ends)
-    )
+    stage = DynamicBatch(**budget, **ends) if kind == "dynamic" else BucketBatch(**placed, **budget, **ends)
     unit = "frames" if "max_frames" in budget else "samples"
     return Rules(stage, unit, budget[f"max_{unit}"], budget["quadratic"], least, drop)
 
@@ -155,7 +154,7 @@ def test_budget_minimum_and_count_are_kept_and_what_is_left_out_is_counted(rule:
     assert sum(skipped.values()) == len(sizes) - len(given_out)
 
 
-FILLS_ITS_BUCKET_ALONE = Rules(uio.Pipeline.bucket_batch([200], max_frames=100), most=100)
+FILLS_ITS_BUCKET_ALONE = Rules(BucketBatch([200], max_frames=100), most=100)
 
 
 @settings(max_examples=150, deadline=None)
@@ -230,35 +229,35 @@ def batches_of(stage: Stage, sizes: list[int], unit: str = "frames") -> tuple[li
 
 def test_quadratic_doubles_the_cost_of_an_utterance_as_long_as_it_is() -> None:
     """Lhotse: effective length = n + n² / quadratic. 100 + 100² / 100 = 200; 50 + 25 = 75."""
-    assert batches_of(uio.Pipeline.dynamic_batch(400), [100] * 5)[0] == [[0, 1, 2, 3], [4]]
-    assert batches_of(uio.Pipeline.dynamic_batch(400, quadratic=100), [100] * 5)[0] == [[0, 1], [2, 3], [4]]
-    assert batches_of(uio.Pipeline.dynamic_batch(400, quadratic=100), [50] * 6)[0] == [[0, 1, 2, 3, 4], [5]]
-    got, _ = batches_of(uio.Pipeline.bucket_batch([60], max_frames=400, quadratic=100), [50, 100] * 5)
+    assert batches_of(DynamicBatch(400), [100] * 5)[0] == [[0, 1, 2, 3], [4]]
+    assert batches_of(DynamicBatch(400, quadratic=100), [100] * 5)[0] == [[0, 1], [2, 3], [4]]
+    assert batches_of(DynamicBatch(400, quadratic=100), [50] * 6)[0] == [[0, 1, 2, 3, 4], [5]]
+    got, _ = batches_of(BucketBatch([60], max_frames=400, quadratic=100), [50, 100] * 5)
     assert got == [[1, 3], [5, 7], [0, 2, 4, 6, 8], [9]]
 
 
 def test_quadratic_is_exact_at_the_border() -> None:
     """7 + 49 / 3 = 23.33…, three of them are exactly 70."""
-    assert len(batches_of(uio.Pipeline.dynamic_batch(70, quadratic=3), [7] * 3)[0]) == 1
-    assert len(batches_of(uio.Pipeline.dynamic_batch(69, quadratic=3), [7] * 3)[0]) == 2
+    assert len(batches_of(DynamicBatch(70, quadratic=3), [7] * 3)[0]) == 1
+    assert len(batches_of(DynamicBatch(69, quadratic=3), [7] * 3)[0]) == 2
 
 
 def test_samples_are_counted_to_the_last_one() -> None:
     one = partial(batches_of, sizes=[1001, 999, 1001], unit="samples")
-    assert one(uio.Pipeline.dynamic_batch(max_samples=3003))[0] == [[0, 1, 2]]
-    assert one(uio.Pipeline.dynamic_batch(max_samples=3002))[0] == [[0, 1], [2]]
-    assert one(uio.Pipeline.bucket_batch([5000], max_samples=3003))[0] == [[0, 1, 2]]
-    assert one(uio.Pipeline.bucket_batch([5000], max_samples=3002))[0] == [[0, 1], [2]]
+    assert one(DynamicBatch(max_samples=3003))[0] == [[0, 1, 2]]
+    assert one(DynamicBatch(max_samples=3002))[0] == [[0, 1], [2]]
+    assert one(BucketBatch([5000], max_samples=3003))[0] == [[0, 1, 2]]
+    assert one(BucketBatch([5000], max_samples=3002))[0] == [[0, 1], [2]]
 
 
 def test_dynamic_minimum_leaves_out_only_the_end_of_the_lane() -> None:
-    got, skipped = batches_of(uio.Pipeline.dynamic_batch(100, min_batch_size=3), [30, 30, 30, 34, 30, 30, 30, 10])
+    got, skipped = batches_of(DynamicBatch(100, min_batch_size=3), [30, 30, 30, 34, 30, 30, 30, 10])
     assert got == [[0, 1, 2], [4, 5, 6]]
     assert skipped == {"over_budget": 1, "min_batch_size": 1}
 
 
 def test_buckets_at_the_end_join_up_to_the_minimum() -> None:
-    stage = partial(uio.Pipeline.bucket_batch, [20, 40])
+    stage = partial(BucketBatch, [20, 40])
     sizes = [10, 30, 31, 50, 11, 51]
     assert batches_of(stage(max_frames=1000), sizes)[0] == [[0, 4], [1, 2], [3, 5]]
     assert batches_of(stage(max_frames=1000, min_batch_size=3), sizes)[0] == [[0, 4, 1], [2, 3, 5]]
@@ -269,25 +268,25 @@ def test_buckets_at_the_end_join_up_to_the_minimum() -> None:
 
 def test_a_large_bucket_at_the_end_leaves_enough_for_the_batch_after_it() -> None:
     """Eight are left: not 5 and 3, of which the 3 would be lost, nor 8, for which the budget is too small."""
-    stage = uio.Pipeline.bucket_batch([20], max_frames=140, min_batch_size=4)
+    stage = BucketBatch([20], max_frames=140, min_batch_size=4)
     assert batches_of(stage, [10, 30, 10, 30, 10, 30, 10, 10]) == ([[0, 2, 4, 6], [7, 1, 3, 5]], {})
 
 
 def test_a_bucket_that_waited_takes_from_its_neighbours() -> None:
-    stage = uio.Pipeline.bucket_batch([20, 40], max_frames=400, max_wait=4, min_batch_size=3)
+    stage = BucketBatch([20, 40], max_frames=400, max_wait=4, min_batch_size=3)
     got, _ = batches_of(stage, [10, 50, 50, 30, 30])
     assert got[0] == [0, 3, 4]
 
 
 def test_drop_last_of_batch() -> None:
-    assert batches_of(uio.Pipeline.batch(3, drop_last=True), [1] * 8) == ([[0, 1, 2], [3, 4, 5]], {"drop_last": 2})
-    assert batches_of(uio.Pipeline.batch(3, drop_last=True), [1] * 6) == ([[0, 1, 2], [3, 4, 5]], {})
+    assert batches_of(Batch(3, drop_last=True), [1] * 8) == ([[0, 1, 2], [3, 4, 5]], {"drop_last": 2})
+    assert batches_of(Batch(3, drop_last=True), [1] * 6) == ([[0, 1, 2], [3, 4, 5]], {})
 
 
 def test_drop_last_keeps_a_last_batch_that_is_full() -> None:
-    assert batches_of(uio.Pipeline.dynamic_batch(100, drop_last=True), [50] * 4) == ([[0, 1], [2, 3]], {})
-    assert batches_of(uio.Pipeline.dynamic_batch(100, drop_last=True), [50] * 3) == ([[0, 1]], {"drop_last": 1})
-    got = batches_of(uio.Pipeline.bucket_batch([20], max_frames=60, drop_last=True), [10, 30, 10, 30, 30])
+    assert batches_of(DynamicBatch(100, drop_last=True), [50] * 4) == ([[0, 1], [2, 3]], {})
+    assert batches_of(DynamicBatch(100, drop_last=True), [50] * 3) == ([[0, 1]], {"drop_last": 1})
+    got = batches_of(BucketBatch([20], max_frames=60, drop_last=True), [10, 30, 10, 30, 30])
     assert got == ([[1, 3]], {"drop_last": 3})
 
 
@@ -300,29 +299,29 @@ def test_over_the_budget_tells_all_numbers() -> None:
         ({"max_samples": 89}, ["90 samples", "(89)", "max_samples"]),
     ):
         unit = "samples" if "max_samples" in options else "frames"
-        ran = ledger_of(Rules(uio.Pipeline.dynamic_batch(**options), unit))
+        ran = ledger_of(Rules(DynamicBatch(**options), unit))
         assert ran.ledger.skipped == {"over_budget": 1}
         assert all(text in ran.ledger.reports[0] for text in texts)
 
 
-@pytest.mark.parametrize("stage", [uio.Pipeline.dynamic_batch, partial(uio.Pipeline.bucket_batch, [50])])
+@pytest.mark.parametrize("stage", [DynamicBatch, partial(BucketBatch, [50])])
 def test_samples_of_features_or_of_seconds_are_refused_with_the_remedy(stage: Any, tmp_path: Path) -> None:
     items = [{"key": "a", "wav": "none", "txt": "", "duration": 1.5}]
     graph = uio.from_raw_list(items).decode_audio()
     with pytest.raises(uio.PipelineError, match=r"features.*max_frames"):
-        list(uio.Loader(graph.fbank().then(stage(max_samples=16_000))))
+        list(uio.Loader(graph.fbank()._then(stage(max_samples=16_000))))
     with pytest.raises(uio.PipelineError, match=r"`duration`.*resample"):
-        list(uio.Loader(graph.then(stage(max_samples=16_000))))
+        list(uio.Loader(graph._then(stage(max_samples=16_000))))
 
 
-@pytest.mark.parametrize("stage", [uio.Pipeline.dynamic_batch, partial(uio.Pipeline.bucket_batch, [25])])
+@pytest.mark.parametrize("stage", [DynamicBatch, partial(BucketBatch, [25])])
 @pytest.mark.parametrize("seed", range(2))
 def test_made_batches_are_within_the_budget(stage: Any, seed: int, tmp_path: Path) -> None:
     audio = uio.from_raw_list(raw_items(tmp_path, 30)).decode_audio().resample(16_000).speed_perturb([0.9, 1.0, 1.1])
-    batches, loader = run(audio.then(stage(max_samples=16_000, min_batch_size=2)).pad(), seed=seed)
+    batches, loader = run(audio._then(stage(max_samples=16_000, min_batch_size=2)).pad(), seed=seed)
     assert loader.stats().utterances + loader.stats().skipped.get("min_batch_size", 0) == 30
     assert all(batch["pcm"].numel() <= 16_000 and len(batch["keys"]) >= 2 for batch in batches)
-    batches, loader = run(audio.fbank(8).then(stage(max_frames=150, quadratic=50)).pad(), seed=seed)
+    batches, loader = run(audio.fbank(8)._then(stage(max_frames=150, quadratic=50)).pad(), seed=seed)
     assert loader.stats().utterances == 30
     for batch in batches:
         count, longest, _ = batch["feats"].shape
@@ -343,17 +342,17 @@ def test_seconds_are_rounded_up_to_samples_behind_resample() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: uio.Pipeline.dynamic_batch(100, 16_000), "either max_frames or max_samples, not (100, 16000)"),
-        (lambda: uio.Pipeline.dynamic_batch(max_samples=0), "max_samples must be 1 or more, not 0"),
-        (lambda: uio.Pipeline.dynamic_batch(quadratic=-1), "quadratic must be 1 or more"),
-        (lambda: uio.Pipeline.dynamic_batch(quadratic=1.5), "quadratic must be a whole number"),
-        (lambda: uio.Pipeline.dynamic_batch(min_batch_size=0), "min_batch_size must be 1 or more"),
-        (lambda: uio.Pipeline.dynamic_batch(drop_last=1), "drop_last must be True or False"),
-        (lambda: uio.Pipeline.batch(4, drop_last="yes"), "drop_last must be True or False"),
-        (lambda: uio.Pipeline.bucket_batch([9], max_frames=5, max_samples=5), "either max_frames or max_samples"),
-        (lambda: uio.Pipeline.bucket_batch([9], [4, 4], quadratic=100), "quadratic needs a budget"),
-        (lambda: uio.Pipeline.bucket_batch([9], [4, 4], max_samples=100), "choose one"),
-        (lambda: uio.Pipeline.bucket_batch([9], [4, 2], min_batch_size=3), "none below min_batch_size"),
+        (lambda: DynamicBatch(100, 16_000), "either max_frames or max_samples, not (100, 16000)"),
+        (lambda: DynamicBatch(max_samples=0), "max_samples must be 1 or more, not 0"),
+        (lambda: DynamicBatch(quadratic=-1), "quadratic must be 1 or more"),
+        (lambda: DynamicBatch(quadratic=1.5), "quadratic must be a whole number"),
+        (lambda: DynamicBatch(min_batch_size=0), "min_batch_size must be 1 or more"),
+        (lambda: DynamicBatch(drop_last=1), "drop_last must be True or False"),
+        (lambda: Batch(4, drop_last="yes"), "drop_last must be True or False"),
+        (lambda: BucketBatch([9], max_frames=5, max_samples=5), "either max_frames or max_samples"),
+        (lambda: BucketBatch([9], [4, 4], quadratic=100), "quadratic needs a budget"),
+        (lambda: BucketBatch([9], [4, 4], max_samples=100), "choose one"),
+        (lambda: BucketBatch([9], [4, 2], min_batch_size=3), "none below min_batch_size"),
     ],
 )
 def test_wrong_arguments_fail_when_described(make: Any, told: str) -> None:

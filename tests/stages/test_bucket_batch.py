@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.stages.bucket_batch import BucketBatch
 
 LENGTHS = st.lists(st.integers(1, 120), max_size=120)
 BOUNDS = st.lists(st.integers(1, 120), max_size=5, unique=True).map(sorted)
 
 
 def bucketed(lengths: list[int], **options: Any) -> list[list[int]]:
-    node, _ = started(uio.Pipeline.bucket_batch(**options), lengths)
+    node, _ = started(BucketBatch(**options), lengths)
     return [[int(sample["key"]) for sample in batch] for batch in drained(node, limit=2000)]
 
 
@@ -100,7 +101,7 @@ def test_found_boundaries_of_equal_lengths() -> None:
 @given(lengths=LENGTHS, bounds=BOUNDS, wait=st.integers(1, 40))
 def test_no_utterance_waits_for_more_than_max_wait_others(lengths: list[int], bounds: list[int], wait: int) -> None:
     """How many had come when a batch left is the largest number seen by then; the oldest is at most that far behind."""
-    node, _ = started(uio.Pipeline.bucket_batch(bounds, max_frames=2000, max_wait=wait), lengths)
+    node, _ = started(BucketBatch(bounds, max_frames=2000, max_wait=wait), lengths)
     for batch in drained(node, limit=2000):
         oldest = min(int(sample["key"]) for sample in batch)
         assert node.arrived - oldest <= wait + 1 or node.arrived == len(lengths)
@@ -112,7 +113,7 @@ def test_a_lonely_one_is_given_when_it_has_waited() -> None:
 
 
 def test_too_long_for_the_budget_is_a_failure() -> None:
-    node, ledger = started(uio.Pipeline.bucket_batch([50], max_frames=100), [10, 101, 100, 0])
+    node, ledger = started(BucketBatch([50], max_frames=100), [10, 101, 100, 0])
     assert sorted(int(sample["key"]) for batch in drained(node) for sample in batch) == [0, 2]
     assert ledger.skipped == {"over_budget": 1, "too_short": 1}
 

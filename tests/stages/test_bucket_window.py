@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.stages.bucket_batch import BucketBatch
 
 LENGTHS = st.lists(st.integers(1, 120), max_size=150)
 
 
 def windowed(lengths: list[int], **options: object) -> list[list[int]]:
-    node, _ = started(uio.Pipeline.bucket_batch(**options), lengths)  # type: ignore[arg-type]
+    node, _ = started(BucketBatch(**options), lengths)  # type: ignore[arg-type]
     return [[int(sample["key"]) for sample in batch] for batch in drained(node, limit=2000)]
 
 
@@ -68,7 +69,7 @@ def test_padding_of_speech_is_below_3_percent() -> None:
 
 def test_sync_takes_batches_of_one_length_in_all_lanes() -> None:
     def spread(sync: bool) -> float:
-        stage = uio.Pipeline.bucket_batch(max_frames=12_000, window=1500, sync=sync)
+        stage = BucketBatch(max_frames=12_000, window=1500, sync=sync)
         longest = []
         for lane in range(8):
             lengths = speech(3500, lane)
@@ -108,4 +109,4 @@ def test_goes_on_exactly(plain_corpus: Corpus, lanes: int) -> None:
 )
 def test_wrong_arguments_fail_when_described(options: dict[str, object], says: str) -> None:
     with pytest.raises(uio.PipelineError, match=says):
-        uio.Pipeline.bucket_batch(**options)  # type: ignore[arg-type]
+        BucketBatch(**options)  # type: ignore[arg-type]

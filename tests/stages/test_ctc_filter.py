@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.length import Plan
-from uio_pipes.stages.ctc_filter import needed
+from uio_pipes.stages.ctc_filter import CtcFilter, needed
 
 LAYERS = {4: ((3, 2), (3, 2)), 6: ((3, 2), (5, 3)), 8: ((3, 2), (3, 2), (3, 2))}  # of WeNet's conv2d front ends
 
@@ -31,11 +31,11 @@ def test_what_is_needed_is_where_torch_s_loss_becomes_finite(label: list[int], s
 @pytest.mark.parametrize("factor", LAYERS)
 def test_steps_are_the_convolutions_output(factor: int) -> None:
     convolutions = torch.nn.Sequential(*[torch.nn.Conv1d(1, 1, kernel, stride) for kernel, stride in LAYERS[factor]])
-    stage = uio.Pipeline.ctc_filter(factor)
+    stage = CtcFilter(factor)
     for frames in range(20, 300):
         assert stage.steps(Plan(0, 100, frames)) == convolutions(torch.zeros(1, 1, frames)).shape[-1]
     assert [stage.steps(Plan(0, 100, frames)) for frames in range(3)] == [0, 0, 0]
-    assert uio.Pipeline.ctc_filter(4).steps(Plan(0, 100, 101)) == ((101 - 1) // 2 - 1) // 2
+    assert CtcFilter(4).steps(Plan(0, 100, 101)) == ((101 - 1) // 2 - 1) // 2
 
 
 def labelled(items: list[dict[str, Any]], label: str) -> uio.Pipeline:
@@ -136,4 +136,4 @@ def test_without_labels_it_says_what_is_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("subsampling", [0, 2, 5, 4.0, True, "4", None])
 def test_other_factors_are_refused_when_described(subsampling: Any) -> None:
     with pytest.raises(uio.PipelineError, match=r"one of \[1, 4, 6, 8\] or a function"):
-        uio.Pipeline.ctc_filter(subsampling)
+        CtcFilter(subsampling)

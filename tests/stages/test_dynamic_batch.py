@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.stages.dynamic_batch import DynamicBatch
 
 
 @settings(max_examples=200, deadline=None)
 @given(lengths=st.lists(st.integers(0, 120), max_size=80), budget=st.integers(1, 400))
 def test_never_above_the_budget_none_empty_none_lost_in_order(lengths: list[int], budget: int) -> None:
-    node, ledger = started(uio.Pipeline.dynamic_batch(budget), lengths)
+    node, ledger = started(DynamicBatch(budget), lengths)
     batches = [[int(sample["key"]) for sample in batch] for batch in drained(node)]
     assert all(batches)
     assert all(max(lengths[n] for n in batch) * len(batch) <= budget for batch in batches)
@@ -27,7 +28,7 @@ def test_never_above_the_budget_none_empty_none_lost_in_order(lengths: list[int]
 @settings(max_examples=100, deadline=None)
 @given(lengths=st.lists(st.integers(1, 100), min_size=2, max_size=60), budget=st.integers(100, 400))
 def test_a_batch_ends_only_where_the_next_one_would_not_fit(lengths: list[int], budget: int) -> None:
-    node, _ = started(uio.Pipeline.dynamic_batch(budget), lengths)
+    node, _ = started(DynamicBatch(budget), lengths)
     batches = [[int(sample["key"]) for sample in batch] for batch in drained(node)]
     for batch in batches[:-1]:
         more = [*batch, batch[-1] + 1]
@@ -35,7 +36,7 @@ def test_a_batch_ends_only_where_the_next_one_would_not_fit(lengths: list[int], 
 
 
 def test_wenet_s_default_is_12000() -> None:
-    node, _ = started(uio.Pipeline.dynamic_batch(), [1000] * 25)
+    node, _ = started(DynamicBatch(), [1000] * 25)
     assert [len(b) for b in drained(node)] == [12, 12, 1]
 
 

@@ -12,6 +12,7 @@ from helpers_bad import Given, audio, keys, raw_items, run, shard
 import uio_pipes as uio
 from uio_pipes.lane import Lane, Site
 from uio_pipes.ledger import Ledger
+from uio_pipes.stages.filter import Filter
 
 
 def left(lengths: list[int], labels: list[int] | None = None, **bounds: Any) -> tuple[list[int], dict[str, int]]:
@@ -28,7 +29,7 @@ def left(lengths: list[int], labels: list[int] | None = None, **bounds: Any) -> 
             return sample
 
         graph.next = labelled
-    stage = uio.Pipeline.filter(**bounds)
+    stage = Filter(**bounds)
     node = stage.build(graph, lane, Site("filter", 0))
     node.reset(None)
     return [len(sample["feat"]) for sample in node], ledger.skipped

@@ -174,7 +174,7 @@ def test_an_entry_that_is_bad_is_counted(plain_corpus: Corpus, tmp_path: Path) -
 def test_an_empty_overlay_is_told(plain_corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "o.jsonl").touch()
     graph = uio.from_shard_list(plain_corpus.list).overlay(tmp_path / "o.jsonl")
-    assert any("is empty" in text for text in graph.warnings(1))
+    assert any("is empty" in text for text in graph._warnings(1))
     assert len(run(graph)[0]) == len(plain_corpus.keys)
 
 

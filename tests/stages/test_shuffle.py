@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.stages.shuffle import Shuffle
 
 
 def order(count: int, size: int, seed: int = 0) -> list[int]:
-    node, _ = started(uio.Pipeline.shuffle(size), [1] * count, seed)
+    node, _ = started(Shuffle(size), [1] * count, seed)
     return [int(sample["key"]) for sample in drained(node)]
 
 

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.stages.sort import Sort
 
 
 @settings(max_examples=100, deadline=None)
 @given(lengths=st.lists(st.integers(1, 30), max_size=120), size=st.integers(1, 40))
 def test_each_buffer_comes_shortest_first_and_equal_ones_in_their_order(lengths: list[int], size: int) -> None:
-    node, _ = started(uio.Pipeline.sort(size), lengths)
+    node, _ = started(Sort(size), lengths)
     got = [int(sample["key"]) for sample in drained(node)]
     want = [
         n
@@ -25,7 +26,7 @@ def test_each_buffer_comes_shortest_first_and_equal_ones_in_their_order(lengths:
 @settings(max_examples=50, deadline=None)
 @given(lengths=st.lists(st.integers(0, 5), max_size=60), size=st.integers(1, 20))
 def test_what_has_no_frame_is_a_failure_and_the_rest_comes(lengths: list[int], size: int) -> None:
-    node, ledger = started(uio.Pipeline.sort(size), lengths)
+    node, ledger = started(Sort(size), lengths)
     got = sorted(int(sample["key"]) for sample in drained(node))
     assert got == [i for i, n in enumerate(lengths) if n]
     assert ledger.skipped == ({"too_short": lengths.count(0)} if 0 in lengths else {})

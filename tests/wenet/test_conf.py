@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 import pytest
@@ -95,9 +96,9 @@ def test_defaults_are_wenets() -> None:
 def test_each_key_goes_to_an_argument_that_its_stage_has() -> None:
     steps = (*LIST_STEPS, *STEPS)
     for step in steps:
-        stage = getattr(uio.Pipeline, step.stage)
+        takes = inspect.signature(getattr(uio.Pipeline, step.stage)).parameters
         for key in step.keys:
-            assert key.argument in stage.__dataclass_fields__, key.name
+            assert key.argument in takes, key.name
     assert len(KEYS) == sum(len(s.keys) for s in steps) + len({s.switch.name for s in steps if s.switch})
 
 

@@ -16,14 +16,26 @@ __all__ = ["FbankModule"]
 
 
 class FbankModule(nn.Module):
-    """Log mel energies of padded waveforms: what ``.fbank(…)`` makes in the loader, made on the GPU instead.
+    """Compute log mel energies of padded waveforms on the GPU: what ``.fbank(…)`` computes in the loader.
 
-    The loader then pads waveforms (leave out ``.fbank``), and the model begins with this module. Parameters as
-    ``pipeline.fbank``; ``sample_rate`` in Hz is that of all waveforms. Without dither the features equal those of the
-    loader to 1e-4 on the CPU; a GPU's Fourier transform rounds otherwise, which shows in bins far below a frame's
-    peak. Dither is drawn from ``generator`` (or torch's own), in training mode only, and so depends on the batch.
-    ``torch.compile`` takes it; it has no parameters to train and nothing in its state dict. It computes in float32,
-    under ``torch.autocast`` and in a model that is ``half`` or ``bfloat16`` too.
+    Leave out ``.fbank`` then, so that the loader pads waveforms, and let the model begin with this module. Without
+    dither the features equal those of the loader to 1e-4 on the CPU; a GPU's Fourier transform rounds differently,
+    which shows in bins far below a frame's peak. Dither is drawn from ``generator`` (or torch's own), in training
+    mode only, and so depends on the batch. ``torch.compile`` accepts the module; it has nothing to train and
+    nothing in its state dict. It computes in float32, under ``torch.autocast`` and in a model that is ``half`` or
+    ``bfloat16`` too.
+
+    Args:
+        num_mel_bins: mel bands, which is F of the result. Default: 23.
+        sample_rate: rate of all waveforms in Hz. Default: 16,000.
+        frame_length: length of a window in ms. Default: 25.0.
+        frame_shift: step from one window to the next in ms. Default: 10.0.
+        dither: standard deviation of the noise that is added while training, on the scale of 16-bit samples.
+            Default: 0.0.
+        window_type: "povey", "hamming", "hanning", "rectangular" or "blackman". Default: "povey".
+
+    Raises:
+        PipelineError: a value cannot be used.
     """
 
     def __init__(
@@ -35,7 +47,6 @@ class FbankModule(nn.Module):
         dither: float = 0.0,
         window_type: str = "povey",
     ) -> None:
-        """Raises: PipelineError where a value cannot be used."""
         super().__init__()
         kernel = Fbank(num_mel_bins, frame_length, frame_shift, dither, window_type)
         constants = kernel.constants(sample_rate)
@@ -49,10 +60,17 @@ class FbankModule(nn.Module):
     def forward(
         self, pcm: torch.Tensor, pcm_length: torch.Tensor, generator: torch.Generator | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """``pcm`` (B, S) floats in [-1, 1], ``pcm_length`` (B,) samples → ``feats`` (B, T, F) float32, padded with 0,
-        and ``feats_lengths`` (B,) int32. An utterance shorter than a window has 0 frames, none has more than T.
+        """Compute ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32.
 
-        Raises: PipelineError if ``pcm`` has another shape or type.
+        An utterance shorter than a window has 0 frames, none has more than T.
+
+        Args:
+            pcm: padded waveforms (B, S), floats in [-1, 1].
+            pcm_length: their lengths in samples (B,).
+            generator: where dither is drawn from. Default: None, torch's own.
+
+        Raises:
+            PipelineError: ``pcm`` has another shape or type.
         """
         if pcm.dim() != 2 or not pcm.is_floating_point():
             raise PipelineError(
@@ -84,7 +102,7 @@ class FbankModule(nn.Module):
         return energies.clamp_min(FLOOR).log()
 
     def lengths(self, pcm_length: torch.Tensor) -> torch.Tensor:
-        """Frames of so many samples: (B,) int32."""
+        """How many frames waveforms of ``pcm_length`` (B,) samples have: (B,) int32."""
         whole = (pcm_length - len(self.window)).div(self.shift, rounding_mode="floor") + 1
         return whole.clamp_min(0).to(torch.int32)
 

@@ -80,7 +80,7 @@ def convert(
     """
     known = recognize(source, allow_pipes)
     pipeline = known.pipeline
-    fingerprint = pipeline.list_fingerprint()  # reads it: nothing is written for what is not there
+    fingerprint = pipeline._list_fingerprint()  # reads it: nothing is written for what is not there
     folder = Folder(out)
     target = list_path or folder.join("data.list")
     journal = Journal(folder, WHOLE)
@@ -98,7 +98,7 @@ def convert(
 
 def _total(source: Recognized) -> int | None:
     """Utterances, where a list, an index or a manifest tells."""
-    if counts := source.pipeline.count(1):
+    if counts := source.pipeline._count(1):
         return counts[0]
     return count_utterances(source.path, "shard") if source.kind == "shard list" else None
 
@@ -124,7 +124,7 @@ class _Work:
         """Convert all parts that are not there, of ``total`` utterances."""
         decoded = self.pipeline.decode_audio()
         graph = decoded.resample(resample) if resample is not None else decoded
-        node = graph.nodes(Lane(self.ledger))
+        node = graph._nodes(Lane(self.ledger))
         node.reset(None)
         with ThreadPoolExecutor(jobs) as pool:
             parts = self._parts(node, pool, jobs)

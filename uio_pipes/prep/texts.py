@@ -69,7 +69,7 @@ def _of_shards(url: str) -> Iterator[str | Bad]:
     import uio_pipes as uio
 
     ledger = Noting()
-    node = uio.from_shard_list(url).nodes(Lane(ledger))
+    node = uio.from_shard_list(url)._nodes(Lane(ledger))
     node.reset(None)
     for sample in iter(node.next, None):
         yield from map(_bad, ledger.take())

@@ -52,7 +52,7 @@ class Clock:
 def timed(pipeline: Pipeline, clock: Clock, within: str = "") -> Pipeline:
     """``pipeline`` with a ``clock`` on every stage; it gives the same batches."""
     stages: list[Stage] = []
-    for stage, site in pipeline.sites():
+    for stage, site in pipeline._sites():
         name = within + site.name + (f" #{site.ordinal + 1}" if site.ordinal else "")
         if isinstance(stage, _Several):
             parts = {key: timed(p, clock, f"{within}{key}: ") for key, p in stage.branches.items()}

@@ -53,7 +53,7 @@ def _listed(meta: dict[str, Any], data: str) -> ListFiles:
             f"{' → '.join(lines[:3])}: see the counts without --data"
         )
     pipeline = list_files(data, shuffle="shuffle=True" in first)
-    if pipeline.list_fingerprint() != meta["list"]:
+    if pipeline._list_fingerprint() != meta["list"]:
         raise StateError(f"{data} is not the list of the state: another number of lines, or other lines")
     stage = pipeline.stages[0]
     assert isinstance(stage, ListFiles)

@@ -145,7 +145,7 @@ def simulate(
 
     Raises: PipelineError, ListError as the loader would.
     """
-    notes = pipeline.warnings(lanes or world_size * max(1, num_workers))
+    notes = pipeline._warnings(lanes or world_size * max(1, num_workers))
     uneven = uneven or ("stop" if world_size > 1 else "join")
     lanes = lanes or world_size * max(1, num_workers)
     if uneven not in UNEVEN:
@@ -154,7 +154,7 @@ def simulate(
         raise PipelineError(
             f"{lanes} lanes cannot feed {world_size} ranks of {num_workers} workers: lanes must be at least world_size"
         )
-    pipeline.check_lanes(lanes)
+    pipeline._check_lanes(lanes)
     plans: list[LanePlan] = []
     for plan in plan_lanes(pipeline, lanes, seed, epoch):
         plans.append(plan)

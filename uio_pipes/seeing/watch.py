@@ -119,15 +119,21 @@ class Watched:
 
 
 def watch(loader: Loader, every: float = 30.0) -> Watched:
-    """``loader``, seen while it is iterated over, in any number of epochs: ``for batch in uio.watch(loader)``.
+    """Show progress while a loader is iterated over: ``for batch in uio.watch(loader)``, in any number of epochs.
 
     A line on stderr shows utterances, hours of audio and hours per second (over the last 10 s; a frame is 10 ms),
     padding, skipped utterances and the share of the time that the trainer waited for batches; after an epoch that ranks
     ended together, the share of its utterances that was delivered, where some were not. Other counts are those of
-    rank 0; other ranks show nothing. Where stderr is no terminal, a plain line is printed every ``every`` seconds and
-    at the end. Batches, ``loader.state_dict()`` in the loop, ``break`` and exceptions are as without it.
+    rank 0; other ranks show nothing. Batches, ``loader.state_dict()`` in the loop, ``break`` and exceptions are as
+    without it.
 
-    Raises: PipelineError if ``every`` is not above 0.
+    Args:
+        loader: what to iterate over.
+        every: seconds between two lines if stderr is no terminal; on a terminal one line is updated in place.
+            Default: 30.0.
+
+    Raises:
+        PipelineError: ``every`` is not above 0, or ``loader`` is no loader.
     """
     if not isinstance(loader, Loader):
         raise PipelineError(f"watch takes a Loader, not {type(loader).__name__}; see uio.Loader(pipeline)")

@@ -74,22 +74,27 @@ def _is_indexed(items: Any) -> bool:
 
 
 def from_iterable(items: Iterable[Mapping[str, Any]]) -> Pipeline:
-    """Start a pipeline from any object that yields utterances: mappings with ``key``, ``wav`` or ``feat``, ``txt``.
+    """Start a pipeline from any Python object that yields utterances: a list, a ``Dataset``, an ``IterDataPipe``, a
+    node.
 
-    ``wav`` is a path or URL, the bytes of an audio file, or samples (with ``sample_rate`` in Hz) as a tensor or array;
-    ``feat`` (T, F) likewise or a .npy file. An utterance without ``key`` gets its number as one. A list, a
-    map-style ``Dataset`` or another object with ``len`` and indexing is resumed at its number; one with ``state_dict``
-    and ``load_state_dict`` (of the state between two items), or a ``torchdata.nodes.BaseNode``, by its own state; any
-    other (``IterDataPipe``, ``IterableDataset``) by passing over what was delivered: ``print(pipeline)`` says which. It
-    must yield the same, in the same order, each time; one with ``set_epoch`` may change with the
-    epoch. For workers and ranks add ``.sharding_filter()``.
+    For several workers or ranks add ``.sharding_filter()``. ``print(pipeline)`` says how the object is resumed: a
+    list, a map-style ``Dataset`` or another object with ``len`` and indexing at its number; one with ``state_dict``
+    and ``load_state_dict`` (of the state between two items), or a ``torchdata.nodes.BaseNode``, by its own state;
+    any other by passing over what was delivered.
 
-    Raises: PipelineError if it can be gone through only once, or not at all.
+    Args:
+        items: the object. It yields mappings with ``key`` (if missing, the number of the utterance), ``txt``, and
+            ``wav`` or ``feat``: ``wav`` is a path or URL, the bytes of an audio file, or samples as a tensor or
+            array with ``sample_rate`` in Hz; ``feat`` (T, F) is a tensor, an array or a .npy file. It must yield
+            the same in the same order each time; if it has ``set_epoch``, it may change with the epoch.
+
+    Raises:
+        PipelineError: ``items`` can be gone through only once, or not at all.
     """
     from uio_pipes.pipeline import Pipeline
 
     remedy = "pass a list, a Dataset, an IterDataPipe or an object with __iter__"
-    ok = not isinstance(items, (str, bytes, Mapping)) and (isinstance(items, Iterable) or _is_indexed(items))
+    ok = not isinstance(items, (str, bytes, Mapping, Pipeline)) and (isinstance(items, Iterable) or _is_indexed(items))
     require(ok, FromIterable.name, "the argument must yield utterances (mappings)", items, remedy)
     once = isinstance(items, Iterator) and not isinstance(items, BaseNode)
     rule = "a generator or iterator can be gone through only once, but epochs and resuming need it again"

@@ -69,23 +69,30 @@ def from_indexed(
     cache: str | os.PathLike[str] | None = None,
     cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
-    """Utterances of TouchDatasets (``audio.bin``, ``audio.idx``, ``metainfo.bin``, ``metainfo.idx`` in a folder).
+    """Start a pipeline from TouchDatasets: folders with ``audio.bin``, ``audio.idx``, ``metainfo.bin``,
+    ``metainfo.idx``.
+
+    Utterances have the fields ``key``, ``txt``, ``wav``, ``sample_rate``, and whatever else the metadata holds
+    (``speaker``, ``info``, …). Audio is read when the batch is made; of a segment (``start``, ``end``) only its own
+    bytes.
 
     Args:
-        dirs: folder(s), data list(s) with ``FOLDER audio+metainfo`` a line, globs, braces, URLs (one that ends in
+        dirs: folder(s), data list(s) with ``FOLDER audio+metainfo`` per line, globs, braces, URLs (one that ends in
             .list, .lst or .txt is a data list, any other one a folder).
-        shuffle: deal the utterances in another order each epoch: a random one of all, without a buffer.
-        metainfo: name of the metadata to read (``metainfo_v2``), whatever the data lists say.
-        verify: "crc" compares audio and metadata of each utterance with the CRC32s of ``uio index`` (``bad_crc``).
-        indexes: the folder that ``uio index --into`` wrote them to, if not beside the data.
-        storage_options, cache, cache_size: see docs/remote.md.
-
-    Fields: ``key``, ``txt``, ``wav``, ``sample_rate``, and what else the metadata tells (``speaker``, ``info``, …).
-    Audio is read when the batch is made, of a segment (``start``, ``end``) only its own bytes; with ``verify``, all of
-    a recording is read, once, before its first segment.
+        shuffle: whether to deal the utterances in another order in each epoch: a random order of all, without a
+            buffer. Default: False.
+        metainfo: name of the metadata to read, such as "metainfo_v2". Default: None, the name that the data list
+            says, or else "metainfo".
+        verify: "crc" compares audio and metadata of each utterance with the CRC32s that the command ``uio index`` wrote
+            (``bad_crc``). A recording is then read as a whole, once, before its first segment. Default: None, no
+            comparison.
+        indexes: folder that ``uio index --into`` wrote the checksums to. Default: None, they are beside the data.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
-        PipelineError: an argument is wrong.
+        PipelineError: an argument breaks a rule.
         ListError: when the pipeline runs, if a folder or list is missing, damaged or of another kind.
     """
     from uio_pipes.pipeline import Pipeline

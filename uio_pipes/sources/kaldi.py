@@ -65,22 +65,27 @@ def from_kaldi(
     allow_pipes: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Pipeline:
-    """Utterances of Kaldi's tables, read in any order.
+    """Start a pipeline from Kaldi's tables, whose utterances are read in any order.
 
     Args:
         scp: ``wav.scp`` (paths, URLs, ``.ark:offset`` of audio, pipes) or ``feats.scp`` (``.ark:offset``, with
-            ``[first:last]`` rows where wanted): told apart by what it points at. Or a data folder: its tables, and
-            ``wav.scp`` if it has both. Relative paths within start at the working directory, as in Kaldi.
-        text: ``KEY words …`` a line, field ``txt``. An utterance without a line is counted as ``missing_text``, a line
-            without an utterance as ``missing_recording``.
-        segments: ``KEY RECORDING start end`` a line, in seconds; an end of -1 is the recording's.
-        utt2spk: ``KEY SPEAKER`` a line, field ``speaker``.
-        shuffle: deal the utterances in another order each epoch.
-        allow_pipes: run the commands that ``wav.scp`` may have in place of paths (``sox … |``), without a shell.
-        storage_options: for remote tables and arks, see docs/remote.md.
+            ``[first:last]`` rows if wanted), told apart by what they point at; or a data folder, whose tables are
+            used, and ``wav.scp`` if it has both. Relative paths in a table start at the working directory, as in
+            Kaldi.
+        text: table of ``KEY words …`` per line, for the field ``txt``. An utterance without a line is counted as
+            ``missing_text``, a line without an utterance as ``missing_recording``. Default: None, the folder's own,
+            or no text.
+        segments: table of ``KEY RECORDING start end`` per line, in seconds; an end of -1 is the end of the
+            recording. Default: None, the folder's own, or none.
+        utt2spk: table of ``KEY SPEAKER`` per line, for the field ``speaker``. Default: None, the folder's own, or
+            none.
+        shuffle: whether to deal the utterances in another order in each epoch. Default: False.
+        allow_pipes: whether to run the commands that ``wav.scp`` may have in place of paths (``sox … |``); they run
+            without a shell. Default: False.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
 
     Raises:
-        PipelineError: something that is no path.
+        PipelineError: an argument is no path.
         ListError: when the pipeline runs, if a table is missing or malformed, or a key stands in it twice.
     """
     from uio_pipes.pipeline import Pipeline

@@ -173,26 +173,26 @@ def from_lhotse_shar(
     shuffle: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Pipeline:
-    """Cuts of a Lhotse Shar as utterances.
+    """Start a pipeline from the cuts of a Lhotse Shar.
+
+    Utterances have the fields ``key`` (the cut's id), ``txt``, ``speaker`` and ``language`` of its supervisions,
+    ``wav`` or ``feat``, custom fields under their names, and ``supervisions`` as they are.
 
     Args:
-        source: the folder, or ``{"cuts": paths, "recording": paths, …}``: those fields and no others; paths may have
-            globs and braces, and be URLs.
-        shuffle: deal the shards in another order each epoch.
-        storage_options: for URLs, see docs/remote.md.
-
-    Fields: ``key`` (the cut's id), ``txt``, ``speaker`` and ``language`` of its supervisions, ``wav`` or ``feat``,
-    custom fields under their names, and ``supervisions`` as they are.
+        source: the folder; or ``{"cuts": paths, "recording": paths, …}`` to read only those fields, where paths may
+            have globs and braces, and be URLs.
+        shuffle: whether to deal the shards in another order in each epoch. Default: False.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
 
     Raises:
-        PipelineError: something that is neither a path nor such a dict.
-        ListError: when the pipeline runs, if files are missing, or the fields' shards do not pair.
+        PipelineError: ``source`` is neither a path nor such a dict.
+        ListError: when the pipeline runs, if files are missing, or the shards of the fields do not pair.
     """
     from uio_pipes.pipeline import Pipeline
 
     access = Access.of("from_lhotse_shar", storage_options)
     listed = ListShar(_sources(source), shuffle, access)
-    return Pipeline((listed,)).sharding_filter().then(LoadFromShar(access))
+    return Pipeline((listed,)).sharding_filter()._then(LoadFromShar(access))
 
 
 def _sources(source: object) -> str | Sources:

@@ -75,14 +75,17 @@ def list_files(
     """Start a pipeline from data lists.
 
     Args:
-        paths: list file(s) with a path, URL or JSON object a line; globs; ``{a,b}`` and ``{00..99}`` braces; URLs;
-            names of tar shards themselves (``data/*.tar``); JSON objects as dicts. One, or several in a Python list.
-            In list files, blank lines and lines that start with ``#`` are passed over.
-        shuffle: deal the lines in another order each epoch.
-        storage_options: for fsspec's file systems, to read lists, shards and audio with: ``{"key": …, "secret": …}``,
-            or by protocol: ``{"s3": {…}, "https": {"headers": {…}}}``. Never printed, nor saved in a state.
-        cache: a local folder for copies of remote files, shared by all processes of the machine; cache_size: bytes
-            ("200GB") that they take at most: what was not used for the longest time goes first.
+        paths: list file(s) with a path, URL or JSON object per line; globs; ``{a,b}`` and ``{00..99}`` braces;
+            URLs; names of tar shards themselves (``data/*.tar``); JSON objects as dicts. Give one, or several in a
+            Python list. In list files, blank lines and lines that start with ``#`` are ignored.
+        shuffle: whether to deal the lines in another order in each epoch. Default: False.
+        storage_options: options for fsspec's file systems, with which lists, shards and audio are read: ``{"key":
+            …, "secret": …}`` for all, or by protocol: ``{"s3": {…}, "https": {"headers": {…}}}``. They are neither
+            printed nor saved in a state. Default: None.
+        cache: local folder that keeps copies of remote files, shared by all processes of the machine. Default:
+            None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text ("200GB"); the copies that were not
+            used for the longest time go first. Default: "100GB".
 
     Raises:
         PipelineError: nothing was given, or something that is no path.

@@ -27,11 +27,11 @@ __all__ = ["LoadFromRaw", "from_raw_list"]
 
 @dataclass(frozen=True)
 class LoadFromRaw(Stage):
-    """Utterances of a raw list: ``{"key": …, "wav": path or URL, "txt": …}`` a line.
+    """Read the utterances of a raw list: one JSON object per line, ``{"key": …, "wav": path or URL, "txt": …}``.
 
-    Optional: ``start`` and ``end`` (seconds: a segment of the recording), ``duration`` (seconds: saves reading the
-    header), ``speaker``, ``feat`` (path of a .npy array (T, F) instead of ``wav``), and whatever else: kept as
-    fields.
+    A line may also have ``start`` and ``end`` (seconds: the utterance is that segment of the recording),
+    ``duration`` (seconds: the audio's header is then not read to plan), ``speaker``, ``feat`` (path of a .npy array
+    (T, F), instead of ``wav``), and any other name: all are kept as fields.
     """
 
     name: ClassVar[str] = "load_from_raw"
@@ -97,6 +97,18 @@ def from_raw_list(
     cache: str | os.PathLike[str] | None = None,
     cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
-    """Utterances from raw lists: ``list_files(…).sharding_filter().load_from_raw()``."""
+    """Start a pipeline from raw lists (JSON lines): ``list_files(…).sharding_filter().load_from_raw()``.
+
+    Args:
+        paths: raw lists, or their lines as dicts, as for :func:`list_files`.
+        shuffle: whether to deal the lines, and so the utterances, in another order in each epoch. Default: False.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote audio. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+        ListError: when the pipeline runs, if a list is missing, empty or no raw list.
+    """
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
     return listed.sharding_filter().load_from_raw()

@@ -52,16 +52,22 @@ _TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
 
 @dataclass(frozen=True)
 class LoadFromTar(Stage):
-    """Utterances of tar shards (.tar, .tar.gz, .tar.zst, .tar.bz2, .tar.xz): consecutive members with one key.
+    """Read the utterances of tar shards: consecutive members with one key are an utterance.
 
-    Fields: ``key``, ``txt``, ``wav`` (bytes of the audio file, whatever its format) or ``feat`` ((T, F), from
-    ``KEY.npy``), and other members under their suffix: ``speaker``, ``spk``, ``gender``, ``age``, ``lang``,
-    ``language``, ``dialect``, ``accent``, ``task``, ``domain``, ``emotion``, ``text`` and the like as text, others as
-    bytes. ``grouping``: "wenet" cuts names at the last dot of the whole path, "webdataset" at the first dot of the base
-    name. ``text``: suffix of the transcript's member, or ``json:NAME`` where it is the field NAME of a JSON object.
-    ``verify="crc"`` compares every member's bytes with the CRC32 in the shard's index (``uio index``). A member above
-    ``max_member`` bytes is passed over and counted. Where the list has a manifest, each shard's utterances are
-    counted.
+    Shards may be .tar, .tar.gz, .tar.zst, .tar.bz2 or .tar.xz. An utterance has the fields ``key``, ``txt``,
+    ``wav`` (the bytes of the audio file, whatever its format) or ``feat`` ((T, F), from ``KEY.npy``). Its other
+    members are fields named by their suffix: ``speaker``, ``spk``, ``gender``, ``age``, ``lang``, ``language``,
+    ``dialect``, ``accent``, ``task``, ``domain``, ``emotion``, ``text`` and the like as text, others as bytes. Where
+    the list has a manifest, a shard with another number of utterances or bytes than it says is reported.
+
+    Args:
+        grouping: where a member's name is cut into key and suffix: "wenet" cuts at the last dot of the whole path,
+            "webdataset" at the first dot of the base name. Default: "wenet".
+        text: suffix of the member that holds the transcript, or "json:NAME" if it is the field NAME of the member
+            ``KEY.json``. Default: "txt".
+        verify: "crc" compares the bytes of every member with the CRC32 in the shard's index, which the command
+            ``uio index`` makes. Default: None, no comparison.
+        max_member: bytes; a larger member is skipped and counted as a failure. Default: 1,073,741,824 (1 GiB).
     """
 
     name: ClassVar[str] = "load_from_tar"
@@ -271,7 +277,26 @@ def from_shard_list(
     cache: str | os.PathLike[str] | None = None,
     cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
-    """Utterances from a list of tar shards: ``list_files(…).sharding_filter().open_files().load_from_tar()``."""
+    """Start a pipeline from lists of tar shards: ``list_files(…).sharding_filter().open_files().load_from_tar()``.
+
+    Args:
+        paths: lists of shards, or the shards themselves, as for :func:`list_files`.
+        shuffle: whether to deal the shards in another order in each epoch; utterances stay in the order of their
+            shard, so add ``.shuffle()``. Default: False.
+        grouping: where a member's name is cut into key and suffix: "wenet" cuts at the last dot of the whole path,
+            "webdataset" at the first dot of the base name. Default: "wenet".
+        text: suffix of the member that holds the transcript, or "json:NAME" if it is the field NAME of the member
+            ``KEY.json``. Default: "txt".
+        verify: "crc" compares the bytes of every member with the CRC32 in the shard's index, which the command
+            ``uio index`` makes. Default: None, no comparison.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote shards. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+        ListError: when the pipeline runs, if a list is missing, empty or no list.
+    """
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
     files = listed.sharding_filter().open_files()
     return files.load_from_tar(grouping=grouping, text=text, verify=verify)

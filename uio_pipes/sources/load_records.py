@@ -46,7 +46,11 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadRecords(Stage):
-    """Utterances of a source that is read in any order; audio is read when the batch is made."""
+    """Read the utterances of a source that is read in any order: indexed tars, TouchDatasets, Kaldi tables.
+
+    ``uio.from_tar_index``, ``uio.from_indexed`` and ``uio.from_kaldi`` end with this stage. Audio is read when the
+    batch is made.
+    """
 
     name: ClassVar[str] = "load_records"
     takes: ClassVar[tuple[str, ...]] = ("record",)

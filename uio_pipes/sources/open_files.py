@@ -49,9 +49,17 @@ class File:
 
 @dataclass(frozen=True)
 class OpenFiles(Stage):
-    """Files from a path or any URL that fsspec knows (file, http(s), s3, oss, memory, …), a line each.
+    """Treat each line of the list as a file: a path, or any URL that fsspec knows (http(s), s3, oss, gs, …).
 
-    ``storage_options``, ``cache``, ``cache_size``: as for ``list_files``, instead of what was given there.
+    A file is opened when the next stage reads it. What is not given here is as it was given to ``list_files``.
+
+    Args:
+        storage_options: options for fsspec's file systems, for all of them (``{"key": …, "secret": …}``) or by
+            protocol (``{"s3": {…}}``). They are neither printed nor saved in a state. Default: None.
+        cache: local folder that keeps copies of remote files, shared by all processes of the machine. Default:
+            None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text ("200GB"); the copies that were not
+            used for the longest time go first. Default: "100GB".
     """
 
     name: ClassVar[str] = "open_files"

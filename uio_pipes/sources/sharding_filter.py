@@ -18,9 +18,15 @@ __all__ = ["ShardingFilter"]
 
 @dataclass(frozen=True)
 class ShardingFilter(Stage):
-    """Keep this lane's share: item ``p`` belongs to lane ``p % lanes``.
+    """Give each lane its share of the data: item ``p`` of the epoch goes to lane ``p % lanes``.
 
-    With as many lanes as there are workers in all, that is WeNet's ``data[rank::world_size][worker::num_workers]``.
+    Put it directly after ``list_files`` (shards are dealt out), after a ``mix``, or anywhere before the batches. A
+    graph without it can run in one lane only, that is on one rank with at most one worker. With as many lanes as
+    there are workers in all, which is the default, the shares are WeNet's
+    ``data[rank::world_size][worker::num_workers]``.
+
+    Raises:
+        PipelineError: there is one already; a second one would keep a share of a share and lose the rest.
     """
 
     name: ClassVar[str] = "sharding_filter"

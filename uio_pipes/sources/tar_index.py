@@ -200,21 +200,24 @@ def from_tar_index(
     cache: str | None = None,
     cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
-    """Utterances of tar shards that ``uio index`` has indexed, in any order.
+    """Start a pipeline from tar shards that ``uio index`` has indexed; their utterances are read in any order.
 
-    The same samples as ``from_shard_list`` gives. Lengths, texts and keys are in the index: planning, filtering and
-    restoring read nothing else, an epoch's length is known before it begins, shuffling needs no buffer, and there may
-    be more lanes than shards.
+    The samples are the same as those of ``from_shard_list``. Lengths, texts and keys are in the index: planning,
+    filtering and restoring read nothing else, an epoch's length is known before it begins, shuffling needs no
+    buffer, and there may be more lanes than shards.
 
     Args:
-        paths: as for ``list_files``: lists of shards, globs, names of shards.
-        shuffle: deal all utterances in another order each epoch, lanes getting equal durations.
-        verify: "crc" compares all bytes that are read with their CRC32.
-        indexes: the folder that ``uio index --into`` wrote to; beside the shards if not given.
-        storage_options, cache, cache_size: as for ``list_files``.
+        paths: lists of shards, globs, or the shards themselves, as for :func:`list_files`.
+        shuffle: whether to deal all utterances in another order in each epoch, with equal durations for the lanes.
+            Default: False.
+        verify: "crc" compares all bytes that are read with their CRC32 in the index. Default: None, no comparison.
+        indexes: folder that ``uio index --into`` wrote to. Default: None, beside the shards.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote shards. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
-        ListError: when the pipeline runs: a shard has no index, or one of other bytes; or it is compressed.
+        ListError: when the pipeline runs, if a shard has no index, or one of other bytes, or is compressed.
     """
     from uio_pipes.pipeline import Pipeline
 
@@ -256,7 +259,19 @@ def open_index(
     indexes: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OpenIndex:
-    """The utterances of indexed tar shards by key. Arguments and errors as for ``from_tar_index``."""
+    """Open indexed tar shards for random access: ``uio.open_index("shards.list")["BAC009S0002W0122"]["txt"]``.
+
+    The result is a mapping of samples by key, whose fields are read when touched.
+
+    Args:
+        paths: lists of shards, globs, or the shards themselves, as for :func:`list_files`.
+        verify: "crc" compares all bytes that are read with their CRC32 in the index. Default: None, no comparison.
+        indexes: folder that ``uio index --into`` wrote to. Default: None, beside the shards.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+
+    Raises:
+        ListError: a shard has no index, or one of other bytes, or is compressed.
+    """
     access = Access.of("open_index", storage_options)
     return OpenIndex(ListTarIndex(_names(paths), False, verify, indexes, access).table())
 

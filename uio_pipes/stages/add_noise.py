@@ -24,25 +24,30 @@ __all__ = ["AddNoise"]
 
 @dataclass(frozen=True)
 class AddNoise(PerUtterance):
-    """Add to ``wav`` a noise at a signal-to-noise ratio drawn evenly from ``snr`` = (lowest, highest) in dB.
+    """Add noise from other recordings to ``wav``, at a random signal-to-noise ratio.
+
+    The noise, the part of it that is used, and the ratio belong to the utterance: they are the same on 1 worker and
+    on 64. From a longer noise a random segment is taken (if it is longer than 30 s and its header tells the length,
+    only that segment is decoded); a shorter one is repeated, beginning at a random place. Noise is resampled to the
+    utterance's rate, and its first channel is added to every channel of the utterance. Nothing is added to silence,
+    silent noise adds nothing, and the result is not clipped.
+
+    A noise that cannot be read makes its utterance the failure ``bad_noise``, and the message names the noise.
+    Remote files are read whole. Remote or compressed shards are kept as long as they take up to half the cache; a
+    larger one is read again for each of its members.
 
     Args:
-        noises: list file(s) with a line each: an audio file's path or URL, ``key path`` (Kaldi), a JSON object with
-            ``wav`` (and ``start``, ``end`` in seconds), or a tar shard of audio files. Or audio files and shards
-            themselves, by name, glob or braces. Each line has equal chances, then each audio file of its shard.
-        snr: in dB, of the powers (mean squares) over the whole utterance.
-        probability: of an utterance to get noise.
-        cache_mb: of the noises last used, decoded, that each process keeps (MiB, for all its lanes).
+        noises: list file(s) whose lines are paths or URLs of audio files, ``key path`` pairs (Kaldi), JSON objects
+            with ``wav`` (and ``start``, ``end`` in seconds), or tar shards of audio files; or the audio files and
+            shards themselves, by name, glob or braces. Each line has equal chances, and so has each audio file of
+            its shard.
+        snr: (lowest, highest) signal-to-noise ratio in dB, of the powers (mean squares) over the whole utterance;
+            one is drawn evenly from between. Both within ±100. Default: (5.0, 20.0).
+        probability: how likely an utterance gets noise, from 0 to 1. Default: 1.0.
+        cache_mb: MiB of decoded noise that each process keeps in memory, for all its lanes. Default: 256.
 
-    Which noise, where in it, and the ratio belong to the utterance, whatever the cache holds. A random segment of a
-    longer noise is taken (above 30 s, where the header tells the length, only that is decoded); a shorter one is
-    repeated, from a random place on. Noise is resampled to the utterance's rate; its first channel is used, for
-    every channel of the utterance. Nothing is added to silence, or of it. Nor is anything clipped.
-
-    Errors: ListError if the list is missing when the pipeline is built. A noise that cannot be read fails the
-    utterance, as ``bad_noise``, and names itself: no utterance goes on without the noise that it should have. Remote
-    files are read whole; remote or compressed shards are kept up to half the cache, and a larger one is read anew for
-    each of its members.
+    Raises:
+        ListError: when the loader starts, if the list is missing or cannot be used.
     """
 
     name: ClassVar[str] = "add_noise"

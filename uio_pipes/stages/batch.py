@@ -18,9 +18,12 @@ __all__ = ["Batch"]
 
 @dataclass(frozen=True)
 class Batch(Stage):
-    """Batches of ``batch_size`` utterances; the last one of a lane may be smaller.
+    """Make batches of a fixed number of utterances.
 
-    ``drop_last``: then it is left out, and its utterances are counted under ``drop_last``.
+    Args:
+        batch_size: utterances per batch, at least 1. Default: 16.
+        drop_last: whether to leave out the last batch of a lane if it is smaller; its utterances are then counted
+            as ``drop_last``. Default: False.
     """
 
     name: ClassVar[str] = "batch"

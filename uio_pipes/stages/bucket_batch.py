@@ -29,28 +29,39 @@ LOOK = 1000  # utterances from which boundaries are found
 
 @dataclass(frozen=True)
 class BucketBatch(Stage):
-    """Sort utterances into buckets by planned length; a bucket that is full is a batch.
+    """Collect utterances in buckets of similar planned length; each full bucket is a batch.
 
-    With ``window``, no buckets: so many utterances are held sorted by length, and a batch is a run of neighbours, as
-    many as the budget allows, from anywhere in the window. That leaves the least padding, and every batch is full.
+    With ``window`` there are no buckets: that many utterances are held, sorted by length, and a batch is a run of
+    neighbours from anywhere among them, as many as the budget allows. This leaves the least padding, and every
+    batch is full. Give either ``bucket_batch_sizes`` or one of the budgets ``max_frames`` and ``max_samples``.
 
     Args:
-        bucket_boundaries: rising lengths in frames; bucket i holds lengths below boundary i, the last bucket the
-            rest. None: found from the first 1,000 utterances of the lane, so that each bucket gets as many frames.
-        bucket_batch_sizes: how many utterances fill each bucket, one more than boundaries (WeNet's way).
-        max_frames: instead of sizes, a budget for longest × count that no batch exceeds.
-        num_buckets: how many to make where boundaries are found.
-        max_wait: a bucket whose oldest utterance has waited for this many others is given as it is.
-        max_samples: instead, a budget of padded audio samples, at the rate of the utterances; for waveforms only.
-        quadratic: count an utterance of length n as n + n² / quadratic (Lhotse's ``quadratic_duration``, here in the
-            unit of the budget): long utterances, whose attention costs the square, then come in smaller batches.
-        drop_last: leave out what buckets that are not full hold at a lane's end; counted under ``drop_last``.
-        min_batch_size: only batches of that many. A bucket that is given with fewer takes from its neighbours; fewer
-            that are left at a lane's end join the last batch if its budget allows, or are counted under
-            ``min_batch_size``. An utterance of which that many exceed the budget is the failure ``over_budget``.
-        window: how many utterances to hold and take neighbours from; 1,500 is usual. Needs a budget.
-        sync: all lanes take the batch from the same part of their windows at each step, by a shared draw and without
-            a word between them: ranks that step together then work on utterances of about one length. Needs ``window``.
+        bucket_boundaries: rising lengths in frames; bucket i takes lengths below boundary i, and the last bucket
+            the rest. Default: None, which finds boundaries from the first 1,000 utterances of the lane so that each
+            bucket gets equally many frames.
+        bucket_batch_sizes: how many utterances fill each bucket, one number more than there are boundaries (WeNet's
+            way). Default: None.
+        max_frames: a budget in padded frames: the longest utterance × the number of utterances is never more.
+            Default: None.
+        num_buckets: how many buckets to make if boundaries are found automatically. Default: 10.
+        max_wait: a bucket whose oldest utterance has waited while this many others came is given although it is not
+            full. Default: 10,000.
+        max_samples: a budget in padded audio samples, at the utterances' own rate; for waveforms only. Default:
+            None.
+        quadratic: count an utterance of length n as n + n² / quadratic, so that long utterances, whose attention
+            costs the square of their length, come in smaller batches. A length in the unit of the budget (Lhotse's
+            ``quadratic_duration``). Default: None, count n.
+        drop_last: whether to leave out, at the end of a lane, the utterances of buckets that are not full; they are
+            then counted as ``drop_last``. Default: False.
+        min_batch_size: fewest utterances of a batch. A bucket that has waited and holds fewer takes some from its
+            neighbours; if fewer remain at the end of a lane, they join the last batch if its budget allows it, and
+            otherwise are counted as ``min_batch_size``. An utterance of which this many copies exceed the budget is
+            the failure ``over_budget``. Default: 1.
+        window: how many utterances to hold and choose neighbours from; 1,500 is usual. Needs a budget, and excludes
+            the options of buckets. Default: None, use buckets.
+        sync: let all lanes take their batches from the same part of their windows at each step, by a draw that they
+            share without communication; ranks that step together then work on utterances of similar length. Needs
+            ``window``. Default: False.
     """
 
     name: ClassVar[str] = "bucket_batch"

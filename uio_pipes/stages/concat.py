@@ -23,18 +23,23 @@ __all__ = ["Concat"]
 
 @dataclass(frozen=True)
 class Concat(Stage):
-    """Join utterances that follow one another, as long as all together are at most ``max_seconds``, or ``max_frames``.
+    """Join utterances that follow one another, as long as together they are not longer than a bound.
 
-    Exactly one of the two is given: seconds of audio, or planned frames (10 ms of audio where no feature stage stands
-    before). One that is longer by itself passes as it is. What comes out is one utterance: ``wav`` and ``feat`` in a
-    row, ``key`` joined by "+", ``label`` and ``tokens`` in a row, ``txt`` joined by a blank where neither side of the
-    seam is of a script without blanks (Chinese, Japanese, Thai, …); other texts and numbers (``speaker``, ``lang``)
-    where all parts agree. To have those blanks as tokens, tokenize behind. Put ``shuffle`` before, or the same
-    neighbours meet in each epoch.
+    The result is one utterance: ``wav``, ``feat``, ``label`` and ``tokens`` are put one after the other, keys are
+    joined by "+", transcripts by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),
+    and other texts and numbers (``speaker``, ``lang``) stay if all parts agree. Put ``shuffle`` before it, or the
+    same neighbours meet in every epoch; put ``tokenize`` after it if the blanks between words are tokens. An
+    utterance that exceeds the bound by itself passes unchanged. Give exactly one of the two bounds.
 
-    Joined by the plan: parts are decoded when the batch is made. A part that fails then is left out and counted, and
-    the others stay; so is one whose sample rate, channels or feature bins differ from the first part's
-    (``mixed_sample_rates``, ``mixed_channels``, ``mixed_features``). Statistics count a joined utterance as one.
+    Lengths are planned ones, and the parts are decoded when the batch is made. A part that fails then is counted
+    and left out of the joined utterance; so is one whose sample rate, channels or feature bins differ from those of
+    the first part (``mixed_sample_rates``, ``mixed_channels``, ``mixed_features``). Statistics count a joined
+    utterance as one.
+
+    Args:
+        max_seconds: longest result in seconds of audio. Default: None.
+        max_frames: longest result in planned frames (10 ms of audio if there is no feature stage before). Default:
+            None.
     """
 
     name: ClassVar[str] = "concat"

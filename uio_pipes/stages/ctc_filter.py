@@ -29,16 +29,17 @@ CONVOLUTIONS = {1: (), 4: ((3, 2), (3, 2)), 6: ((3, 2), (5, 3)), 8: ((3, 2), (3,
 
 @dataclass(frozen=True)
 class CtcFilter(PerUtterance):
-    """Leave out utterances whose CTC loss would be infinite, counted under ``ctc_too_short``.
+    """Leave out utterances whose CTC loss would be infinite, and count them as ``ctc_too_short``.
 
-    An alignment needs a step for each label and a blank between equal neighbours (Graves et al. 2006), so what is left
-    has ``len(label) + repeats <= subsampled frames``. Put it behind all that changes lengths or labels, before the
-    batches. It decides by the planned length and decodes nothing; an utterance that turns out shorter than planned
-    is looked at again when the batch is made, and left out under the same reason.
+    A CTC alignment needs one step for each label and a blank between equal neighbours (Graves et al. 2006), so an
+    utterance stays if ``len(label) + repeats <= subsampled frames``. Put it after everything that changes lengths
+    or labels, and before the batches. It decides by the planned length and decodes nothing; an utterance that turns
+    out shorter than planned is checked again when the batch is made.
 
-    ``subsampling``: 4, 6 or 8 for the convolutions of WeNet's ``conv2d``, ``conv2d6`` and ``conv2d8`` (4 of T frames:
-    ((T - 1) // 2 - 1) // 2), 1 for none; or a function of the number of frames (of audio samples, where no feature
-    stage stands before) that returns the number of steps.
+    Args:
+        subsampling: how the model shortens its input: 4, 6 or 8 for WeNet's ``conv2d``, ``conv2d6`` and ``conv2d8``
+            (4 turns T frames into ((T - 1) // 2 - 1) // 2), 1 for none, or a function from the number of frames (of
+            audio samples if there is no feature stage before) to the number of steps. Default: 4.
     """
 
     name: ClassVar[str] = "ctc_filter"

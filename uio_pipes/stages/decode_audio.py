@@ -28,13 +28,19 @@ __all__ = ["DecodeAudio"]
 
 @dataclass(frozen=True)
 class DecodeAudio(PerUtterance):
-    """Decode ``wav`` to float32 (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
+    """Decode ``wav`` to float32 of shape (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
 
-    Formats: wav, flac, ogg, opus, mp3, and with ``pip install 'uio_pipes[codecs]'`` m4a, aac, wma.
-    ``channel``: the one that is kept; None keeps all, (C, S). A segment (``start``, ``end`` in seconds) is cut out.
-    The planned length comes from the header; where only decoding tells it (mp3, m4a, aac, wma), the utterance is
-    decoded when its length is first needed. Samples of the user's, as arrays or tensors (S,) or (C, S), only get that
-    form: integers are taken as PCM of their width.
+    Formats: wav, flac, ogg, opus and mp3; with ``pip install 'uio_pipes[codecs]'`` also m4a, aac and wma. They are
+    recognized by their first bytes. If the utterance has ``start`` and ``end`` (seconds), that segment is cut out.
+    The planned length comes from the header, so that nothing is decoded before the batch is made; mp3, m4a, aac and
+    wma have no reliable length there and are decoded when it is first needed. Samples that are arrays or tensors
+    already, of shape (S,) or (C, S), are only converted; integers are taken as PCM of their width.
+
+    Failures: ``bad_audio``, ``truncated_audio``, ``empty_audio``, ``bad_segment``, ``no_such_channel``,
+    ``missing_codec``.
+
+    Args:
+        channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
     """
 
     name: ClassVar[str] = "decode_audio"

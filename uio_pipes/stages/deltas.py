@@ -20,10 +20,14 @@ __all__ = ["Deltas"]
 
 @dataclass(frozen=True)
 class Deltas(PerUtterance):
-    """Append to ``feat`` (T, F) its differences over time of orders 1 … ``order``: (T, F · (order + 1)).
+    """Append to ``feat`` (T, F) its differences over time: (T, F · (order + 1)).
 
-    Each is the regression over ``win_length`` frames (an odd number) of the one before, edges repeated: equal to
-    ``torchaudio.functional.compute_deltas``. Order 2 with ``mfcc`` is Kaldi's usual MFCC + Δ + ΔΔ.
+    Each order is the linear regression, over a few frames, of the order before, with frames at the edges repeated,
+    equal to ``torchaudio.functional.compute_deltas``. Order 2 after ``mfcc`` gives Kaldi's usual MFCC + Δ + ΔΔ.
+
+    Args:
+        order: 1 appends Δ, 2 appends Δ and ΔΔ, and so on. Default: 2.
+        win_length: frames of the regression, an odd number. Default: 5.
     """
 
     name: ClassVar[str] = "deltas"

@@ -22,23 +22,24 @@ __all__ = ["DynamicBatch"]
 
 @dataclass(frozen=True)
 class DynamicBatch(Stage):
-    """Batches in the order that utterances come in, each as large as its budget allows.
+    """Make batches in the order in which utterances come, each as large as a budget allows.
 
-    Lengths are planned ones: feature frames, or 10 ms of audio without a feature stage.
+    Lengths are planned ones: feature frames, or units of 10 ms of audio if there is no feature stage. An utterance
+    of which ``min_batch_size`` copies exceed the budget is the failure ``over_budget``; so no batch before the last
+    of a lane has fewer than ``min_batch_size`` utterances.
 
     Args:
-        max_frames: padded frames, longest × count, that no batch exceeds (WeNet's ``max_frames_in_batch``); 12,000 if
-            no budget is given.
-        max_samples: instead, a budget of padded audio samples, at the rate of the utterances; for waveforms only.
-        quadratic: count an utterance of length n as n + n² / quadratic (Lhotse's ``quadratic_duration``, here in the
-            unit of the budget): long utterances, whose attention costs the square, then come in smaller batches.
-        drop_last: leave out the last batch of a lane if another utterance would have fitted; counted under
-            ``drop_last``.
-        min_batch_size: only batches of that many: fewer that are left at a lane's end are counted under
-            ``min_batch_size``.
-
-    An utterance of which ``min_batch_size`` exceed the budget (one, if that is not given) is the failure
-    ``over_budget``; so no batch before the last is smaller.
+        max_frames: the budget in padded frames: the longest utterance × the number of utterances is never more
+            (WeNet's ``max_frames_in_batch``). Default: None, which is 12,000 unless ``max_samples`` is given.
+        max_samples: instead of ``max_frames``, a budget in padded audio samples, at the utterances' own rate; for
+            waveforms only. Default: None.
+        quadratic: count an utterance of length n as n + n² / quadratic, so that long utterances, whose attention
+            costs the square of their length, come in smaller batches. A length in the unit of the budget (Lhotse's
+            ``quadratic_duration``). Default: None, count n.
+        drop_last: whether to leave out the last batch of a lane if another utterance would have fitted; its
+            utterances are then counted as ``drop_last``. Default: False.
+        min_batch_size: fewest utterances of a batch; if fewer remain at the end of a lane, they are left out and
+            counted as ``min_batch_size``. Default: 1.
     """
 
     name: ClassVar[str] = "dynamic_batch"

@@ -24,11 +24,15 @@ __all__ = ["Exclude", "excluded_by"]
 
 @dataclass(frozen=True)
 class Exclude(Stage):
-    """Leave out the utterances that a quarantine file names (``Loader(quarantine=…)``, ``uio verify --quarantine``).
+    """Leave out the utterances that a quarantine file names, and count them as ``excluded``.
 
-    They are counted as ``excluded``, before anything of them is decoded; what the file knows and what fails again
-    while loading counts as ``excluded``, too, and not as a failure. ``path``: the file. Utterances are known by their
-    shard (or list) and key. Put it right behind loading. The file must be the same when a state is loaded.
+    ``Loader(quarantine=…)`` and ``uio verify --quarantine`` write such a file. Utterances are recognized by their
+    shard (or list) and key, and are left out before anything of them is decoded. One that the file names and that
+    fails while it is loaded is counted as ``excluded`` too, not as a failure. Put this stage directly after the one
+    that loads utterances.
+
+    Args:
+        path: the quarantine file. It must be unchanged when a state is loaded.
     """
 
     name: ClassVar[str] = "exclude"

@@ -22,12 +22,18 @@ __all__ = ["FbankFeatures"]
 
 @dataclass(frozen=True)
 class FbankFeatures(PerUtterance):
-    """Kaldi's log mel filter bank energies of ``wav``: ``feat`` (T, num_mel_bins) float32.
+    """Compute Kaldi's log mel filter bank energies of ``wav``: ``feat`` (T, num_mel_bins) float32.
 
-    ``frame_length`` and ``frame_shift`` in ms; ``dither``: standard deviation of the noise, on the scale of 16-bit
-    samples; it is the utterance's own, of tables of normals (:func:`uio_pipes.dsp.dither.noise`). Equal to
-    ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An utterance shorter
-    than a window is the failure ``too_short``, one with precomputed features ``has_features``.
+    Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An
+    utterance shorter than one window is the failure ``too_short``, one with precomputed features ``has_features``.
+
+    Args:
+        num_mel_bins: mel bands, which is F of the result. Default: 23.
+        frame_length: length of a window in ms. Default: 25.0.
+        frame_shift: step from one window to the next in ms. Default: 10.0.
+        dither: standard deviation of the noise that is added, on the scale of 16-bit samples; it belongs to the
+            utterance, so it is the same wherever that is computed. Default: 0.0.
+        window_type: "povey", "hamming", "hanning", "rectangular" or "blackman". Default: "povey".
     """
 
     name: ClassVar[str] = "fbank"

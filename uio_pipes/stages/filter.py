@@ -19,13 +19,20 @@ __all__ = ["Filter", "FilterNode"]
 
 @dataclass(frozen=True)
 class Filter(Stage):
-    """Keep the utterances within bounds (inclusive, WeNet's defaults), or those for which ``function(sample)`` is true.
+    """Keep the utterances within bounds, or those for which a function of yours is true.
+
+    Bounds are inclusive, and their defaults are WeNet's.
 
     Args:
-        function: any function of the sample; the bounds are then not looked at.
-        min_frames, max_frames: feature frames, or seconds × 100 where no feature stage stands before.
-        token_min_length, token_max_length: number of labels; looked at where ``tokenize`` stands before.
-        min_output_input_ratio, max_output_input_ratio: labels / frames; likewise.
+        function: gets the sample and returns whether to keep it; the bounds are then ignored. Default: None.
+        min_frames: fewest planned feature frames, or hundredths of a second of audio if there is no feature stage
+            before. Default: 10.
+        max_frames: most frames, counted the same way. Default: 10,240.
+        token_min_length: fewest labels; checked only after ``tokenize``. Default: 1.
+        token_max_length: most labels; checked only after ``tokenize``. Default: 200.
+        min_output_input_ratio: smallest number of labels per frame; checked only after ``tokenize``. Default:
+            0.0005.
+        max_output_input_ratio: largest number of labels per frame; checked only after ``tokenize``. Default: 1.
     """
 
     name: ClassVar[str] = "filter"

@@ -22,13 +22,17 @@ __all__ = ["Expanding", "FlatMap"]
 
 @dataclass(frozen=True)
 class FlatMap(Stage):
-    """Put each utterance through ``function``, which returns or yields any number of utterances.
+    """Apply a function of yours that turns each utterance into any number of utterances.
 
-    It runs where it stands, on the lazy sample. What it yields are samples or mappings; each gets an origin of its
-    own, so that later stages draw for each one anew. With a parameter ``rng`` it gets the sample's
-    ``numpy.random.Generator``. Right after ``open_files`` it gets files (``file.open()``, ``file.url``): a reader of
-    another archive format. It must yield the same for the same input: a resumed run calls it again and passes over
-    what was delivered.
+    Each result gets an origin of its own, so that later stages draw random numbers of their own for it. Directly
+    after ``open_files`` the function gets files (with ``file.open()`` and ``file.url``): that is how to read other
+    archive formats. It must give the same results for the same input, because a resumed run calls it again and
+    passes over what was delivered already.
+
+    Args:
+        function: gets the sample, or the file, and returns or yields samples or mappings. It runs where it stands;
+            what it touches is computed there. If it has a parameter ``rng``, it also gets the sample's own
+            ``numpy.random.Generator``.
     """
 
     name: ClassVar[str] = "flat_map"

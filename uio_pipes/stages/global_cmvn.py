@@ -26,11 +26,17 @@ __all__ = ["GlobalCmvn"]
 
 @dataclass(frozen=True)
 class GlobalCmvn(PerUtterance):
-    """(``feat`` - mean) / standard deviation of each bin, over the whole corpus.
+    """Normalize ``feat`` by the mean and standard deviation of each bin over the whole corpus.
 
-    ``stats``: path or URL of WeNet's ``global_cmvn`` (JSON) or of Kaldi's statistics (binary or text), or a dict with
-    what WeNet's JSON holds. ``norm_var=False`` only subtracts the mean. The file is read when a loader starts.
-    Raises ListError if it cannot be used, PipelineError if ``feat`` has another number of bins.
+    Args:
+        stats: path or URL of WeNet's ``global_cmvn`` (JSON) or of Kaldi's statistics (binary or text), which is
+            read when a loader starts; or a dict with the content of WeNet's JSON. The command ``uio cmvn`` computes
+            them.
+        norm_var: whether to divide by the standard deviation; False only subtracts the mean. Default: True.
+
+    Raises:
+        ListError: when the loader starts, if the file cannot be used.
+        PipelineError: while running, if ``feat`` has another number of bins.
     """
 
     name: ClassVar[str] = "global_cmvn"

@@ -44,17 +44,18 @@ _SCRIPTS = {
 
 @dataclass(frozen=True)
 class Language(PerUtterance):
-    """Find the language of ``txt``: ``lang`` (a code of ISO 639-1), and ``task``, which is "transcribe" (WeNet's way).
-
-    Args:
-        detect: a function of the text that returns the language; ``limited_langs`` is then not looked at. None: by the
-            text's script, as follows.
-        limited_langs: the languages that may be found, each of a script of its own (``en``, ``fr``, … are all Latin, so
-            one of them). The language is that of the script with the most units: words, or characters for Chinese,
-            Japanese and Thai. Chinese characters count as Japanese in a text with kana, or where ``zh`` is not in the
-            list. A tie, or a text of none of these scripts, goes to the language that is named first.
+    """Find the language of ``txt``: sets ``lang`` (an ISO 639-1 code), and ``task`` to "transcribe", as WeNet does.
 
     The batch then has ``langs`` and ``tasks``, lists of str.
+
+    Args:
+        detect: a function of the text that returns its language; ``limited_langs`` is then ignored. Default: None,
+            which decides by the script that has the most units in the text: words, or characters for Chinese,
+            Japanese and Thai. Chinese characters count as Japanese in a text with kana, and if "zh" is not among
+            ``limited_langs``.
+        limited_langs: codes of the languages that may be found. Each must have a script of its own: of en, fr, de
+            and other Latin ones, for example, only one can be given. A tie, or a text in none of these scripts,
+            goes to the first one. Default: ("zh", "en").
     """
 
     name: ClassVar[str] = "language"

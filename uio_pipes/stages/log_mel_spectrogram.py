@@ -21,12 +21,20 @@ __all__ = ["LogMelSpectrogram"]
 
 @dataclass(frozen=True)
 class LogMelSpectrogram(PerUtterance):
-    """Whisper's log mel spectrogram of ``wav`` at 16 kHz: ``feat`` (T, num_mel_bins) float32.
+    """Compute Whisper's log mel spectrogram of ``wav`` at 16 kHz: ``feat`` (T, num_mel_bins) float32.
 
-    T = samples // hop_length. ``n_fft``, ``hop_length`` and ``padding`` (zeros appended) in samples; ``pad_or_trim``
-    then brings every utterance to ``max_duration`` seconds, as Whisper's encoder wants it. Radford et al. 2022; equal
-    to their code to 1e-4. Failures: ``wrong_rate`` at another rate than 16 kHz, ``too_short`` if the audio is no longer
-    than half a window or makes no frame, ``has_features`` with precomputed features.
+    T is samples // hop_length. Radford et al. 2022; equal to their code to 1e-4. Failures: ``wrong_rate`` if the
+    rate is not 16 kHz, ``too_short`` if the audio is no longer than half a window or makes no frame,
+    ``has_features`` with precomputed features.
+
+    Args:
+        n_fft: length of a window in samples, an even number. Default: 400.
+        hop_length: step from one window to the next in samples. Default: 160.
+        num_mel_bins: mel bands, which is F of the result; 128 for ``large-v3``. Default: 80.
+        padding: zero samples to append. Default: 0.
+        pad_or_trim: bring every utterance to ``max_duration``, by zeros or by cutting off its end, as Whisper's
+            encoder needs it. Default: False.
+        max_duration: seconds for ``pad_or_trim``. Default: 30.0.
     """
 
     name: ClassVar[str] = "log_mel_spectrogram"

@@ -23,12 +23,16 @@ Length = Literal["same"] | Callable[[int], int]
 
 @dataclass(frozen=True)
 class Map(Stage):
-    """Put each utterance through ``function``, which returns it (changed in place, or as a new mapping).
+    """Apply a function of yours to each utterance (or, after ``pad``, to each batch).
 
-    Without ``length`` the function runs where it stands, on the lazy sample: what it touches is computed there, audio
-    too. With ``length`` it is deferred to when the batch is made: "same" keeps the planned length, a function gives
-    the new one from the old (frames if a feature stage stands before, else samples). With a parameter ``rng`` it gets
-    the sample's own ``numpy.random.Generator``. After ``pad`` the function gets the batch.
+    Args:
+        function: gets the sample and returns it, changed in place or as a new mapping. If it has a parameter
+            ``rng``, it also gets the sample's own ``numpy.random.Generator``, so that its random choices are
+            repeatable.
+        length: what the function does to the length. "same" (it keeps it) or a function from the old planned length
+            to the new one (in frames after a feature stage, otherwise in samples) lets it run when the batch is
+            made. Default: None, not known: it runs where it stands, and whatever it touches is computed there,
+            audio included.
     """
 
     name: ClassVar[str] = "map"

@@ -17,12 +17,26 @@ __all__ = ["MfccFeatures"]
 
 @dataclass(frozen=True)
 class MfccFeatures(FbankFeatures):
-    """Kaldi's mel-frequency cepstral coefficients of ``wav``: ``feat`` (T, num_ceps) float32.
+    """Compute Kaldi's mel-frequency cepstral coefficients of ``wav``: ``feat`` (T, num_ceps) float32.
 
-    Parameters, frames and failures as for ``fbank``. ``num_ceps`` coefficients, C0 first, of ``num_mel_bins`` bands
-    from ``low_freq`` to ``high_freq`` Hz (0: half the sample rate; below 0: that much less), liftered by 22. Equal to
-    ``torchaudio.compliance.kaldi.mfcc(wav * 32768, …)`` to 1e-4 without dither. Raises
-    PipelineError if ``num_ceps`` is above ``num_mel_bins``: of WeNet's defaults (40 of 23) one has to be given.
+    Coefficient 0 comes first, and all are liftered by 22. Equal to ``torchaudio.compliance.kaldi.mfcc(wav * 32768,
+    …)`` to 1e-4 without dither. An utterance shorter than one window is the failure ``too_short``, one with
+    precomputed features ``has_features``. The defaults are WeNet's, and one of ``num_mel_bins`` and ``num_ceps``
+    has to be given.
+
+    Args:
+        num_mel_bins: mel bands, more than 3. Default: 23.
+        frame_length: length of a window in ms. Default: 25.0.
+        frame_shift: step from one window to the next in ms. Default: 10.0.
+        dither: standard deviation of the noise that is added, on the scale of 16-bit samples. Default: 0.0.
+        window_type: "povey", "hamming", "hanning", "rectangular" or "blackman". Default: "povey".
+        num_ceps: coefficients to keep, which is F of the result; not more than ``num_mel_bins``. Default: 40.
+        high_freq: upper end of the bands in Hz; 0 is half the sample rate, and a negative number is that much below
+            it. Default: 0.0.
+        low_freq: lower end of the bands in Hz. Default: 20.0.
+
+    Raises:
+        PipelineError: ``num_ceps`` is above ``num_mel_bins``, which it is by default.
     """
 
     name: ClassVar[str] = "mfcc"

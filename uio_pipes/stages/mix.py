@@ -53,10 +53,10 @@ class _Several(Stage):
         require(self.stop in stops, self.name, f"stop must be one of {stops}", self.stop, "see the docstring")
         first, kind = next(iter(self.pipelines.values())), self.gives
         for name, pipeline in self.pipelines.items():
-            ok = pipeline.kind in (kind, "any")
+            ok = pipeline._kind in (kind, "any")
             remedy = "load, or batch, either all or none of them before they are mixed"
-            require(ok, self.name, f"{name} must give {kind}s as other sources do", pipeline.kind, remedy)
-            ok = pipeline.deals == first.deals
+            require(ok, self.name, f"{name} must give {kind}s as other sources do", pipeline._kind, remedy)
+            ok = pipeline._deals == first._deals
             remedy = "put .sharding_filter() into each of them, or only behind the mix"
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
 
@@ -67,31 +67,31 @@ class _Several(Stage):
     @property
     def gives(self) -> str:  # type: ignore[override]
         """The kind that sources give; "any" where all of them end in nodes of the user's, which may give anything."""
-        kinds = (pipeline.kind for pipeline in self.pipelines.values())
+        kinds = (pipeline._kind for pipeline in self.pipelines.values())
         return next((kind for kind in kinds if kind != "any"), "any")
 
     @property
     def endless(self) -> bool:
-        return self.stop == "endless" or any(pipeline.endless for pipeline in self.pipelines.values())
+        return self.stop == "endless" or any(pipeline._endless for pipeline in self.pipelines.values())
 
     @property
     def deals(self) -> bool:  # type: ignore[override]
-        return next(iter(self.pipelines.values())).deals
+        return next(iter(self.pipelines.values()))._deals
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         within = f"{source}/" if source else ""
-        sources = [pipeline.count(len(counts), within + name) for name, pipeline in self.pipelines.items()]
+        sources = [pipeline._count(len(counts), within + name) for name, pipeline in self.pipelines.items()]
         known = [source for source in sources if source is not None]
         return [sum(n) for n in zip(*known, strict=True)] if self.stop == "all" and len(known) == len(sources) else None
 
     def content(self) -> list[tuple[int, str]]:
-        return [one for pipeline in self.pipelines.values() for one in pipeline.content()]
+        return [one for pipeline in self.pipelines.values() for one in pipeline._content()]
 
     def warnings(self, lanes: int) -> list[str]:
-        inner = [text for pipeline in self.pipelines.values() for text in pipeline.warnings(lanes)]
+        inner = [text for pipeline in self.pipelines.values() for text in pipeline._warnings(lanes)]
         if not self.deals or lanes == 1 or len(self.pipelines) == 1:  # lists are read only where it matters
             return inner
-        counts = {name: sum(n for n, _ in pipeline.content()) for name, pipeline in self.pipelines.items()}
+        counts = {name: sum(n for n, _ in pipeline._content()) for name, pipeline in self.pipelines.items()}
         few = [name for name, count in counts.items() if 0 < count < lanes]
         if not few:
             return inner
@@ -213,8 +213,8 @@ class _Source:
         self.node: Node | None = None if self._state is None else self._begin(self._state)
 
     def _begin(self, state: dict[str, Any] | None) -> Node:
-        node = self.pipeline.nodes(self.lane.again(self.round))
-        if self.pipeline.kind != self.kind:
+        node = self.pipeline._nodes(self.lane.again(self.round))
+        if self.pipeline._kind != self.kind:
             node = _OnlyNode(node, self.kind, self.lane.source)
         node.reset(state)
         return node
@@ -366,29 +366,41 @@ Pipelines = Mapping[str, "Pipeline"] | Sequence["Pipeline"]
 def mix(
     pipelines: Pipelines, weights: Mapping[str, float] | Sequence[float] | None = None, *, stop: Stop = "all"
 ) -> Pipeline:
-    """Start a pipeline from several: each utterance comes from one of them, at random.
+    """Start a pipeline from several others: each utterance comes from one of them, chosen at random.
+
+    A source that begins again is shuffled and augmented anew: it has epochs of its own. Each lane mixes its own
+    share of the sources. If a source has fewer list items than there are lanes, some lanes have nothing of it and
+    its weight does not hold there (the loader warns). ``.sharding_filter()`` after the mix, instead of in the
+    sources, deals utterances: weights then hold in every lane, but every lane reads all headers.
 
     Args:
-        pipelines: by name, or in a list; any number. All give utterances, or all batches. One that ends in
-            ``.through(…)`` may give either: what it gives is looked at when it runs.
-        weights: how often each is chosen, in proportion; the same for all if not given.
-        stop: "all": a source that has ended is left out, until all have (each utterance once). "first": with the
-            first one that ends. "cycle": a source that has ended begins anew until each has ended once. "endless":
-            likewise for ever; ``Loader(steps_per_epoch=…)`` cuts it into epochs.
+        pipelines: the sources, as a dict by name or as a list; any number. All of them give utterances, or all give
+            batches. One that ends in ``.through(…)`` may give either: what it gives is looked at when it runs.
+        weights: how often each source is chosen, in proportion; a dict by name or a list, all above 0. Default:
+            None, equally often.
+        stop: when the mix ends. "all": a source that has ended is left out until all have ended, so that each
+            utterance comes once. "first": with the first source that ends. "cycle": a source that has ended begins
+            again until each has ended once. "endless": the same for ever; ``Loader(steps_per_epoch=…)`` cuts it
+            into epochs. Default: "all".
 
-    A source that begins anew is shuffled and augmented anew: it has epochs of its own. Each lane mixes its own share of
-    the sources: where a source has fewer list items than there are lanes, some lanes have nothing of it, and its weight
-    is not kept there (the loader warns). ``.sharding_filter()`` behind the mix, instead of in the sources, deals
-    utterances, so that weights hold in every lane, but every lane then reads all headers.
-
-    Raises: PipelineError.
+    Raises:
+        PipelineError: an argument breaks a rule, or the sources do not fit together.
     """
     named = _named("mix", pipelines)
     return _begin(Mix(named, stop, _weights(named, weights)))
 
 
 def interleave(pipelines: Pipelines, *, stop: Stop = "all") -> Pipeline:
-    """Start a pipeline from several that take turns. As :func:`mix`, without chance."""
+    """Start a pipeline from several others that take turns. Otherwise it works like :func:`mix`.
+
+    Args:
+        pipelines: the sources, as a dict by name or as a list; any number. All of them give utterances, or all give
+            batches.
+        stop: when it ends: "all", "first", "cycle" or "endless", as for :func:`mix`. Default: "all".
+
+    Raises:
+        PipelineError: an argument breaks a rule, or the sources do not fit together.
+    """
     return _begin(Interleave(_named("interleave", pipelines), stop))
 
 

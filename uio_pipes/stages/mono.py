@@ -22,10 +22,14 @@ __all__ = ["Mono"]
 
 @dataclass(frozen=True)
 class Mono(PerUtterance):
-    """Make ``wav`` (C, S) one channel, (1, S): the average of all, or the one numbered ``channel`` from 0.
+    """Reduce ``wav`` from (C, S) to one channel, (1, S).
 
-    For recordings decoded with ``decode_audio(channel=None)``; ``decode_audio(channel=0)``, its default and WeNet's,
-    keeps one from the start. A channel that is not there is the failure ``no_such_channel``.
+    This is for recordings decoded by ``decode_audio(channel=None)``. To keep one channel from the start,
+    ``decode_audio(channel=0)``, which is its default, costs less. A channel that does not exist is the failure
+    ``no_such_channel``.
+
+    Args:
+        channel: number of the channel to keep, counted from 0; None takes the average of all. Default: None.
     """
 
     name: ClassVar[str] = "mono"

@@ -24,12 +24,13 @@ _BESIDE = re.compile(rf"(?<=[{_CHINESE}])\s+|\s+(?=[{_CHINESE}])")
 
 @dataclass(frozen=True)
 class NormalizeText(PerUtterance):
-    """Change ``txt``: by ``function`` (of the text, giving a text), or by removing the blanks in Mandarin text.
+    """Change ``txt`` by a function, or remove the blanks in Mandarin text.
 
-    Without a function, blanks of any kind and number go that have a Chinese character (or Chinese punctuation) on at
-    least one side: ``"今天 iPhone 15 发布"`` becomes ``"今天iPhone 15发布"``, and blanks between words of other scripts
-    stay. Blanks that a tokenizer lacks become ``<unk>`` and harm a model; ``tokenize`` removes them by itself where the
-    tokenizer has none.
+    Args:
+        function: gets the text and returns the new one. Default: None, which removes every run of blanks that has a
+            Chinese character or Chinese punctuation on at least one side: ``"今天 iPhone 15 发布"`` becomes
+            ``"今天iPhone 15发布"``. Blanks between words of other scripts stay. ``tokenize`` does this by itself if
+            its tokenizer has no symbol for a blank.
     """
 
     name: ClassVar[str] = "normalize_text"

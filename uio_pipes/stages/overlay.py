@@ -28,20 +28,21 @@ _OF_AUDIO = ("start", "end", "duration")  # tell of the audio that they came wit
 
 @dataclass(frozen=True)
 class Overlay(Stage):
-    """Replace fields of utterances by those that ``path`` has for their keys: new transcripts, speakers, segments.
+    """Replace fields of utterances by those that a file has for their keys: new transcripts, speakers, segments.
+
+    It works on every source, and reads an entry when its utterance passes; 16 bytes per key are kept in memory. A
+    compressed or remote file is first copied to a temporary file (in ``TMPDIR``), once per process. If ``wav`` is
+    replaced, the ``start``, ``end`` and ``duration`` of the old one are removed. An entry that cannot be read is
+    counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
+    utterances. A state remembers what the file held.
 
     Args:
-        path: JSONL, ``{"key": …, "txt": …, …}`` a line, plain or ``.gz``; or metadata of a TouchDataset by its prefix
-            (``FOLDER/metainfo_v2``), of which what tells of its own audio (``wav``, ``sample_rate``, ``start``, …) is
-            left alone. Local or a URL.
-        missing: what becomes of an utterance whose key is not there: "keep" it as it is, "drop" it (counted as
-            ``not_in_overlay``), or "error": the run stops.
-        storage_options: as for ``list_files``.
-
-    Works on every source, and reads an entry when its utterance passes: 16 bytes a key are kept in memory. What is
-    compressed or far away is copied to a temporary file (``TMPDIR``) first, once a process. With another ``wav``, the
-    old one's ``start``, ``end`` and ``duration`` go. An entry that cannot be read is counted (``bad_overlay``) with
-    its utterance. Put it right behind loading. A state remembers what the file held.
+        path: local path or URL of a JSONL file with one ``{"key": …, "txt": …, …}`` per line, plain or ``.gz``; or
+            the prefix of a TouchDataset's metadata (``FOLDER/metainfo_v2``), of which the fields that describe its
+            own audio (``wav``, ``sample_rate``, ``start``, …) are ignored.
+        missing: what to do with an utterance whose key is not in the file: "keep" it as it is, "drop" it (counted
+            as ``not_in_overlay``), or stop the run with an "error". Default: "keep".
+        storage_options: options for fsspec's file systems, as for ``list_files``. Default: None.
     """
 
     name: ClassVar[str] = "overlay"

@@ -26,15 +26,19 @@ IGNORE = -1  # WeNet's padding of targets
 
 @dataclass(frozen=True)
 class Pad(Stage):
-    """A batch with WeNet's keys, longest utterance first.
+    """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
-    ``keys`` list of str; ``feats`` (B, T, F) float32 padded with 0, ``feats_lengths`` (B,) int32; without features
-    ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead, or with ``pcm=True`` beside them; with labels
-    ``target`` (B, U) int64 padded with -1 and ``target_lengths`` (B,) int32; ``speaker`` (B,) int32, ``langs`` and
-    ``tasks`` lists where the utterances have them.
+    A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
+    there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
+    ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32; and if all utterances have them,
+    ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``.
 
-    The audio of a batch has one rate. Utterances of another than most of their batch (of equally many, than the lower)
-    are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have none.
+    The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
+    lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have
+    no rate.
+
+    Args:
+        pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
     """
 
     name: ClassVar[str] = "pad"

@@ -20,11 +20,15 @@ __all__ = ["RandomCrop"]
 
 @dataclass(frozen=True)
 class RandomCrop(PerUtterance):
-    """Keep a random piece of at most ``max_seconds`` of ``wav``, or of at most ``max_frames`` of ``feat``.
+    """Keep a random piece of each utterance that is longer than a bound; shorter ones stay as they are.
 
-    Exactly one of the two: ``max_seconds`` before features are computed, ``max_frames`` behind, or with precomputed
-    ones. Every position is as likely as any other; what is shorter stays as it is. ``txt`` and labels stay too, and no
-    longer tell what is heard: for speaker, codec and self-supervised training.
+    Every position is equally likely. ``txt`` and labels stay as they are and no longer match the audio, so this is
+    for speaker, codec and self-supervised training. Give exactly one of the two bounds.
+
+    Args:
+        max_seconds: seconds of ``wav`` to keep; use it before features are computed. Default: None.
+        max_frames: frames of ``feat`` to keep; use it after a feature stage, or for precomputed features. Default:
+            None.
     """
 
     name: ClassVar[str] = "random_crop"

@@ -23,11 +23,14 @@ ENDLESS = 1 << PASSES  # rounds that can be told apart
 
 @dataclass(frozen=True)
 class Repeat(Stage):
-    """Run what stands before ``times`` times (WeNet's ``cycle``); None or -1: for ever.
+    """Repeat everything before this stage, a number of times or for ever (WeNet's ``cycle``).
 
-    Each round is a pass of its own: shuffled anew, augmented anew. Right after ``list_files`` whole lists are repeated,
-    after ``sharding_filter`` each lane's share. An endless stream is cut into epochs by ``Loader(steps_per_epoch=…)``.
-    It ends all the same after a whole round of which later stages leave nothing.
+    Each round is shuffled and augmented anew. Directly after ``list_files`` the whole list is repeated, after
+    ``sharding_filter`` each lane's share. An endless stream is cut into epochs by ``Loader(steps_per_epoch=…)``. It
+    ends all the same after a whole round of which later stages leave nothing.
+
+    Args:
+        times: number of rounds, at least 1; None or -1 repeats for ever. Default: None.
     """
 
     name: ClassVar[str] = "repeat"

@@ -20,7 +20,11 @@ __all__ = ["Resample"]
 
 @dataclass(frozen=True)
 class Resample(PerUtterance):
-    """Resample ``wav`` to ``resample_rate`` Hz by windowed sinc interpolation (as torchaudio's default)."""
+    """Resample ``wav`` by windowed sinc interpolation, equal to torchaudio's ``Resample`` with its defaults.
+
+    Args:
+        resample_rate: the new sample rate in Hz. Default: 16,000.
+    """
 
     name: ClassVar[str] = "resample"
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])

@@ -25,19 +25,21 @@ __all__ = ["Reverberate"]
 
 @dataclass(frozen=True)
 class Reverberate(PerUtterance):
-    """Convolve ``wav`` with a room impulse response; length, timing and power stay what they were.
+    """Convolve ``wav`` with a room impulse response; length, timing and power stay as they were.
+
+    The highest peak of the response, the direct sound, is put at time 0, and the result is scaled to the power of
+    the input, like Kaldi's ``wav-reverberate --shift-output --normalize-output``. The response is resampled to the
+    utterance's rate, and its first channel is used. Which response is chosen belongs to the utterance: it is the
+    same on 1 worker and on 64. A response that cannot be read, or is silent, makes its utterance the failure
+    ``bad_impulse_response``, and the message names it.
 
     Args:
-        impulse_responses: list file(s), audio files or shards of them, as for ``add_noise``.
-        probability: of an utterance to be reverberated.
-        cache_mb: of the responses last used, decoded, that each process keeps (MiB, for all its lanes).
+        impulse_responses: list file(s), audio files or tar shards of them, as for ``add_noise``.
+        probability: how likely an utterance is reverberated, from 0 to 1. Default: 1.0.
+        cache_mb: MiB of decoded responses that each process keeps in memory, for all its lanes. Default: 256.
 
-    The response's highest peak, the direct sound, is put at time 0, and the result is scaled to the power of the
-    input, in the manner of Kaldi's ``wav-reverberate --shift-output --normalize-output``. The response is resampled
-    to the utterance's rate; its first channel is used. Which one belongs to the utterance, whatever the cache holds.
-
-    Errors: ListError if the list is missing when the pipeline is built. A response that cannot be read, or that is
-    silent, fails the utterance, as ``bad_impulse_response``, and names itself.
+    Raises:
+        ListError: when the loader starts, if the list is missing or cannot be used.
     """
 
     name: ClassVar[str] = "reverberate"

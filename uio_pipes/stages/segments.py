@@ -26,24 +26,30 @@ _TOUCHED = frozenset(["wav", "start", "end", "txt", "*"])
 
 @dataclass(frozen=True)
 class Segments(Stage):
-    """Cut utterances out of long recordings; of TouchDatasets and PCM wav only their own bytes are read.
+    """Cut utterances out of long recordings, by the times of their segments or at random.
+
+    The result has the fields of the recording except for its list of segments, then ``start``, ``end``, ``txt`` and
+    the other fields of the segment (of joined segments: those that agree), and as ``key`` the segment's own, or
+    ``KEY-START-END`` in milliseconds. A segment that cannot be used is counted (``bad_segment``, ``missing_text``);
+    the others stay. Of TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage
+    before ``decode_audio`` and before everything that works on text.
 
     Args:
-        pick: "all" segments of a recording in turn, or one at "random".
-        field: where the list of ``{"start", "end", "txt", …}`` is; seconds from the utterance's beginning.
-        of: "segments", or the whole "recording" (to be cut by ``cut_seconds``).
-        merge_seconds: join adjacent segments as long as they are together, pauses included, at most so long.
-        random_first: begin to join at a random segment, and so elsewhere in each epoch; otherwise at the first.
-        separator: between joined texts. None: a blank, but for scripts without blanks (Chinese, Japanese, Thai, …).
-        cut_seconds: (minimum, maximum): cut each run of joined segments (or the recording) into pieces of random
-            lengths between them; with ``pick="random"``, one such piece from anywhere in it. What is shorter is left
-            out and counted as ``too_short``. A piece that is not all of its run has "" as ``txt``: what is said in it
-            is not known (``tokenize`` and ``filter`` would leave it out as ``too_few_tokens``).
-
-    What comes out has the recording's fields, ``start``, ``end``, ``txt``, other fields of its segments (of joined
-    ones, where they agree), and as ``key`` that of the segment, or ``KEY-START-END`` in milliseconds. The list of
-    segments does not go along. A segment that cannot be used is counted (``bad_segment``, ``missing_text``), and the
-    others stay. Put it before ``decode_audio`` and whatever works on text.
+        pick: "all" gives every segment of a recording in turn, "random" gives one of them. Default: "all".
+        field: name of the field that lists the segments as ``{"start", "end", "txt", …}``, in seconds from the
+            beginning of the recording; dots lead into nested fields. Default: "info.segments".
+        of: what to cut: the "segments", or the whole "recording", which needs ``cut_seconds``. Default: "segments".
+        merge_seconds: seconds; neighbouring segments are joined as long as the result, pauses included, is not
+            longer. Default: None, segments are not joined.
+        random_first: begin to join at a random segment, so that other segments are joined in each epoch; otherwise
+            at the first. Needs ``merge_seconds``. Default: False.
+        separator: text between joined transcripts. Default: None, which means a blank, except between scripts that
+            are written without blanks (Chinese, Japanese, Thai, …).
+        cut_seconds: (minimum, maximum) in seconds; each segment, run of joined segments or recording is cut into
+            pieces of random lengths between the two, or with ``pick="random"`` gives one such piece from anywhere
+            in it. What is shorter than the minimum is left out and counted as ``too_short``. A piece that is not
+            the whole has the transcript "", because it is not known what is said in it (``tokenize`` and ``filter``
+            would leave it out as ``too_few_tokens``). Default: None, nothing is cut further.
     """
 
     name: ClassVar[str] = "segments"

@@ -21,9 +21,13 @@ LAG = 3  # a sample leaves at the latest when this many times the buffer's size 
 
 @dataclass(frozen=True)
 class Shuffle(Stage):
-    """Hold ``shuffle_size`` utterances and let go of a random one for each that comes.
+    """Shuffle within a buffer: hold a number of utterances, and for each new one let a random one of them go.
 
-    One that is ``3 × shuffle_size`` behind leaves, so that a resumed run has to look at no more than that many headers.
+    After ``list_files`` or ``open_files`` it shuffles lines or files. An utterance that has been held while 3 ×
+    ``shuffle_size`` others passed is let go next; this bounds how many headers a resumed run has to read again.
+
+    Args:
+        shuffle_size: how many utterances to hold, at least 1. Default: 1,500.
     """
 
     name: ClassVar[str] = "shuffle"

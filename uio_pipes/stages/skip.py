@@ -18,10 +18,13 @@ __all__ = ["Skip"]
 
 @dataclass(frozen=True)
 class Skip(Stage):
-    """Leave out the first ``number`` utterances (or list items, or batches: what passes here).
+    """Leave out the first items.
 
-    Before ``sharding_filter`` that is the count of the epoch, after it that of each lane. For batches to be passed over
-    once, after a loss spike, see :meth:`Loader.skip`.
+    Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane. To pass
+    over some batches once, after a loss spike, call :meth:`Loader.skip` instead.
+
+    Args:
+        number: how many to leave out, of whatever passes this stage: list items, utterances or batches. 0 or more.
     """
 
     name: ClassVar[str] = "skip"

@@ -19,9 +19,13 @@ __all__ = ["Sort"]
 
 @dataclass(frozen=True)
 class Sort(Stage):
-    """Take ``sort_size`` utterances, give them shortest first (by planned length), take the next.
+    """Sort by planned length within a buffer: collect utterances, give them shortest first, and begin again.
 
-    WeNet advises at most the shuffle's size.
+    Batches of neighbours then need little padding. WeNet advises a buffer that is not larger than that of
+    ``shuffle``.
+
+    Args:
+        sort_size: how many utterances to collect, at least 1. Default: 500.
     """
 
     name: ClassVar[str] = "sort"

@@ -25,13 +25,17 @@ __all__ = ["Speaker"]
 
 @dataclass(frozen=True)
 class Speaker(PerUtterance):
-    """Replace the name in ``speaker`` by its number in ``table``, 0 if it is not there (WeNet's way).
+    """Replace the name in ``speaker`` by its number; a name that the table lacks becomes 0, as in WeNet.
 
-    ``table``: path of a symbol table (``name number`` a line), read when a loader starts, or a dict. The batch then has
-    ``speaker`` (B,) int32. The name is a field of the raw list, or ``KEY.speaker`` in a shard; an utterance without one
-    is the failure ``missing_speaker``.
+    The name is a field of the raw list, or ``KEY.speaker`` in a shard; an utterance without one is the failure
+    ``missing_speaker``. The batch then has ``speaker`` (B,) int32.
 
-    Raises: ListError if the table cannot be read.
+    Args:
+        table: a dict of numbers by name, or the path of a symbol table (one ``name number`` per line), which is
+            read when a loader starts.
+
+    Raises:
+        ListError: when the loader starts, if the table cannot be read.
     """
 
     name: ClassVar[str] = "speaker"

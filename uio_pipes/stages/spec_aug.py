@@ -20,10 +20,15 @@ __all__ = ["SpecAug"]
 
 @dataclass(frozen=True)
 class SpecAug(PerUtterance):
-    """Set ``num_t_mask`` spans of 1…``max_t`` frames and ``num_f_mask`` of 1…``max_f`` bins of ``feat`` to 0
-    (SpecAugment).
+    """Mask random spans of frames and of bins in ``feat`` by zeros (SpecAugment, Park et al. 2019, no warping).
 
-    Park et al. 2019, without warping; spans are drawn as WeNet draws them.
+    Spans are drawn as WeNet draws them.
+
+    Args:
+        num_t_mask: spans of frames to mask, 0 or more. Default: 2.
+        num_f_mask: spans of bins to mask, 0 or more. Default: 2.
+        max_t: longest span of frames; the shortest is 1. Default: 50.
+        max_f: widest span of bins; the narrowest is 1. Default: 10.
     """
 
     name: ClassVar[str] = "spec_aug"

@@ -19,11 +19,14 @@ __all__ = ["SpecSub"]
 
 @dataclass(frozen=True)
 class SpecSub(PerUtterance):
-    """Replace ``num_t_sub`` spans of 1…``max_t`` frames of ``feat`` by spans of the original that begin earlier
-    (SpecSub).
+    """Replace random spans of ``feat`` by earlier frames of the same utterance (SpecSub, Wu et al. 2021: U2++).
 
-    Wu et al. 2021 (U2++); drawn as WeNet draws them: the start over all frames, the length, cut off at the end, and by
-    how many frames the source lies before, over 0…start, each with equal chances.
+    As in WeNet, three numbers are drawn for each span, evenly: its start over all frames, its length (cut off at
+    the end of the utterance), and how many frames earlier its substitute begins, from 0 to the start.
+
+    Args:
+        max_t: longest span in frames; the shortest is 1. Default: 20.
+        num_t_sub: spans to replace. Default: 3.
     """
 
     name: ClassVar[str] = "spec_sub"

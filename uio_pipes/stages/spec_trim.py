@@ -18,9 +18,13 @@ __all__ = ["SpecTrim"]
 
 @dataclass(frozen=True)
 class SpecTrim(PerUtterance):
-    """Cut 1…``max_t`` frames, drawn with equal chances, from the end of ``feat`` where that is less than half of it.
+    """Cut a random number of frames off the end of ``feat`` (TrimTail, Song et al. 2022, as in WeNet).
 
-    Song et al. 2022 (TrimTail), as WeNet does it. The planned length is what is left.
+    The number is drawn evenly from 1 to ``max_t``. If it is half of the utterance or more, nothing is cut. The
+    planned length is what remains.
+
+    Args:
+        max_t: most frames to cut off. Default: 20.
     """
 
     name: ClassVar[str] = "spec_trim"

@@ -20,7 +20,12 @@ __all__ = ["SpeedPerturb"]
 
 @dataclass(frozen=True)
 class SpeedPerturb(PerUtterance):
-    """Play each utterance at one of ``speeds``, drawn with equal chances (Ko et al. 2015, as sox's ``speed``)."""
+    """Play each utterance faster or slower, which changes its pitch, too (Ko et al. 2015; sox's ``speed``).
+
+    Args:
+        speeds: factors, above 0, of which one is drawn for each utterance with equal chances; 0.9 makes it longer,
+            1.1 shorter. Default: (0.9, 1.0, 1.1).
+    """
 
     name: ClassVar[str] = "speed_perturb"
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])

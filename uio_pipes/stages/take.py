@@ -18,9 +18,12 @@ __all__ = ["Take"]
 
 @dataclass(frozen=True)
 class Take(Stage):
-    """End after ``number`` utterances (or list items, or batches: what passes here).
+    """Keep only the first items, and end there.
 
-    Before ``sharding_filter`` that is the count of the epoch, after it that of each lane.
+    Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane.
+
+    Args:
+        number: how many to keep, of whatever passes this stage: list items, utterances or batches. At least 1.
     """
 
     name: ClassVar[str] = "take"

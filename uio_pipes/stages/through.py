@@ -21,10 +21,13 @@ __all__ = ["Through"]
 
 @dataclass(frozen=True, init=False)
 class Through(Stage):
-    """Run ``node(source, *args, **kwargs)``: a :class:`Node` subclass, or any ``torchdata.nodes.BaseNode``.
+    """Add a node of your own: ``node(source, *args, **kwargs)``, where ``source`` is the node before.
 
-    Its state must be made of ints, strings, lists and string-keyed dicts, and be that of the first item not yet
-    delivered.
+    Args:
+        node: a subclass of :class:`Node`, or any ``torchdata.nodes.BaseNode``. Its state must consist of ints,
+            strings, lists and dicts with string keys, and describe the first item that is not delivered yet.
+        *args: further positional arguments for ``node``.
+        **kwargs: keyword arguments for ``node``.
     """
 
     name: ClassVar[str] = "through"

@@ -25,17 +25,18 @@ __all__ = ["Tokenize"]
 
 @dataclass(frozen=True)
 class Tokenize(PerUtterance):
-    """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int). ``txt`` stays as it is.
+    """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays as it is.
 
-    Runs only when labels are touched: a filter on their number does not decode audio.
+    It runs only when labels are needed: a filter on their number decodes no audio.
 
     Args:
-        tokenizer: a :class:`Tokenizer` (characters, SentencePiece, Hugging Face, tiktoken, one of WeNet's own), or any
-            callable of the text that returns the labels, or (tokens, labels).
-        remove_blanks: leave out the blanks beside Chinese characters. None: where the tokenizer has no symbol for a
-            blank, which would become ``<unk>``. (Of a callable it is not known; its text is left as it is.)
-        max_unk_share: warn, once in each process and epoch, with examples, when more than this share of the labels
-            (after the first 1,000) is ``<unk>``; 1 never warns.
+        tokenizer: a :class:`Tokenizer` (characters, SentencePiece, Hugging Face, tiktoken, or one of WeNet's own),
+            or any function of the text that returns the labels, or (tokens, labels).
+        remove_blanks: whether to remove the blanks beside Chinese characters first. Default: None, which removes
+            them if the tokenizer has no symbol for a blank, since they would become ``<unk>``; a plain function
+            gets its text as it is.
+        max_unk_share: share of ``<unk>`` among the labels, from 0 to 1, above which a warning with examples is
+            logged, once per process and epoch and not before 1,000 labels; 1 never warns. Default: 0.01.
     """
 
     name: ClassVar[str] = "tokenize"

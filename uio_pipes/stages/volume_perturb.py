@@ -17,10 +17,14 @@ __all__ = ["VolumePerturb"]
 
 @dataclass(frozen=True)
 class VolumePerturb(PerUtterance):
-    """Multiply ``wav`` by a factor drawn evenly from ``low`` to ``high``.
+    """Multiply ``wav`` by a random factor, drawn evenly between two bounds.
 
-    The factor is linear, with the defaults of Kaldi's ``perturb_data_dir_volume.sh``: 0.125 … 2 is -18 … +6 dB.
-    Nothing is clipped: the waveform is float, and what is above 1 stays so.
+    The defaults, 0.125 to 2 or -18 to +6 dB, are those of Kaldi's ``perturb_data_dir_volume.sh``. Nothing is
+    clipped: samples may leave [-1, 1].
+
+    Args:
+        low: smallest factor (linear, not dB), above 0. Default: 0.125.
+        high: largest factor, not below ``low``. Default: 2.0.
     """
 
     name: ClassVar[str] = "volume_perturb"

@@ -12,15 +12,19 @@ __all__ = ["CharTokenizer"]
 
 
 class CharTokenizer:
-    """Characters, with a symbol table; a blank inside the text becomes ``▁`` (WeNet's character tokenizer).
+    """Split text into characters and look them up in a symbol table (WeNet's character tokenizer).
 
-    Letters keep their case.
+    A blank inside the text becomes ``▁``. Letters keep their case.
 
     Args:
-        symbol_table: path of ``token id`` lines, or a dict.
-        non_lang_syms: path of, or list with, symbols kept whole, like ``{NOISE}``, ``<SPK>``, ``[LAUGH]``.
-        split_with_space: tokens are what stands between blanks.
-        unk: the token for what the table lacks.
+        symbol_table: path of a file with one ``token id`` per line, or a dict.
+        non_lang_syms: symbols that stay whole, like ``{NOISE}``, ``<SPK>``, ``[LAUGH]``: a list, or the path of a
+            file with one per line. Default: None.
+        split_with_space: whether tokens are the parts between blanks instead of characters. Default: False.
+        unk: the token for whatever the table lacks. Default: "<unk>".
+
+    Raises:
+        ListError: a file cannot be read.
     """
 
     def __init__(
@@ -47,7 +51,7 @@ class CharTokenizer:
         return self.split_with_space or BLANK in self.symbols
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
-        """Characters (non-linguistic symbols kept whole) and their labels."""
+        """Split ``text`` into characters (non-linguistic symbols stay whole), and return them and their labels."""
         tokens: list[str] = []
         for part, whole in self._whole.split(text.strip()):
             if whole:

@@ -14,10 +14,10 @@ __all__ = ["HuggingFaceTokenizer"]
 
 
 class HuggingFaceTokenizer:
-    """A tokenizer of Hugging Face's package ``tokenizers``, with its own tokens and ids.
+    """Use a tokenizer of Hugging Face's package ``tokenizers``, with its own tokens and ids.
 
-    Its special and added tokens in the text are kept whole; none is put around it, nothing is cut or padded, whatever
-    the file says.
+    Special and added tokens that stand in the text stay whole. No special token is put around the text, and nothing
+    is cut or padded, whatever the file says.
 
     Args:
         tokenizer: path of a ``tokenizer.json``, or a ``tokenizers.Tokenizer``.
@@ -53,7 +53,7 @@ class HuggingFaceTokenizer:
         return not any(i == self.unk_id and start <= 1 < end for i, (start, end) in spans)
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
-        """Tokens (what is unknown as it is written) and their labels."""
+        """Split ``text`` into tokens (unknown ones as they are written), and return them and their labels."""
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         tokens, ids = encoding.tokens, encoding.ids
         if self.unk_id in ids:

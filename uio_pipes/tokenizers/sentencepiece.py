@@ -16,15 +16,19 @@ __all__ = ["SentencePieceTokenizer"]
 
 
 class SentencePieceTokenizer:
-    """Pieces of a SentencePiece model.
+    """Split text into the pieces of a SentencePiece model.
 
     Args:
         model: path of the model.
-        symbol_table: with one, WeNet's byte-pair way: text in upper case, Chinese characters by themselves, labels
-            from the table. Without, the model's own pieces and ids.
-        unk: the token for what the table lacks.
-        non_lang_syms: path of, or list with, symbols kept whole, like ``{NOISE}``: pieces of the model, or in the table
-            (with one, found in any case).
+        symbol_table: with one (a path or a dict), WeNet's byte-pair way: the text is put in upper case, Chinese
+            characters stand by themselves, and labels are from the table. Default: None, the model's own pieces and
+            ids.
+        unk: the token for whatever the table lacks. Default: "<unk>".
+        non_lang_syms: symbols that stay whole, like ``{NOISE}``: a list, or the path of a file with one per line.
+            They must be pieces of the model, or in the table (where they are found in any case). Default: None.
+
+    Raises:
+        ListError: a file cannot be read.
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class SentencePieceTokenizer:
         return self._table is not None or int(self._processor.piece_to_id(BLANK)) != self.unk_id
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
-        """Pieces (what is unknown as it is written, non-linguistic symbols kept whole) and their labels."""
+        """Split ``text`` into pieces (unknown ones as written, symbols whole), and return them and their labels."""
         tokens: list[str] = []
         ids: list[int] = []
         for part, whole in self._whole.split(text):

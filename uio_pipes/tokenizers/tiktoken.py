@@ -12,13 +12,13 @@ __all__ = ["TiktokenTokenizer"]
 
 
 class TiktokenTokenizer:
-    """An encoding of OpenAI's package ``tiktoken``. It works on bytes, so nothing is unknown.
+    """Use an encoding of OpenAI's package ``tiktoken``. It works on bytes, so nothing is unknown.
 
-    Special tokens in the text are kept whole.
+    Special tokens that stand in the text stay whole.
 
     Args:
-        encoding: a ``tiktoken.Encoding``, or the name of one ("o200k_base"), which is fetched from the network unless
-            ``TIKTOKEN_CACHE_DIR`` has it.
+        encoding: a ``tiktoken.Encoding``, or the name of one ("o200k_base"), which is fetched from the network
+            unless ``TIKTOKEN_CACHE_DIR`` has it.
 
     Raises:
         PipelineError: the package is not installed, or ``encoding`` is neither.
@@ -52,7 +52,7 @@ class TiktokenTokenizer:
         return int(self._encoding.n_vocab)
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
-        """Tokens (bytes that are no whole character as ``\\xe4``) and their labels."""
+        """Split ``text`` into tokens (bytes that are no whole character as ``\\xe4``)."""
         ids: list[int] = self._encoding.encode(text, allowed_special="all")
         return [self._bytes(i).decode("utf-8", "backslashreplace") for i in ids], ids
 

@@ -24,20 +24,20 @@ def wenet_dataset(
     conf: Mapping[str, Any],
     partition: bool = True,
 ) -> PipelineDataset:
-    """WeNet's dataset of a data list: what its trainer gives to ``torch.utils.data.DataLoader(dataset,
-    batch_size=None, …)``, with ``set_epoch``.
+    """Make WeNet's dataset of a data list, which its trainer gives to ``DataLoader(dataset, batch_size=None, …)``.
+
+    The attribute ``pipeline`` of the result is the graph: print it, or run it by ``uio.Loader(dataset.pipeline)``,
+    which can be stopped at any batch.
 
     Args:
         data_type: "raw" (a list of JSON objects) or "shard" (a list of tar files).
         data_list: what :func:`list_files` takes.
-        tokenizer: one of this package or of WeNet, or a function of the text; None: no labels.
+        tokenizer: a tokenizer of this package or of WeNet, or a function of the text; None for no labels.
         conf: the ``dataset_conf`` block of a WeNet YAML. Stages are applied in WeNet's order, with its defaults.
-        partition: False gives every rank everything (validation).
+        partition: False gives every rank everything, as for validation. Default: True.
 
-    ``.pipeline`` of what is returned is the graph: ``print`` it, or run it by ``uio.Loader(dataset.pipeline)``, which
-    can be stopped at any batch.
-
-    Raises: PipelineError naming the key: unknown (with the nearest known one), or with a value of the wrong kind.
+    Raises:
+        PipelineError: naming the key that is unknown (with the nearest known one) or has a value of the wrong kind.
     """
     require(
         data_type in ("raw", "shard"), "wenet_dataset", "data_type must be 'raw' or 'shard'", data_type, "see above"

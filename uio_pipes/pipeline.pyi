@@ -1,0 +1,908 @@
+"""Made by scripts/stubs.py from pipeline.py and the stages; not to be edited."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torchdata.nodes import BaseNode
+
+from uio_pipes.dataset import PipelineDataPipe, PipelineDataset
+from uio_pipes.lane import Lane, Site
+from uio_pipes.node import Node
+from uio_pipes.sample import Sample
+from uio_pipes.seeing.peek import Peek
+from uio_pipes.stage import Stage
+from uio_pipes.stages.map import Length
+from uio_pipes.tokenizers import Tokenizer
+
+__all__ = ["Pipeline"]
+
+@dataclass(frozen=True)
+class Pipeline:
+    """An immutable, picklable description of a graph: a source and the stages chained on it.
+
+    Begin with ``uio.from_shard_list(…)`` or another ``uio.from_…``, add stages by the methods named after them, and
+    run it by ``uio.Loader(pipeline)``. Describing opens no file. ``print(pipeline)`` draws the graph and says what
+    happens where.
+
+    Args:
+        stages: the stages in their order; the methods make them.
+    """
+
+    stages: tuple[Stage, ...]
+
+    def sharding_filter(self) -> Pipeline:
+        """Give each lane its share of the data: item ``p`` of the epoch goes to lane ``p % lanes``.
+
+        Put it directly after ``list_files`` (shards are dealt out), after a ``mix``, or anywhere before the batches. A
+        graph without it can run in one lane only, that is on one rank with at most one worker. With as many lanes as
+        there are workers in all, which is the default, the shares are WeNet's
+        ``data[rank::world_size][worker::num_workers]``.
+
+        Raises:
+            PipelineError: there is one already; a second one would keep a share of a share and lose the rest.
+        """
+        ...
+
+    def open_files(
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str = "100GB",
+    ) -> Pipeline:
+        """Treat each line of the list as a file: a path, or any URL that fsspec knows (http(s), s3, oss, gs, …).
+
+        A file is opened when the next stage reads it. What is not given here is as it was given to ``list_files``.
+
+        Args:
+            storage_options: options for fsspec's file systems, for all of them (``{"key": …, "secret": …}``) or by
+                protocol (``{"s3": {…}}``). They are neither printed nor saved in a state. Default: None.
+            cache: local folder that keeps copies of remote files, shared by all processes of the machine. Default:
+                None, no copies.
+            cache_size: bytes that those copies may take, as a number or as text ("200GB"); the copies that were not
+                used for the longest time go first. Default: "100GB".
+        """
+        ...
+
+    def load_from_tar(
+        self,
+        grouping: Literal["wenet", "webdataset"] = "wenet",
+        text: str = "txt",
+        verify: Literal["crc"] | None = None,
+        max_member: int = 1073741824,
+    ) -> Pipeline:
+        """Read the utterances of tar shards: consecutive members with one key are an utterance.
+
+        Shards may be .tar, .tar.gz, .tar.zst, .tar.bz2 or .tar.xz. An utterance has the fields ``key``, ``txt``,
+        ``wav`` (the bytes of the audio file, whatever its format) or ``feat`` ((T, F), from ``KEY.npy``). Its other
+        members are fields named by their suffix: ``speaker``, ``spk``, ``gender``, ``age``, ``lang``, ``language``,
+        ``dialect``, ``accent``, ``task``, ``domain``, ``emotion``, ``text`` and the like as text, others as bytes. Where
+        the list has a manifest, a shard with another number of utterances or bytes than it says is reported.
+
+        Args:
+            grouping: where a member's name is cut into key and suffix: "wenet" cuts at the last dot of the whole path,
+                "webdataset" at the first dot of the base name. Default: "wenet".
+            text: suffix of the member that holds the transcript, or "json:NAME" if it is the field NAME of the member
+                ``KEY.json``. Default: "txt".
+            verify: "crc" compares the bytes of every member with the CRC32 in the shard's index, which the command
+                ``uio index`` makes. Default: None, no comparison.
+            max_member: bytes; a larger member is skipped and counted as a failure. Default: 1,073,741,824 (1 GiB).
+        """
+        ...
+
+    def load_from_raw(self) -> Pipeline:
+        """Read the utterances of a raw list: one JSON object per line, ``{"key": …, "wav": path or URL, "txt": …}``.
+
+        A line may also have ``start`` and ``end`` (seconds: the utterance is that segment of the recording),
+        ``duration`` (seconds: the audio's header is then not read to plan), ``speaker``, ``feat`` (path of a .npy array
+        (T, F), instead of ``wav``), and any other name: all are kept as fields.
+        """
+        ...
+
+    def load_records(self) -> Pipeline:
+        """Read the utterances of a source that is read in any order: indexed tars, TouchDatasets, Kaldi tables.
+
+        ``uio.from_tar_index``, ``uio.from_indexed`` and ``uio.from_kaldi`` end with this stage. Audio is read when the
+        batch is made.
+        """
+        ...
+
+    def repeat(self, times: int | None = None) -> Pipeline:
+        """Repeat everything before this stage, a number of times or for ever (WeNet's ``cycle``).
+
+        Each round is shuffled and augmented anew. Directly after ``list_files`` the whole list is repeated, after
+        ``sharding_filter`` each lane's share. An endless stream is cut into epochs by ``Loader(steps_per_epoch=…)``. It
+        ends all the same after a whole round of which later stages leave nothing.
+
+        Args:
+            times: number of rounds, at least 1; None or -1 repeats for ever. Default: None.
+        """
+        ...
+
+    def take(self, number: int) -> Pipeline:
+        """Keep only the first items, and end there.
+
+        Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane.
+
+        Args:
+            number: how many to keep, of whatever passes this stage: list items, utterances or batches. At least 1.
+        """
+        ...
+
+    def skip(self, number: int) -> Pipeline:
+        """Leave out the first items.
+
+        Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane. To pass
+        over some batches once, after a loss spike, call :meth:`Loader.skip` instead.
+
+        Args:
+            number: how many to leave out, of whatever passes this stage: list items, utterances or batches. 0 or more.
+        """
+        ...
+
+    def exclude(self, path: str | os.PathLike[str]) -> Pipeline:
+        """Leave out the utterances that a quarantine file names, and count them as ``excluded``.
+
+        ``Loader(quarantine=…)`` and ``uio verify --quarantine`` write such a file. Utterances are recognized by their
+        shard (or list) and key, and are left out before anything of them is decoded. One that the file names and that
+        fails while it is loaded is counted as ``excluded`` too, not as a failure. Put this stage directly after the one
+        that loads utterances.
+
+        Args:
+            path: the quarantine file. It must be unchanged when a state is loaded.
+        """
+        ...
+
+    def overlay(
+        self,
+        path: str | os.PathLike[str],
+        missing: Literal["keep", "drop", "error"] = "keep",
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Pipeline:
+        """Replace fields of utterances by those that a file has for their keys: new transcripts, speakers, segments.
+
+        It works on every source, and reads an entry when its utterance passes; 16 bytes per key are kept in memory. A
+        compressed or remote file is first copied to a temporary file (in ``TMPDIR``), once per process. If ``wav`` is
+        replaced, the ``start``, ``end`` and ``duration`` of the old one are removed. An entry that cannot be read is
+        counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
+        utterances. A state remembers what the file held.
+
+        Args:
+            path: local path or URL of a JSONL file with one ``{"key": …, "txt": …, …}`` per line, plain or ``.gz``; or
+                the prefix of a TouchDataset's metadata (``FOLDER/metainfo_v2``), of which the fields that describe its
+                own audio (``wav``, ``sample_rate``, ``start``, …) are ignored.
+            missing: what to do with an utterance whose key is not in the file: "keep" it as it is, "drop" it (counted
+                as ``not_in_overlay``), or stop the run with an "error". Default: "keep".
+            storage_options: options for fsspec's file systems, as for ``list_files``. Default: None.
+        """
+        ...
+
+    def segments(
+        self,
+        pick: str = "all",
+        field: str = "info.segments",
+        of: str = "segments",
+        merge_seconds: float | None = None,
+        random_first: bool = False,
+        separator: str | None = None,
+        cut_seconds: tuple[float, float] | None = None,
+    ) -> Pipeline:
+        """Cut utterances out of long recordings, by the times of their segments or at random.
+
+        The result has the fields of the recording except for its list of segments, then ``start``, ``end``, ``txt`` and
+        the other fields of the segment (of joined segments: those that agree), and as ``key`` the segment's own, or
+        ``KEY-START-END`` in milliseconds. A segment that cannot be used is counted (``bad_segment``, ``missing_text``);
+        the others stay. Of TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage
+        before ``decode_audio`` and before everything that works on text.
+
+        Args:
+            pick: "all" gives every segment of a recording in turn, "random" gives one of them. Default: "all".
+            field: name of the field that lists the segments as ``{"start", "end", "txt", …}``, in seconds from the
+                beginning of the recording; dots lead into nested fields. Default: "info.segments".
+            of: what to cut: the "segments", or the whole "recording", which needs ``cut_seconds``. Default: "segments".
+            merge_seconds: seconds; neighbouring segments are joined as long as the result, pauses included, is not
+                longer. Default: None, segments are not joined.
+            random_first: begin to join at a random segment, so that other segments are joined in each epoch; otherwise
+                at the first. Needs ``merge_seconds``. Default: False.
+            separator: text between joined transcripts. Default: None, which means a blank, except between scripts that
+                are written without blanks (Chinese, Japanese, Thai, …).
+            cut_seconds: (minimum, maximum) in seconds; each segment, run of joined segments or recording is cut into
+                pieces of random lengths between the two, or with ``pick="random"`` gives one such piece from anywhere
+                in it. What is shorter than the minimum is left out and counted as ``too_short``. A piece that is not
+                the whole has the transcript "", because it is not known what is said in it (``tokenize`` and ``filter``
+                would leave it out as ``too_few_tokens``). Default: None, nothing is cut further.
+        """
+        ...
+
+    def decode_audio(self, channel: int | None = 0) -> Pipeline:
+        """Decode ``wav`` to float32 of shape (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
+
+        Formats: wav, flac, ogg, opus and mp3; with ``pip install 'uio_pipes[codecs]'`` also m4a, aac and wma. They are
+        recognized by their first bytes. If the utterance has ``start`` and ``end`` (seconds), that segment is cut out.
+        The planned length comes from the header, so that nothing is decoded before the batch is made; mp3, m4a, aac and
+        wma have no reliable length there and are decoded when it is first needed. Samples that are arrays or tensors
+        already, of shape (S,) or (C, S), are only converted; integers are taken as PCM of their width.
+
+        Failures: ``bad_audio``, ``truncated_audio``, ``empty_audio``, ``bad_segment``, ``no_such_channel``,
+        ``missing_codec``.
+
+        Args:
+            channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
+        """
+        ...
+
+    def resample(self, resample_rate: int = 16000) -> Pipeline:
+        """Resample ``wav`` by windowed sinc interpolation, equal to torchaudio's ``Resample`` with its defaults.
+
+        Args:
+            resample_rate: the new sample rate in Hz. Default: 16,000.
+        """
+        ...
+
+    def speed_perturb(self, speeds: Sequence[float] = (0.9, 1.0, 1.1)) -> Pipeline:
+        """Play each utterance faster or slower, which changes its pitch, too (Ko et al. 2015; sox's ``speed``).
+
+        Args:
+            speeds: factors, above 0, of which one is drawn for each utterance with equal chances; 0.9 makes it longer,
+                1.1 shorter. Default: (0.9, 1.0, 1.1).
+        """
+        ...
+
+    def mono(self, channel: int | None = None) -> Pipeline:
+        """Reduce ``wav`` from (C, S) to one channel, (1, S).
+
+        This is for recordings decoded by ``decode_audio(channel=None)``. To keep one channel from the start,
+        ``decode_audio(channel=0)``, which is its default, costs less. A channel that does not exist is the failure
+        ``no_such_channel``.
+
+        Args:
+            channel: number of the channel to keep, counted from 0; None takes the average of all. Default: None.
+        """
+        ...
+
+    def volume_perturb(self, low: float = 0.125, high: float = 2.0) -> Pipeline:
+        """Multiply ``wav`` by a random factor, drawn evenly between two bounds.
+
+        The defaults, 0.125 to 2 or -18 to +6 dB, are those of Kaldi's ``perturb_data_dir_volume.sh``. Nothing is
+        clipped: samples may leave [-1, 1].
+
+        Args:
+            low: smallest factor (linear, not dB), above 0. Default: 0.125.
+            high: largest factor, not below ``low``. Default: 2.0.
+        """
+        ...
+
+    def add_noise(
+        self,
+        noises: str | Sequence[str],
+        snr: Sequence[float] = (5.0, 20.0),
+        probability: float = 1.0,
+        cache_mb: int = 256,
+    ) -> Pipeline:
+        """Add noise from other recordings to ``wav``, at a random signal-to-noise ratio.
+
+        The noise, the part of it that is used, and the ratio belong to the utterance: they are the same on 1 worker and
+        on 64. From a longer noise a random segment is taken (if it is longer than 30 s and its header tells the length,
+        only that segment is decoded); a shorter one is repeated, beginning at a random place. Noise is resampled to the
+        utterance's rate, and its first channel is added to every channel of the utterance. Nothing is added to silence,
+        silent noise adds nothing, and the result is not clipped.
+
+        A noise that cannot be read makes its utterance the failure ``bad_noise``, and the message names the noise.
+        Remote files are read whole. Remote or compressed shards are kept as long as they take up to half the cache; a
+        larger one is read again for each of its members.
+
+        Args:
+            noises: list file(s) whose lines are paths or URLs of audio files, ``key path`` pairs (Kaldi), JSON objects
+                with ``wav`` (and ``start``, ``end`` in seconds), or tar shards of audio files; or the audio files and
+                shards themselves, by name, glob or braces. Each line has equal chances, and so has each audio file of
+                its shard.
+            snr: (lowest, highest) signal-to-noise ratio in dB, of the powers (mean squares) over the whole utterance;
+                one is drawn evenly from between. Both within ±100. Default: (5.0, 20.0).
+            probability: how likely an utterance gets noise, from 0 to 1. Default: 1.0.
+            cache_mb: MiB of decoded noise that each process keeps in memory, for all its lanes. Default: 256.
+
+        Raises:
+            ListError: when the loader starts, if the list is missing or cannot be used.
+        """
+        ...
+
+    def reverberate(
+        self, impulse_responses: str | Sequence[str], probability: float = 1.0, cache_mb: int = 256
+    ) -> Pipeline:
+        """Convolve ``wav`` with a room impulse response; length, timing and power stay as they were.
+
+        The highest peak of the response, the direct sound, is put at time 0, and the result is scaled to the power of
+        the input, like Kaldi's ``wav-reverberate --shift-output --normalize-output``. The response is resampled to the
+        utterance's rate, and its first channel is used. Which response is chosen belongs to the utterance: it is the
+        same on 1 worker and on 64. A response that cannot be read, or is silent, makes its utterance the failure
+        ``bad_impulse_response``, and the message names it.
+
+        Args:
+            impulse_responses: list file(s), audio files or tar shards of them, as for ``add_noise``.
+            probability: how likely an utterance is reverberated, from 0 to 1. Default: 1.0.
+            cache_mb: MiB of decoded responses that each process keeps in memory, for all its lanes. Default: 256.
+
+        Raises:
+            ListError: when the loader starts, if the list is missing or cannot be used.
+        """
+        ...
+
+    def random_crop(self, max_seconds: float | None = None, max_frames: int | None = None) -> Pipeline:
+        """Keep a random piece of each utterance that is longer than a bound; shorter ones stay as they are.
+
+        Every position is equally likely. ``txt`` and labels stay as they are and no longer match the audio, so this is
+        for speaker, codec and self-supervised training. Give exactly one of the two bounds.
+
+        Args:
+            max_seconds: seconds of ``wav`` to keep; use it before features are computed. Default: None.
+            max_frames: frames of ``feat`` to keep; use it after a feature stage, or for precomputed features. Default:
+                None.
+        """
+        ...
+
+    def concat(self, max_seconds: float | None = None, max_frames: int | None = None) -> Pipeline:
+        """Join utterances that follow one another, as long as together they are not longer than a bound.
+
+        The result is one utterance: ``wav``, ``feat``, ``label`` and ``tokens`` are put one after the other, keys are
+        joined by "+", transcripts by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),
+        and other texts and numbers (``speaker``, ``lang``) stay if all parts agree. Put ``shuffle`` before it, or the
+        same neighbours meet in every epoch; put ``tokenize`` after it if the blanks between words are tokens. An
+        utterance that exceeds the bound by itself passes unchanged. Give exactly one of the two bounds.
+
+        Lengths are planned ones, and the parts are decoded when the batch is made. A part that fails then is counted
+        and left out of the joined utterance; so is one whose sample rate, channels or feature bins differ from those of
+        the first part (``mixed_sample_rates``, ``mixed_channels``, ``mixed_features``). Statistics count a joined
+        utterance as one.
+
+        Args:
+            max_seconds: longest result in seconds of audio. Default: None.
+            max_frames: longest result in planned frames (10 ms of audio if there is no feature stage before). Default:
+                None.
+        """
+        ...
+
+    def normalize_text(self, function: Callable[[str], str] | None = None) -> Pipeline:
+        """Change ``txt`` by a function, or remove the blanks in Mandarin text.
+
+        Args:
+            function: gets the text and returns the new one. Default: None, which removes every run of blanks that has a
+                Chinese character or Chinese punctuation on at least one side: ``"今天 iPhone 15 发布"`` becomes
+                ``"今天iPhone 15发布"``. Blanks between words of other scripts stay. ``tokenize`` does this by itself if
+                its tokenizer has no symbol for a blank.
+        """
+        ...
+
+    def tokenize(
+        self,
+        tokenizer: Tokenizer | Callable[[str], Any],
+        remove_blanks: bool | None = None,
+        max_unk_share: float = 0.01,
+    ) -> Pipeline:
+        """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays as it is.
+
+        It runs only when labels are needed: a filter on their number decodes no audio.
+
+        Args:
+            tokenizer: a :class:`Tokenizer` (characters, SentencePiece, Hugging Face, tiktoken, or one of WeNet's own),
+                or any function of the text that returns the labels, or (tokens, labels).
+            remove_blanks: whether to remove the blanks beside Chinese characters first. Default: None, which removes
+                them if the tokenizer has no symbol for a blank, since they would become ``<unk>``; a plain function
+                gets its text as it is.
+            max_unk_share: share of ``<unk>`` among the labels, from 0 to 1, above which a warning with examples is
+                logged, once per process and epoch and not before 1,000 labels; 1 never warns. Default: 0.01.
+        """
+        ...
+
+    def language(
+        self, detect: Callable[[str], str] | None = None, limited_langs: Sequence[str] = ("zh", "en")
+    ) -> Pipeline:
+        """Find the language of ``txt``: sets ``lang`` (an ISO 639-1 code), and ``task`` to "transcribe", as WeNet does.
+
+        The batch then has ``langs`` and ``tasks``, lists of str.
+
+        Args:
+            detect: a function of the text that returns its language; ``limited_langs`` is then ignored. Default: None,
+                which decides by the script that has the most units in the text: words, or characters for Chinese,
+                Japanese and Thai. Chinese characters count as Japanese in a text with kana, and if "zh" is not among
+                ``limited_langs``.
+            limited_langs: codes of the languages that may be found. Each must have a script of its own: of en, fr, de
+                and other Latin ones, for example, only one can be given. A tie, or a text in none of these scripts,
+                goes to the first one. Default: ("zh", "en").
+        """
+        ...
+
+    def speaker(self, table: str | os.PathLike[str] | Mapping[str, int]) -> Pipeline:
+        """Replace the name in ``speaker`` by its number; a name that the table lacks becomes 0, as in WeNet.
+
+        The name is a field of the raw list, or ``KEY.speaker`` in a shard; an utterance without one is the failure
+        ``missing_speaker``. The batch then has ``speaker`` (B,) int32.
+
+        Args:
+            table: a dict of numbers by name, or the path of a symbol table (one ``name number`` per line), which is
+                read when a loader starts.
+
+        Raises:
+            ListError: when the loader starts, if the table cannot be read.
+        """
+        ...
+
+    def filter(
+        self,
+        function: Callable[[Sample], bool] | None = None,
+        min_frames: float = 10,
+        max_frames: float = 10240,
+        token_min_length: int = 1,
+        token_max_length: int = 200,
+        min_output_input_ratio: float = 0.0005,
+        max_output_input_ratio: float = 1,
+    ) -> Pipeline:
+        """Keep the utterances within bounds, or those for which a function of yours is true.
+
+        Bounds are inclusive, and their defaults are WeNet's.
+
+        Args:
+            function: gets the sample and returns whether to keep it; the bounds are then ignored. Default: None.
+            min_frames: fewest planned feature frames, or hundredths of a second of audio if there is no feature stage
+                before. Default: 10.
+            max_frames: most frames, counted the same way. Default: 10,240.
+            token_min_length: fewest labels; checked only after ``tokenize``. Default: 1.
+            token_max_length: most labels; checked only after ``tokenize``. Default: 200.
+            min_output_input_ratio: smallest number of labels per frame; checked only after ``tokenize``. Default:
+                0.0005.
+            max_output_input_ratio: largest number of labels per frame; checked only after ``tokenize``. Default: 1.
+        """
+        ...
+
+    def ctc_filter(self, subsampling: int | Callable[[int], int] = 4) -> Pipeline:
+        """Leave out utterances whose CTC loss would be infinite, and count them as ``ctc_too_short``.
+
+        A CTC alignment needs one step for each label and a blank between equal neighbours (Graves et al. 2006), so an
+        utterance stays if ``len(label) + repeats <= subsampled frames``. Put it after everything that changes lengths
+        or labels, and before the batches. It decides by the planned length and decodes nothing; an utterance that turns
+        out shorter than planned is checked again when the batch is made.
+
+        Args:
+            subsampling: how the model shortens its input: 4, 6 or 8 for WeNet's ``conv2d``, ``conv2d6`` and ``conv2d8``
+                (4 turns T frames into ((T - 1) // 2 - 1) // 2), 1 for none, or a function from the number of frames (of
+                audio samples if there is no feature stage before) to the number of steps. Default: 4.
+        """
+        ...
+
+    def fbank(
+        self,
+        num_mel_bins: int = 23,
+        frame_length: float = 25.0,
+        frame_shift: float = 10.0,
+        dither: float = 0.0,
+        window_type: str = "povey",
+    ) -> Pipeline:
+        """Compute Kaldi's log mel filter bank energies of ``wav``: ``feat`` (T, num_mel_bins) float32.
+
+        Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An
+        utterance shorter than one window is the failure ``too_short``, one with precomputed features ``has_features``.
+
+        Args:
+            num_mel_bins: mel bands, which is F of the result. Default: 23.
+            frame_length: length of a window in ms. Default: 25.0.
+            frame_shift: step from one window to the next in ms. Default: 10.0.
+            dither: standard deviation of the noise that is added, on the scale of 16-bit samples; it belongs to the
+                utterance, so it is the same wherever that is computed. Default: 0.0.
+            window_type: "povey", "hamming", "hanning", "rectangular" or "blackman". Default: "povey".
+        """
+        ...
+
+    def mfcc(
+        self,
+        num_mel_bins: int = 23,
+        frame_length: float = 25.0,
+        frame_shift: float = 10.0,
+        dither: float = 0.0,
+        window_type: str = "povey",
+        num_ceps: int = 40,
+        high_freq: float = 0.0,
+        low_freq: float = 20.0,
+    ) -> Pipeline:
+        """Compute Kaldi's mel-frequency cepstral coefficients of ``wav``: ``feat`` (T, num_ceps) float32.
+
+        Coefficient 0 comes first, and all are liftered by 22. Equal to ``torchaudio.compliance.kaldi.mfcc(wav * 32768,
+        …)`` to 1e-4 without dither. An utterance shorter than one window is the failure ``too_short``, one with
+        precomputed features ``has_features``. The defaults are WeNet's, and one of ``num_mel_bins`` and ``num_ceps``
+        has to be given.
+
+        Args:
+            num_mel_bins: mel bands, more than 3. Default: 23.
+            frame_length: length of a window in ms. Default: 25.0.
+            frame_shift: step from one window to the next in ms. Default: 10.0.
+            dither: standard deviation of the noise that is added, on the scale of 16-bit samples. Default: 0.0.
+            window_type: "povey", "hamming", "hanning", "rectangular" or "blackman". Default: "povey".
+            num_ceps: coefficients to keep, which is F of the result; not more than ``num_mel_bins``. Default: 40.
+            high_freq: upper end of the bands in Hz; 0 is half the sample rate, and a negative number is that much below
+                it. Default: 0.0.
+            low_freq: lower end of the bands in Hz. Default: 20.0.
+
+        Raises:
+            PipelineError: ``num_ceps`` is above ``num_mel_bins``, which it is by default.
+        """
+        ...
+
+    def log_mel_spectrogram(
+        self,
+        n_fft: int = 400,
+        hop_length: int = 160,
+        num_mel_bins: int = 80,
+        padding: int = 0,
+        pad_or_trim: bool = False,
+        max_duration: float = 30.0,
+    ) -> Pipeline:
+        """Compute Whisper's log mel spectrogram of ``wav`` at 16 kHz: ``feat`` (T, num_mel_bins) float32.
+
+        T is samples // hop_length. Radford et al. 2022; equal to their code to 1e-4. Failures: ``wrong_rate`` if the
+        rate is not 16 kHz, ``too_short`` if the audio is no longer than half a window or makes no frame,
+        ``has_features`` with precomputed features.
+
+        Args:
+            n_fft: length of a window in samples, an even number. Default: 400.
+            hop_length: step from one window to the next in samples. Default: 160.
+            num_mel_bins: mel bands, which is F of the result; 128 for ``large-v3``. Default: 80.
+            padding: zero samples to append. Default: 0.
+            pad_or_trim: bring every utterance to ``max_duration``, by zeros or by cutting off its end, as Whisper's
+                encoder needs it. Default: False.
+            max_duration: seconds for ``pad_or_trim``. Default: 30.0.
+        """
+        ...
+
+    def deltas(self, order: int = 2, win_length: int = 5) -> Pipeline:
+        """Append to ``feat`` (T, F) its differences over time: (T, F · (order + 1)).
+
+        Each order is the linear regression, over a few frames, of the order before, with frames at the edges repeated,
+        equal to ``torchaudio.functional.compute_deltas``. Order 2 after ``mfcc`` gives Kaldi's usual MFCC + Δ + ΔΔ.
+
+        Args:
+            order: 1 appends Δ, 2 appends Δ and ΔΔ, and so on. Default: 2.
+            win_length: frames of the regression, an odd number. Default: 5.
+        """
+        ...
+
+    def global_cmvn(self, stats: str | os.PathLike[str] | Mapping[str, Any], norm_var: bool = True) -> Pipeline:
+        """Normalize ``feat`` by the mean and standard deviation of each bin over the whole corpus.
+
+        Args:
+            stats: path or URL of WeNet's ``global_cmvn`` (JSON) or of Kaldi's statistics (binary or text), which is
+                read when a loader starts; or a dict with the content of WeNet's JSON. The command ``uio cmvn`` computes
+                them.
+            norm_var: whether to divide by the standard deviation; False only subtracts the mean. Default: True.
+
+        Raises:
+            ListError: when the loader starts, if the file cannot be used.
+            PipelineError: while running, if ``feat`` has another number of bins.
+        """
+        ...
+
+    def spec_aug(self, num_t_mask: int = 2, num_f_mask: int = 2, max_t: int = 50, max_f: int = 10) -> Pipeline:
+        """Mask random spans of frames and of bins in ``feat`` by zeros (SpecAugment, Park et al. 2019, no warping).
+
+        Spans are drawn as WeNet draws them.
+
+        Args:
+            num_t_mask: spans of frames to mask, 0 or more. Default: 2.
+            num_f_mask: spans of bins to mask, 0 or more. Default: 2.
+            max_t: longest span of frames; the shortest is 1. Default: 50.
+            max_f: widest span of bins; the narrowest is 1. Default: 10.
+        """
+        ...
+
+    def spec_sub(self, max_t: int = 20, num_t_sub: int = 3) -> Pipeline:
+        """Replace random spans of ``feat`` by earlier frames of the same utterance (SpecSub, Wu et al. 2021: U2++).
+
+        As in WeNet, three numbers are drawn for each span, evenly: its start over all frames, its length (cut off at
+        the end of the utterance), and how many frames earlier its substitute begins, from 0 to the start.
+
+        Args:
+            max_t: longest span in frames; the shortest is 1. Default: 20.
+            num_t_sub: spans to replace. Default: 3.
+        """
+        ...
+
+    def spec_trim(self, max_t: int = 20) -> Pipeline:
+        """Cut a random number of frames off the end of ``feat`` (TrimTail, Song et al. 2022, as in WeNet).
+
+        The number is drawn evenly from 1 to ``max_t``. If it is half of the utterance or more, nothing is cut. The
+        planned length is what remains.
+
+        Args:
+            max_t: most frames to cut off. Default: 20.
+        """
+        ...
+
+    def map(self, function: Callable[..., Any], length: Length | None = None) -> Pipeline:
+        """Apply a function of yours to each utterance (or, after ``pad``, to each batch).
+
+        Args:
+            function: gets the sample and returns it, changed in place or as a new mapping. If it has a parameter
+                ``rng``, it also gets the sample's own ``numpy.random.Generator``, so that its random choices are
+                repeatable.
+            length: what the function does to the length. "same" (it keeps it) or a function from the old planned length
+                to the new one (in frames after a feature stage, otherwise in samples) lets it run when the batch is
+                made. Default: None, not known: it runs where it stands, and whatever it touches is computed there,
+                audio included.
+        """
+        ...
+
+    def flat_map(self, function: Callable[..., Any]) -> Pipeline:
+        """Apply a function of yours that turns each utterance into any number of utterances.
+
+        Each result gets an origin of its own, so that later stages draw random numbers of their own for it. Directly
+        after ``open_files`` the function gets files (with ``file.open()`` and ``file.url``): that is how to read other
+        archive formats. It must give the same results for the same input, because a resumed run calls it again and
+        passes over what was delivered already.
+
+        Args:
+            function: gets the sample, or the file, and returns or yields samples or mappings. It runs where it stands;
+                what it touches is computed there. If it has a parameter ``rng``, it also gets the sample's own
+                ``numpy.random.Generator``.
+        """
+        ...
+
+    def through(self, node: type[BaseNode[Any]], *args: Any, **kwargs: Any) -> Pipeline:
+        """Add a node of your own: ``node(source, *args, **kwargs)``, where ``source`` is the node before.
+
+        Args:
+            node: a subclass of :class:`Node`, or any ``torchdata.nodes.BaseNode``. Its state must consist of ints,
+                strings, lists and dicts with string keys, and describe the first item that is not delivered yet.
+            *args: further positional arguments for ``node``.
+            **kwargs: keyword arguments for ``node``.
+        """
+        ...
+
+    def shuffle(self, shuffle_size: int = 1500) -> Pipeline:
+        """Shuffle within a buffer: hold a number of utterances, and for each new one let a random one of them go.
+
+        After ``list_files`` or ``open_files`` it shuffles lines or files. An utterance that has been held while 3 ×
+        ``shuffle_size`` others passed is let go next; this bounds how many headers a resumed run has to read again.
+
+        Args:
+            shuffle_size: how many utterances to hold, at least 1. Default: 1,500.
+        """
+        ...
+
+    def sort(self, sort_size: int = 500) -> Pipeline:
+        """Sort by planned length within a buffer: collect utterances, give them shortest first, and begin again.
+
+        Batches of neighbours then need little padding. WeNet advises a buffer that is not larger than that of
+        ``shuffle``.
+
+        Args:
+            sort_size: how many utterances to collect, at least 1. Default: 500.
+        """
+        ...
+
+    def batch(self, batch_size: int = 16, drop_last: bool = False) -> Pipeline:
+        """Make batches of a fixed number of utterances.
+
+        Args:
+            batch_size: utterances per batch, at least 1. Default: 16.
+            drop_last: whether to leave out the last batch of a lane if it is smaller; its utterances are then counted
+                as ``drop_last``. Default: False.
+        """
+        ...
+
+    def dynamic_batch(
+        self,
+        max_frames: int | None = None,
+        max_samples: int | None = None,
+        quadratic: int | None = None,
+        drop_last: bool = False,
+        min_batch_size: int = 1,
+    ) -> Pipeline:
+        """Make batches in the order in which utterances come, each as large as a budget allows.
+
+        Lengths are planned ones: feature frames, or units of 10 ms of audio if there is no feature stage. An utterance
+        of which ``min_batch_size`` copies exceed the budget is the failure ``over_budget``; so no batch before the last
+        of a lane has fewer than ``min_batch_size`` utterances.
+
+        Args:
+            max_frames: the budget in padded frames: the longest utterance × the number of utterances is never more
+                (WeNet's ``max_frames_in_batch``). Default: None, which is 12,000 unless ``max_samples`` is given.
+            max_samples: instead of ``max_frames``, a budget in padded audio samples, at the utterances' own rate; for
+                waveforms only. Default: None.
+            quadratic: count an utterance of length n as n + n² / quadratic, so that long utterances, whose attention
+                costs the square of their length, come in smaller batches. A length in the unit of the budget (Lhotse's
+                ``quadratic_duration``). Default: None, count n.
+            drop_last: whether to leave out the last batch of a lane if another utterance would have fitted; its
+                utterances are then counted as ``drop_last``. Default: False.
+            min_batch_size: fewest utterances of a batch; if fewer remain at the end of a lane, they are left out and
+                counted as ``min_batch_size``. Default: 1.
+        """
+        ...
+
+    def bucket_batch(
+        self,
+        bucket_boundaries: Sequence[int] | None = None,
+        bucket_batch_sizes: Sequence[int] | None = None,
+        max_frames: int | None = None,
+        num_buckets: int = 10,
+        max_wait: int = 10000,
+        max_samples: int | None = None,
+        quadratic: int | None = None,
+        drop_last: bool = False,
+        min_batch_size: int = 1,
+        window: int | None = None,
+        sync: bool = False,
+    ) -> Pipeline:
+        """Collect utterances in buckets of similar planned length; each full bucket is a batch.
+
+        With ``window`` there are no buckets: that many utterances are held, sorted by length, and a batch is a run of
+        neighbours from anywhere among them, as many as the budget allows. This leaves the least padding, and every
+        batch is full. Give either ``bucket_batch_sizes`` or one of the budgets ``max_frames`` and ``max_samples``.
+
+        Args:
+            bucket_boundaries: rising lengths in frames; bucket i takes lengths below boundary i, and the last bucket
+                the rest. Default: None, which finds boundaries from the first 1,000 utterances of the lane so that each
+                bucket gets equally many frames.
+            bucket_batch_sizes: how many utterances fill each bucket, one number more than there are boundaries (WeNet's
+                way). Default: None.
+            max_frames: a budget in padded frames: the longest utterance × the number of utterances is never more.
+                Default: None.
+            num_buckets: how many buckets to make if boundaries are found automatically. Default: 10.
+            max_wait: a bucket whose oldest utterance has waited while this many others came is given although it is not
+                full. Default: 10,000.
+            max_samples: a budget in padded audio samples, at the utterances' own rate; for waveforms only. Default:
+                None.
+            quadratic: count an utterance of length n as n + n² / quadratic, so that long utterances, whose attention
+                costs the square of their length, come in smaller batches. A length in the unit of the budget (Lhotse's
+                ``quadratic_duration``). Default: None, count n.
+            drop_last: whether to leave out, at the end of a lane, the utterances of buckets that are not full; they are
+                then counted as ``drop_last``. Default: False.
+            min_batch_size: fewest utterances of a batch. A bucket that has waited and holds fewer takes some from its
+                neighbours; if fewer remain at the end of a lane, they join the last batch if its budget allows it, and
+                otherwise are counted as ``min_batch_size``. An utterance of which this many copies exceed the budget is
+                the failure ``over_budget``. Default: 1.
+            window: how many utterances to hold and choose neighbours from; 1,500 is usual. Needs a budget, and excludes
+                the options of buckets. Default: None, use buckets.
+            sync: let all lanes take their batches from the same part of their windows at each step, by a draw that they
+                share without communication; ranks that step together then work on utterances of similar length. Needs
+                ``window``. Default: False.
+        """
+        ...
+
+    def pad(self, pcm: bool = False) -> Pipeline:
+        """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
+
+        A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
+        there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
+        ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32; and if all utterances have them,
+        ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``.
+
+        The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
+        lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have
+        no rate.
+
+        Args:
+            pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
+        """
+        ...
+
+    def _then(self, stage: Stage) -> Pipeline:
+        """This pipeline with ``stage`` at its end. Raises: PipelineError if it cannot stand there."""
+        ...
+
+    @property
+    def _kind(self) -> str:
+        """What comes out: "item" (of a list), "file", "sample", "batch", or "any" (a node of the user's)."""
+        ...
+
+    def _sites(self) -> Iterator[tuple[Stage, Site]]:
+        """The stages, each with its name and which one of that name it is."""
+        ...
+
+    def build(self, lane: Lane) -> Node:
+        """Make the nodes that run this pipeline in one lane: ``node.next()`` gives what comes out, until StopIteration.
+
+        Args:
+            lane: the lane, with its seed and epoch. A :class:`Loader` makes these by itself.
+
+        Raises:
+            PipelineError: there is more than one lane and no ``sharding_filter``.
+        """
+        ...
+
+    def _nodes(self, lane: Lane) -> Node:
+        """As :meth:`build`, for a part of a graph: another part may deal to lanes."""
+        ...
+
+    def _has(self, kind: type[Stage]) -> bool:
+        """Whether a stage of this kind is in the graph."""
+        ...
+
+    @property
+    def _endless(self) -> bool:
+        """Whether an epoch of it has no end of its own."""
+        ...
+
+    @property
+    def _deals(self) -> bool:
+        """Whether each lane gets its share of the data, not all of it."""
+        ...
+
+    def _check_lanes(self, lanes: int) -> None:
+        """Raises: PipelineError if there is more than one lane and no ``sharding_filter``."""
+        ...
+
+    def _list_fingerprint(self) -> list[int | str]:
+        """Number of list items and a hash of them. Reads the lists. Raises: ListError."""
+        ...
+
+    def _content(self) -> list[tuple[int, str]]:
+        """Of each list in the graph: number of items, and a hash of them. Reads the lists. Raises: ListError."""
+        ...
+
+    @property
+    def _skims(self) -> bool:
+        """Whether batches can be passed over without making them: not where a node of the user's looks at them."""
+        ...
+
+    def _warnings(self, lanes: int, items: int | None = None) -> list[str]:
+        """What a user should know before this runs in so many lanes. ``items``: of its lists, if known; else this may
+        read them.
+        """
+        ...
+
+    def _idle(self, lanes: int, items: int | None) -> list[str]:
+        """Lanes that get no list item, where lists are dealt to them."""
+        ...
+
+    def _count(self, lanes: int, source: str = "") -> list[int] | None:
+        """How many items (batches) each lane gives if none fails; None: only running tells. Reads the lists."""
+        ...
+
+    def fingerprint(self) -> list[str]:
+        """One line for each stage: what must be unchanged for a saved state to fit."""
+        ...
+
+    def as_dataset(self, **options: Any) -> PipelineDataset:
+        """Wrap the pipeline for torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``.
+
+        Give it to them with ``batch_size=None``, since batches come ready; see :class:`PipelineDataset`.
+
+        Args:
+            **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
+                and ``steps_per_epoch``, which belong to the other loader or to its trainer.
+
+        Raises:
+            PipelineError: an option breaks a rule.
+        """
+        ...
+
+    def as_datapipe(self, **options: Any) -> PipelineDataPipe:
+        """An ``IterDataPipe`` of what the pipeline gives, for graphs of torch's own datapipes.
+
+        Args:
+            **options: as for :meth:`as_dataset`.
+
+        Raises:
+            PipelineError: an option breaks a rule.
+        """
+        ...
+
+    def peek(self) -> Peek:
+        """Run one utterance; returns a table of it after every stage: fields, shapes, planned length, time."""
+        ...
+
+    def plot(self, path: str | os.PathLike[str], count: int = 3) -> None:
+        """Draw waveform, features and masks of the first utterances to a PNG. Needs ``pip install 'uio_pipes[plot]'``.
+
+        Args:
+            path: the file to write.
+            count: how many utterances to draw, at least 1. Default: 3.
+
+        Raises:
+            PipelineError: ``count`` is below 1, there is neither audio nor features, or matplotlib is missing.
+        """
+        ...
+
+    def __bool__(self) -> bool: ...
+    def __str__(self) -> str: ...
+    def _lines(self) -> list[tuple[str, str]]:
+        """The graph: each stage's text, drawn, and its note."""
+        ...
