@@ -10,11 +10,13 @@ from hashlib import blake2b
 from pathlib import Path
 
 import touchdataset
-from sweep import Outcome, rows, trials
+from sweeps.sweep import Outcome, rows, trials
+from sweeps.table import assert_documented
 
 import uio_pipes as uio
 from uio_pipes.prep.index_lists import index_lists
 
+TABLE, USUAL, SEED = True, 25, 0
 COUNT = 12
 FILES = ("audio.idx", "audio.bin", "metainfo.idx", "metainfo.bin")
 DAMAGES = ("a bit flipped", "cut off", "zeros written over it")
@@ -78,7 +80,7 @@ def outcome(thing: str, damage: str, expected: dict[str, bytes], folder: Path, c
 
 
 def test_damage_is_never_silent_with_checksums_nor_in_an_index_without() -> None:
-    table = rows(sweep(trials(25), 0))
+    table = rows(sweep(trials(USUAL), SEED))
     assert len(table) == 2 * len(FILES) * len(DAMAGES)
     for (thing, damage), row in table.items():
         if "no checksums" not in thing or "idx" in thing or damage == "cut off":
@@ -88,3 +90,4 @@ def test_damage_is_never_silent_with_checksums_nor_in_an_index_without() -> None
     )
     unseen = table["TouchDataset, audio.bin, no checksums", "a bit flipped"]
     assert unseen.results["silent"] == sum(unseen.results.values()), "samples as such tell nothing"
+    assert_documented(table)

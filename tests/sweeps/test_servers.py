@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from corpus import raw_list, shards
-from sweep import Outcome, Result, rows, trials
+from sweeps.sweep import Outcome, Result, rows, trials
 
 import uio_pipes as uio
 from uio_pipes.io import connections, readahead, retry
