@@ -9,6 +9,7 @@ import pytest
 from golden.graphs import AT, EPOCH, FOLDER, GRAPHS, OPTIONS, described, machine, make_data
 
 import uio_pipes as uio
+from uio_pipes.io.redact import redact
 
 
 @pytest.fixture(scope="module")
@@ -36,3 +37,15 @@ def test_a_state_of_an_earlier_version_goes_on_bit_by_bit(
         for batch in (*rest, *golden["rest"]):
             del batch["bits"]
     assert rest == golden["rest"]
+
+
+def test_a_fingerprint_does_not_say_where_in_the_package_a_thing_is() -> None:
+    graph = uio.from_iterable([{"key": str(i)} for i in range(4)]).map(redact).batch(1)
+    loader = uio.Loader(graph)
+    state = loader.state_dict()
+    assert "map(function=uio_pipes.redact" in state["meta"]
+    earlier = state | {"meta": state["meta"].replace("uio_pipes.redact", "uio_pipes.io.redact.redact")}
+    loader.load_state_dict(earlier)
+    other = state | {"meta": state["meta"].replace("uio_pipes.redact", "uio_pipes.io.redact.hide")}
+    with pytest.raises(uio.StateError, match=r"graph changed.*uio_pipes\.hide.*uio_pipes\.redact"):
+        loader.load_state_dict(other)

@@ -237,10 +237,10 @@ def show(value: object, *, stable: bool = False) -> str:
     if inspect.isfunction(value) or inspect.ismethod(value):
         code = value.__code__
         if stable:
-            return f"{value.__module__}.{value.__qualname__}"
+            return _place(value)
         return f"{value.__qualname__} @ {code.co_filename}:{code.co_firstlineno}"
     if inspect.isclass(value):
-        return f"{value.__module__}.{value.__qualname__}" if stable else value.__qualname__
+        return _place(value) if stable else value.__qualname__
     if isinstance(value, (list, tuple)):
         if len(value) == 1 and not stable:
             return show(value[0])
@@ -251,8 +251,14 @@ def show(value: object, *, stable: bool = False) -> str:
         return "{" + ", ".join(f"{k!r}: {show(v, stable=stable)}" for k, v in value.items()) + "}"
     text = redact(repr(value))
     if type(value).__repr__ is object.__repr__:  # its address would change from run to run
-        text = f"{type(value).__module__}.{type(value).__qualname__}"
+        text = _place(type(value))
     return text
+
+
+def _place(value: Any) -> str:
+    """``module.name``; of what is in this package without the module within it, which may change between versions."""
+    module = "uio_pipes" if value.__module__.startswith("uio_pipes.") else value.__module__
+    return f"{module}.{value.__qualname__}"
 
 
 def wants(function: Callable[..., Any], parameter: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
+_MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")  # earlier versions wrote where in the package a thing was
 _TYPES = {"H": 0x10000, "I": 0x100000000}
 
 
@@ -63,6 +65,7 @@ def read_meta(state: Mapping[str, Any]) -> dict[str, Any]:
             "load it with the version of uio_pipes that saved it"
         )
     _check("meta", meta, _META | {name: fits for name, fits in _MAYBE.items() if name in meta})
+    meta["graph"] = [_MODULE.sub("uio_pipes.", str(line)) for line in meta["graph"]]
     return meta
 
 

@@ -1,7 +1,7 @@
 """Graphs whose states were saved once and for all: what a later version must load.
 
-``PYTHONPATH=VERSION:tests python -c "from golden import graphs; graphs.main()"`` writes ``NAME.json``, by the version in
-that folder:
+``PYTHONPATH=VERSION:tests python -c "from golden import graphs; graphs.main()"`` writes ``NAME.json``, by the version
+in that folder:
 the loader's state after some batches, and what came after it. The corpora are made anew in the working directory from
 seeds, under relative paths, so that a state fits wherever the test runs.
 """
