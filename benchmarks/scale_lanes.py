@@ -24,7 +24,7 @@ from benchmarks.common import Report, child, in_child, parser, sized
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.scale_lanes"
-LANES, RANKS, WORKERS = sized((10_000, 1_024, 8), (64, 8, 2))
+LANES, RANKS, WORKERS = sized((10_000, 1_024, 8), (64, 16, 2))
 DEALS = sized(  # shards, lanes
     [(7_500_000, 8_192), (7_500_000, LANES), (7_500_000, 65_536), (75_000, 8_192), (75_000, 1_024)], [(1_000, LANES)]
 )
