@@ -136,11 +136,14 @@ class Bench:
         found = self.path.with_name("found.jsonl")
         found.unlink(missing_ok=True)
         read = uio.from_tar_index if self.thing.indexed else uio.from_shard_list
+        given: list[tuple[str, Any]] = []
         try:
             loader = uio.Loader(read(self.given, verify=self.thing.verify), quarantine=str(found))
-            given = [(s["key"], (s["txt"], s["wav"], s.get("speaker"))) for s in loader]
+            given.extend((s["key"], (s["txt"], s["wav"], s.get("speaker"))) for s in loader)
         except uio.ListError:
             return {}, ("refused",), set()
+        except uio.TooManyFailures:  # nothing at all could be read
+            assert given == []
         delivered = dict(given)
         reasons = {*loader.stats().skipped, *(["twice"] if len(delivered) < len(given) else [])}
         suspects = {entry["key"] for entry in read_quarantine(found) if entry["reason"] == "suspect"}
