@@ -243,7 +243,8 @@ class Loader:
         if self._lengths is None:
             raise TypeError(
                 f"the number of batches is not known beforehand: {self._unknown}. Index the data (the command "
-                "`uio index`, then from_tar_index), set steps_per_epoch, or count the batches once"
+                "`uio index`, then from_tar_index), set steps_per_epoch, or count the batches once (a Loader takes the "
+                "place of torch's DataLoader, and is not put into one)"
             )
         return self._lengths
 
@@ -491,12 +492,14 @@ def _no_pipeline(given: object) -> str:
 
 def _topology(rank: int | None, world_size: int | None, partition: bool) -> tuple[int, int]:
     grouped = dist.is_available() and dist.is_initialized()
+    if world_size is not None:
+        require_whole("world_size", world_size, 1)
+    if rank is not None:
+        require_whole("rank", rank)
     if (rank is None) != (world_size is None):
         raise PipelineError("rank and world_size are given together, or neither")
     if rank is None or world_size is None:
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
-    require_whole("world_size", world_size, 1)
-    require_whole("rank", rank)
     if not 0 <= rank < world_size:
         raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
     return (rank, world_size) if partition else (0, 1)
