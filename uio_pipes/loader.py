@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from uio_pipes.batches import Batches, Progress, Run
 from uio_pipes.errors import DataError, NothingRead, PipelineError, StateError
 from uio_pipes.io.opening import is_local, stamp
+from uio_pipes.io.printable import counted
 from uio_pipes.lane import lanes_of
 from uio_pipes.ledger import Policy
 from uio_pipes.merging import merge_states
@@ -453,7 +454,8 @@ class Loader:
         return stats
 
     def __repr__(self) -> str:
-        where = f"rank {self.rank} of {self.world_size}, {self.num_workers} workers, {self._progress.lanes} lanes"
+        run_by = f"{counted(self.num_workers, 'worker')}, {counted(self._progress.lanes, 'lane')}"
+        where = f"rank {self.rank} of {self.world_size}, {run_by}"
         return f"Loader({where}, epoch {self.epoch}, uneven={self.uneven!r})\n{self.pipeline}"
 
 

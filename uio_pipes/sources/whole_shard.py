@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from uio_pipes.errors import NOTES, DataError, ListError
+from uio_pipes.io.printable import counted
 from uio_pipes.io.redact import redact
 from uio_pipes.prep.manifest import ShardEntry
 
@@ -50,7 +51,7 @@ def against_manifest(
 def miscounted(url: str, expected: int, seen: int, who: str = "manifest") -> DataError:
     """The error for a shard with another number of utterances than its list's manifest, or its index, says."""
     message = (
-        f"the {who} says {expected} utterances, the shard has {seen} (failed ones included): fetch the shard "
-        "again, or if it was packed anew, write its list's manifest anew (uio index --manifest)"
+        f"the {who} says {counted(expected, 'utterance')}, the shard has {seen} (failed ones included): fetch the "
+        "shard again, or if it was packed anew, write its list's manifest anew (uio index --manifest)"
     )
     return DataError("short_shard" if seen < expected else "long_shard", message, url=url)
