@@ -235,6 +235,10 @@ class OpenIndex(Mapping[str, Sample]):
         self._chain = Chain()
 
     def __getitem__(self, key: str) -> Sample:
+        if not isinstance(key, str):
+            raise TypeError(
+                f"an utterance is asked for by its key, which is text, not {key!r}; list(index) gives all keys"
+            )
         number = self.records.find(key)
         fields = self.records.fields(number)
         chain = self._chain.then(LOAD_FEATURES) if "feat" in fields else self._chain
