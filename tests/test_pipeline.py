@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus import Corpus
 from helpers_bad import keys, raw_items, run
 from torch.utils.data import DataLoader, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -212,6 +213,9 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
         ("fbank", lambda: RAW.fbank(80.5), "80.5"),
         ("fbank", lambda: RAW.fbank(frame_length=0), "0"),
         ("fbank", lambda: RAW.fbank(frame_shift=-10), "-10"),
+        ("fbank", lambda: RAW.fbank(frame_length=0.025, frame_shift=0.01), "0.025"),
+        ("fbank", lambda: RAW.fbank(frame_length=0.025), "0.025"),
+        ("mfcc", lambda: RAW.mfcc(frame_shift=0.01), "0.01"),
         ("fbank", lambda: RAW.fbank(dither=-0.1), "-0.1"),
         ("fbank", lambda: RAW.fbank(dither="0.1"), "0.1"),
         ("fbank", lambda: RAW.fbank(window_type="hann"), "hann"),
@@ -337,6 +341,8 @@ ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"snapshot_every": True}, "snapshot_every must be a whole number, 1 or more, not True"),
     ({"steps_per_epoch": "9"}, "steps_per_epoch must be a whole number, 1 or more, not '9'"),
     ({"max_failures": True}, "max_failures must be a whole number, not True"),
+    ({"world_size": "2"}, "world_size must be a whole number, 1 or more, not '2'"),
+    ({"rank": "0"}, "rank must be a whole number, not '0'"),
     ({"rank": 0, "world_size": "2"}, "world_size must be a whole number, 1 or more, not '2'"),
     ({"rank": "0", "world_size": 2}, "rank must be a whole number, not '0'"),
     ({"rank": False, "world_size": 2}, "rank must be a whole number, not False"),
@@ -384,6 +390,12 @@ def test_a_pipeline_that_is_taken_for_data_says_what_to_do(pipeline: Any, use: C
     with pytest.raises(TypeError, match=r"only describes .*uio\.Loader\(pipeline\).*as_dataset\(\), batch_size=None"):
         use(pipeline)
     assert pipeline, "a pipeline is true, although it has no length"
+
+
+def test_a_loader_given_to_a_loader_of_torch_says_what_it_is(plain_corpus: Corpus) -> None:
+    loader = uio.Loader(uio.from_shard_list(plain_corpus.list).decode_audio().batch(2))
+    with pytest.raises(TypeError, match="takes the place of torch's DataLoader"):
+        next(iter(DataLoader(loader)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{"shuffle": True}, {"batch_size": None}])

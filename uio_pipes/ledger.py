@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uio_pipes.errors import NOTES, DataError, LeftOut, PipelineError, TooManyFailures, UioError
+from uio_pipes.io.printable import counted
 
 __all__ = ["Ledger", "Policy", "Report"]
 
@@ -150,6 +151,6 @@ def check_budget(failures: int, policy: Policy, last: str) -> None:
     """Raises: TooManyFailures if ``failures`` is above the total budget."""
     if failures > policy.max_failures:
         raise TooManyFailures(
-            f"{failures} failures in this epoch, more than max_failures={policy.max_failures}; the last one: {last}. "
-            "Mend the data, or allow more with Loader(max_failures=…)"
+            f"{counted(failures, 'failure')} in this epoch, more than max_failures={policy.max_failures}; the last "
+            f"one: {last}. Mend the data, or allow more with Loader(max_failures=…)"
         )

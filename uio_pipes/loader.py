@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from uio_pipes.batches import Batches, Progress, Run
 from uio_pipes.errors import DataError, NothingRead, PipelineError, StateError
 from uio_pipes.io.opening import is_local, stamp
+from uio_pipes.io.printable import counted
 from uio_pipes.lane import lanes_of
 from uio_pipes.ledger import Policy
 from uio_pipes.merging import merge_states
@@ -243,7 +244,8 @@ class Loader:
         if self._lengths is None:
             raise TypeError(
                 f"the number of batches is not known beforehand: {self._unknown}. Index the data (the command "
-                "`uio index`, then from_tar_index), set steps_per_epoch, or count the batches once"
+                "`uio index`, then from_tar_index), set steps_per_epoch, or count the batches once (a Loader takes the "
+                "place of torch's DataLoader, and is not put into one)"
             )
         return self._lengths
 
@@ -452,7 +454,8 @@ class Loader:
         return stats
 
     def __repr__(self) -> str:
-        where = f"rank {self.rank} of {self.world_size}, {self.num_workers} workers, {self._progress.lanes} lanes"
+        run_by = f"{counted(self.num_workers, 'worker')}, {counted(self._progress.lanes, 'lane')}"
+        where = f"rank {self.rank} of {self.world_size}, {run_by}"
         return f"Loader({where}, epoch {self.epoch}, uneven={self.uneven!r})\n{self.pipeline}"
 
 
@@ -491,12 +494,14 @@ def _no_pipeline(given: object) -> str:
 
 def _topology(rank: int | None, world_size: int | None, partition: bool) -> tuple[int, int]:
     grouped = dist.is_available() and dist.is_initialized()
+    if world_size is not None:
+        require_whole("world_size", world_size, 1)
+    if rank is not None:
+        require_whole("rank", rank)
     if (rank is None) != (world_size is None):
         raise PipelineError("rank and world_size are given together, or neither")
     if rank is None or world_size is None:
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
-    require_whole("world_size", world_size, 1)
-    require_whole("rank", rank)
     if not 0 <= rank < world_size:
         raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
     return (rank, world_size) if partition else (0, 1)

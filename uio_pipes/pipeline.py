@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
 from uio_pipes.errors import PipelineError
+from uio_pipes.io.printable import counted
 from uio_pipes.lane import Lane, Site, stable_hash
 from uio_pipes.node import Node, name_node
 from uio_pipes.outlet import Outlet
@@ -281,9 +282,10 @@ class Pipeline:
             return []
         named = ", ".join(map(str, idle[:MOST])) + (", …" if len(idle) > MOST else "")
         return [
-            f"{len(idle)} of {lanes} lanes have nothing to deliver (of number {named}), as there are only "
-            f"{sum(counts)} list items to deal: a rank or worker that runs no other lane stands idle. Use fewer ranks, "
-            "workers or lanes, more (smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
+            f"{len(idle)} of {lanes} lanes {'has' if len(idle) == 1 else 'have'} nothing to deliver (of number "
+            f"{named}), as there {'is' if sum(counts) == 1 else 'are'} only {counted(sum(counts), 'list item')} to "
+            "deal: a rank or worker that runs no other lane stands idle. Use fewer ranks, workers or lanes, more "
+            "(smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
         ]
 
     def _count(self, lanes: int, source: str = "") -> list[int] | None:

@@ -53,7 +53,7 @@ class LanePlan:
         lengths: of all utterances, batch after batch.
         skipped, failures, reports: what was left out on the way, as in the statistics of a loader.
         boundaries: of the buckets, where ``bucket_batch`` found them itself.
-        rates: utterances by sample rate in Hz, where headers tell it.
+        rates: utterances by sample rate in Hz, where headers tell it; 0: a ``duration`` told the length instead.
     """
 
     lane: int
@@ -151,13 +151,18 @@ def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: bool) -> list
             ledger.fail(error, "realize")
         else:
             rate = 0 if plan is None else _rate(plan, sample)
-            rates.update([rate] if rate else [])
+            rates.update([rate] if rate or _timed(plan) else [])
             planned.append((plan.length if plan is not None else 0, rate, sample))
     kept, odd = odd_rates([rate for _, rate, _ in planned]) if pads else (0, frozenset())
     for i in sorted(odd):
         like = next(sample.key for _, rate, sample in planned if rate == kept)
         ledger.handle(planned[i][2].failure(mixed_rates(planned[i][1], kept, like), Pad.name), Pad.name)
     return [length for i, (length, _, _) in enumerate(planned) if i not in odd]
+
+
+def _timed(plan: Plan | None) -> bool:
+    """Whether the length is known as seconds alone."""
+    return plan is not None and plan.samples > 0 and plan.sample_rate == TICKS
 
 
 def _rate(plan: Plan, sample: Sample) -> int:

@@ -151,7 +151,8 @@ class PerUtterance(Stage):
             if "feat" in makes and "feat" in stage.writes | stage.reads:
                 rule = f"{self.name} makes features, but {stage.name} before it has"
                 verb = "made some already" if "feat" not in stage.reads else "worked on some"
-                raise PipelineError(f"{rule} {verb}: put {self.name} before {stage.name}, or leave one out")
+                order = "" if stage.name == self.name else f"put {self.name} before {stage.name}, or "
+                raise PipelineError(f"{rule} {verb}: {order}leave one out")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, StageLink(self, site))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 from helpers_bad import audio, run
 
 import uio_pipes as uio
@@ -119,3 +120,23 @@ def test_simulate_and_inspect_show_them(tmp_path: Path) -> None:
     seen = inspect(raw)
     assert seen.rates == planned.rates
     assert "put .resample(16_000) before the features" in str(of_contents([], seen))
+
+
+def test_rates_that_a_duration_hides_are_said_to_be_unknown(tmp_path: Path) -> None:
+    listed = [item | {"duration": 0.2} for item in items(tmp_path, [16_000, 44_100] * 3, 3000)]
+    raw = uio.from_raw_list(listed)
+    planned = simulate(raw.decode_audio().fbank(8).batch(3).pad())
+    (note,) = planned.notes
+    assert "sample rates of 6 utterances are not known here" in note
+    assert "uio inspect" in note
+    assert planned.rates == {}
+    assert inspect(raw).rates == {16_000: 3, 44_100: 3}
+    assert simulate(raw.decode_audio().resample(16_000).fbank(8).batch(3).pad()).notes == []
+    assert simulate(uio.interleave([raw.decode_audio().resample(16_000)]).fbank(8).batch(3).pad()).notes == []
+
+
+def test_inspect_counts_the_rates_that_only_decoding_tells(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.mp3", np.zeros(16_000), 16_000)
+    seen = inspect(uio.from_raw_list([{"key": "a", "wav": str(tmp_path / "a.mp3"), "txt": "", "duration": 1.0}]))
+    assert (seen.rates, seen.unknown_rates) == ({}, 1)
+    assert "sample rate unknown until decoded" in str(of_contents([], seen))

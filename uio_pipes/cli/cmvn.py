@@ -46,7 +46,7 @@ def cmvn(
     if json:
         print_json(report)
     else:
-        failed = f"; {sums.failures} failures" if sums.failures else ""
+        failed = f"; {counted(sums.failures, 'failure')}" if sums.failures else ""
         typer.echo(f"{out}: {counted(sums.frame_num, 'frame')} of {counted(sums.utterances, 'utterance')}{failed}")
     verdict(not sums.failures)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -17,6 +19,7 @@ from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
     from uio_pipes.prep.lists import Bad
+    from uio_pipes.prep.texts import Texts
 
 __all__ = ["dictionary", "spm"]
 
@@ -48,7 +51,8 @@ def dictionary(
     from uio_pipes.prep.texts import Texts
 
     texts = Texts(data_list, data_type.value if data_type else None)
-    count = write_table(out, characters(texts, str(non_lang_syms) if non_lang_syms else None))
+    with _told(texts):
+        count = write_table(out, characters(texts, str(non_lang_syms) if non_lang_syms else None))
     _say(json, str(out), count, texts.bad)
 
 
@@ -67,17 +71,40 @@ def spm(
     from uio_pipes.prep.texts import Texts
 
     texts = Texts(data_list, data_type.value if data_type else None)
-    count = write_pieces(out, texts, vocab_size, model.value)
+    with _told(texts):
+        count = write_pieces(out, texts, vocab_size, model.value)
     _say(json, str(out), count, texts.bad)
 
 
+@contextmanager
+def _told(texts: Texts) -> Iterator[None]:
+    """Where nothing can be made of the texts, what kept them from being read is said, too."""
+    from uio_pipes.prep.dictionary import DictionaryProblem
+
+    try:
+        yield
+    except DictionaryProblem as error:
+        if not texts.bad:
+            raise
+        lost = f"texts that could not be read: {_lost(_reasons(texts.bad))}; the first: {texts.bad[0].detail}"
+        raise DictionaryProblem(f"{error}; {lost}") from error
+
+
+def _reasons(bad: list[Bad]) -> dict[str, int]:
+    return dict(sorted(Counter(one.reason for one in bad).items()))
+
+
+def _lost(reasons: dict[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+
+
 def _say(json: bool, out: str, tokens: int, bad: list[Bad]) -> None:
-    reasons = dict(sorted(Counter(one.reason for one in bad).items()))
+    reasons = _reasons(bad)
     if json:
         failed = [asdict(one) for one in bad]
         print_json({"out": out, "tokens": tokens, "failures": len(bad), "reasons": reasons, "failed": failed})
     else:
-        lost = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-        typer.echo(f"{out}: {counted(tokens, 'token')}" + (f"; texts that could not be read: {lost}" if bad else ""))
+        lost = f"; texts that could not be read: {_lost(reasons)}" if bad else ""
+        typer.echo(f"{out}: {counted(tokens, 'token')}{lost}")
         show([one.detail for one in bad])
     verdict(not bad)

@@ -81,6 +81,8 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
     rows += [
         (name, ", ".join(f"{k}: {n:,}" for k, n in counts.most_common(12))) for name, counts in named.items() if counts
     ]
+    if seen.unknown_rates:
+        rows.append(("sample rate unknown until decoded", f"{seen.unknown_rates:,}"))
     if len(seen.rates) > 1:
         rows.append(("mixed sample rates", "they cannot share a batch: put .resample(16_000) before the features"))
     if seen.speakers:

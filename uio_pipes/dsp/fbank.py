@@ -66,6 +66,11 @@ class Fbank:
                 f"{self.name}: frame_length and frame_shift must be above 0 ms, not {frame_length} and {frame_shift}; "
                 "25 and 10 are usual"
             )
+        if min(frame_length, frame_shift) < 1:
+            raise PipelineError(
+                f"{self.name}: frame_length and frame_shift are in ms, at least 1, not {frame_length} and "
+                f"{frame_shift}; 25 and 10 are usual"
+            )
         if not 0 <= dither < math.inf:
             raise PipelineError(
                 f"{self.name}: dither must be 0 or more, not {dither}; 0 adds no noise, 1 is Kaldi's default"

@@ -15,9 +15,9 @@ from uio_pipes.prep.duplicates import duplicates, listed_twice
 from uio_pipes.prep.index import IndexedShard, each_shard, index_shards
 from uio_pipes.prep.index_folder import datasets, index_folder
 from uio_pipes.prep.manifest import ShardEntry, read_manifest, write_manifest
-from uio_pipes.sources.open_files import against_manifest
 from uio_pipes.sources.table import Table
 from uio_pipes.sources.tar_reader import Grouping
+from uio_pipes.sources.whole_shard import against_manifest
 
 __all__ = ["IndexedLists", "index_lists"]
 

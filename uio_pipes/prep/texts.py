@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 
-from uio_pipes.errors import DataError, ListError
+from uio_pipes.errors import NOTES, DataError, ListError
 from uio_pipes.io.access import PLAIN
-from uio_pipes.lane import Lane
 from uio_pipes.prep.data_list import DataType, data_type_of, names_touchdataset
 from uio_pipes.prep.lists import Bad, RawList, fields_of, is_folder, read_table, unwritable
-from uio_pipes.prep.noting import Noting
+from uio_pipes.prep.shard_texts import shard_texts
 from uio_pipes.sources.indexed_file import IndexedFile
 from uio_pipes.sources.indexed_table import folders
 from uio_pipes.sources.raw_line import parse_object
 
 __all__ = ["Texts"]
+
+logger = logging.getLogger("uio_pipes")
 
 
 class Texts:
@@ -66,15 +68,13 @@ def _of_indexed(url: str) -> Iterator[str | Bad]:
 
 
 def _of_shards(url: str) -> Iterator[str | Bad]:
-    import uio_pipes as uio
-
-    ledger = Noting()
-    node = uio.from_shard_list(url)._nodes(Lane(ledger))
-    node.reset(None)
-    for sample in iter(node.next, None):
-        yield from map(_bad, ledger.take())
-        yield sample.fields["txt"]
-    yield from map(_bad, ledger.take())
+    for found in shard_texts(url):
+        if isinstance(found, str):
+            yield found
+        elif found.reason in NOTES and not found.key:
+            logger.warning("%s", found)  # of a whole shard: no utterance failed
+        else:
+            yield _bad(found)
 
 
 def _text(line: bytes, place: str) -> str | Bad:

@@ -16,10 +16,10 @@ from uio_pipes.prep.findings import finding
 from uio_pipes.prep.manifest import ShardEntry
 from uio_pipes.prep.scan import Looked, Pass
 from uio_pipes.prep.sniff import belies
-from uio_pipes.sources.open_files import NO_UTTERANCE, against_manifest, miscounted
 from uio_pipes.sources.tar_reader import Grouping
 from uio_pipes.sources.tar_sidecar import ShardIndex
 from uio_pipes.sources.tar_sidecars import has_sidecar, open_sidecar, read_sidecar
+from uio_pipes.sources.whole_shard import NO_UTTERANCE, against_manifest, miscounted
 
 __all__ = ["Checked", "Wanted", "verify_shard"]
 

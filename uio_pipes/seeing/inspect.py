@@ -33,8 +33,8 @@ CODECS = (
 
 @dataclass
 class Contents:
-    """What was found. ``durations``: bins of half a second → utterances; ``unknown``: utterances whose length only
-    decoding tells; ``whole``: False where ``limit`` cut it off."""
+    """What was found. ``durations``: bins of half a second → utterances; ``unknown``, ``unknown_rates``: utterances
+    whose length, or sample rate, only decoding tells; ``whole``: False where ``limit`` cut it off."""
 
     utterances: int = 0
     seconds: float = 0.0
@@ -50,6 +50,7 @@ class Contents:
     fields: Counter[str] = field(default_factory=Counter)
     speakers: Counter[str] = field(default_factory=Counter)
     unknown: int = 0
+    unknown_rates: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     reports: list[str] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
@@ -100,6 +101,8 @@ class Contents:
         if info is not None:
             self.rates[info.sample_rate] += 1
             self.channels[info.channels] += 1
+        elif "wav" in fields and "feat" not in fields:
+            self.unknown_rates += 1
         self.codecs["features" if "feat" in fields else _codec(fields.get("wav"))] += 1
         if isinstance(txt := fields.get("txt"), str):
             self.texts += 1
@@ -124,6 +127,7 @@ class Contents:
         bins = {f"{at * BIN:g}": n for at, n in sorted(self.durations.items())}
         return {
             "utterances": self.utterances, "hours": self.hours, "whole": self.whole, "unknown_lengths": self.unknown,
+            "unknown_rates": self.unknown_rates,
             "shortest": self.shortest, "longest": self.longest, "durations": bins, "texts": self.texts,
             "empty_texts": self.empty_texts, "characters": len(self.characters),
             "most_frequent": dict(self.characters.most_common(20)), "odd_characters": self.odd,

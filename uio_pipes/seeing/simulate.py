@@ -13,12 +13,14 @@ import numpy.typing as npt
 
 from uio_pipes.barren import Losses, no_batch, nothing_read
 from uio_pipes.errors import PipelineError
+from uio_pipes.io.printable import counted
 from uio_pipes.lane import lanes_of, worker_of
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.planning import LanePlan, plan_lanes
 from uio_pipes.sources.open_files import OpenFiles
 from uio_pipes.stages.bucket_batch import BucketBatch
 from uio_pipes.stages.dynamic_batch import DynamicBatch
+from uio_pipes.stages.resample import Resample
 from uio_pipes.stats import LEAVE_OUT_LESS
 from uio_pipes.uneven import UNEVEN
 
@@ -159,6 +161,12 @@ def simulate(
     for plan in plan_lanes(pipeline, lanes, seed, epoch):
         plans.append(plan)
         told(len(plans), lanes)
+    rates = sum((plan.rates for plan in plans), Counter[int]())
+    if (timed := rates.pop(0, 0)) and not _resamples(pipeline):
+        notes.append(
+            f"the sample rates of {counted(timed, 'utterance')} are not known here, as `duration` tells the lengths: "
+            "uio inspect shows them, and .resample(16_000) before the features makes them one"
+        )
     losses = Losses.of((vars(plan) for plan in plans), next((r for plan in plans for r in plan.reports), ""))
     why = losses.told(pipeline)
     if losses.failures and not any(plan.lengths for plan in plans):
@@ -196,7 +204,7 @@ def simulate(
         buckets=buckets,
         fill=fill,
         reports=[report for plan in plans for report in plan.reports],
-        rates=dict(sum((plan.rates for plan in plans), Counter[int]()).most_common()),
+        rates=dict(rates.most_common()),
         notes=notes,
     )  # fmt: skip
 
@@ -205,6 +213,14 @@ def reads_headers(pipeline: Pipeline) -> bool:
     """Whether shards have to be read through to plan."""
     within = (p for stage in pipeline.stages for p in stage.branches.values())
     return any(isinstance(stage, OpenFiles) for stage in pipeline.stages) or any(map(reads_headers, within))
+
+
+def _resamples(pipeline: Pipeline) -> bool:
+    """Whether all audio gets one sample rate."""
+    return any(
+        isinstance(stage, Resample) or (stage.branches and all(map(_resamples, stage.branches.values())))
+        for stage in pipeline.stages
+    )
 
 
 def _in_order(plans: list[LanePlan]) -> Rank:

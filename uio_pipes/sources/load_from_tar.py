@@ -20,13 +20,14 @@ from uio_pipes.sample import Chain, Sample, run_key
 from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.next_files import Far, NextFiles, begin
-from uio_pipes.sources.open_files import NO_UTTERANCE, File, against_manifest, miscounted
+from uio_pipes.sources.open_files import File
 from uio_pipes.sources.tar_checks import Checks
 from uio_pipes.sources.tar_fields import as_fields, text_of
 from uio_pipes.sources.tar_header import BLOCK
 from uio_pipes.sources.tar_members import MAX_MEMBER
 from uio_pipes.sources.tar_reader import TarReader, Utterance
 from uio_pipes.sources.tar_suspects import suspects, unchecked
+from uio_pipes.sources.whole_shard import NO_UTTERANCE, UNREADABLE, against_manifest, listed_in, miscounted
 from uio_pipes.stage import Stage, require
 from uio_pipes.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 
@@ -46,7 +47,6 @@ _AT = Kind(
         and (v[1] or v[0] % BLOCK == 0)
     ),
 )
-UNREADABLE = frozenset(["missing_file", "unreadable_file", "changed_file"])
 _TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
 
 
@@ -186,7 +186,7 @@ class _TarNode(Node):
             if self.stage.verify is not None:
                 self.checks = Checks(self.file)
         except DataError as error:
-            raise _in_list(error, self.file) from error
+            raise listed_in(error, self.file.url, self.file.place) from error
 
     def _reader(self, far: Far | None, offset: int = 0, damaged: bool = False, last: str = "") -> TarReader:
         assert self.file is not None
@@ -259,11 +259,6 @@ class _TarNode(Node):
                 'or begin the epoch again with Loader(on_change="restart")'
             ) from error
         self.stamp = old
-
-
-def _in_list(error: DataError, file: File) -> DataError:
-    message = f"{error.message} (listed in {file.place})"
-    return DataError(error.reason, message, url=error.url or file.url, member=error.member, offset=error.offset)
 
 
 def from_shard_list(

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.errors import NOTES, DataError, ListError
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.redact import redact
@@ -16,15 +15,13 @@ from uio_pipes.node import Node
 from uio_pipes.prep.manifest import ShardEntry
 from uio_pipes.sample import Origin
 from uio_pipes.sources.list_files import Item
+from uio_pipes.sources.whole_shard import no_raw_line
 from uio_pipes.stage import Stage
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["NO_UTTERANCE", "File", "OpenFiles", "against_manifest", "miscounted"]
-
-# what was no utterance anyway
-NO_UTTERANCE = frozenset(["missing_end", "changed_shard", "unsupported_member", "bad_member_name"]) | NOTES
+__all__ = ["File", "OpenFiles"]
 
 
 @dataclass(frozen=True)
@@ -102,37 +99,5 @@ class _OpenNode(Node):
 
     def next(self) -> File:
         item: Item = self.source.next()
-        if item.text.startswith("{"):
-            raise ListError(
-                f"{item.place} is a JSON object, not a path or URL of a shard: {redact(item.text)[:80]} … "
-                "This is a raw list: use from_raw_list (WeNet's data_type raw)"
-            )
+        no_raw_line(item.text, item.place)
         return File(item.text, item.place, item.origin, self._reached(item.access), item.expected)
-
-
-def against_manifest(
-    url: str, expected: ShardEntry, seen: int, size: int | None, crc: str | None = None
-) -> DataError | None:
-    """The error for a shard that is not what its list's manifest says: another number of utterances, or as many in a
-    file of another length or CRC32. ``size``, ``crc``: None where they are not known."""
-    if seen != expected.utterances:
-        return miscounted(url, expected.utterances, seen)
-    if size in (expected.bytes, None) and crc in (expected.crc32, None):
-        return None
-    then, now = f"{expected.bytes} bytes", f"{size}"
-    if crc is not None:
-        then, now = f"{then} of CRC32 {expected.crc32}", f"{now} of {crc}"
-    message = (
-        f"the manifest says {then}, the file has {now}: fetch it again, or if it was packed anew, write its list's "
-        "manifest anew (uio index --manifest)"
-    )
-    return DataError("changed_shard", message, url=url)
-
-
-def miscounted(url: str, expected: int, seen: int, who: str = "manifest") -> DataError:
-    """The error for a shard with another number of utterances than its list's manifest, or its index, says."""
-    message = (
-        f"the {who} says {expected} utterances, the shard has {seen} (failed ones included): fetch the shard "
-        "again, or if it was packed anew, write its list's manifest anew (uio index --manifest)"
-    )
-    return DataError("short_shard" if seen < expected else "long_shard", message, url=url)

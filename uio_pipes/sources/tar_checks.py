@@ -8,10 +8,11 @@ import numpy as np
 
 from uio_pipes.errors import DataError
 from uio_pipes.io.local import Ref
-from uio_pipes.sources.open_files import NO_UTTERANCE, File
+from uio_pipes.sources.open_files import File
 from uio_pipes.sources.tar_reader import Utterance
 from uio_pipes.sources.tar_sidecar import BLOCK
 from uio_pipes.sources.tar_sidecars import open_sidecar
+from uio_pipes.sources.whole_shard import NO_UTTERANCE
 
 __all__ = ["Checks"]
 

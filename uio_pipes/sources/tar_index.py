@@ -21,11 +21,11 @@ from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import ListFiles, list_files
 from uio_pipes.sources.listing import Listing
 from uio_pipes.sources.load_records import Record
-from uio_pipes.sources.open_files import NO_UTTERANCE, against_manifest
 from uio_pipes.sources.table import Table
 from uio_pipes.sources.tar_fields import as_fields
 from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES
 from uio_pipes.sources.tar_sidecars import Indexed, identity, open_sidecars
+from uio_pipes.sources.whole_shard import NO_UTTERANCE, against_manifest
 from uio_pipes.stage import require
 
 if TYPE_CHECKING:
@@ -235,6 +235,10 @@ class OpenIndex(Mapping[str, Sample]):
         self._chain = Chain()
 
     def __getitem__(self, key: str) -> Sample:
+        if not isinstance(key, str):
+            raise TypeError(
+                f"an utterance is asked for by its key, which is text, not {key!r}; list(index) gives all keys"
+            )
         number = self.records.find(key)
         fields = self.records.fields(number)
         chain = self._chain.then(LOAD_FEATURES) if "feat" in fields else self._chain
