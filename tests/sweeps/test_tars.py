@@ -141,6 +141,8 @@ class Bench:
             given = [(s["key"], (s["txt"], s["wav"], s.get("speaker"))) for s in loader]
         except uio.ListError:
             return {}, ("refused",), set()
+        except uio.TooManyFailures:  # nothing of it could be read
+            given = []
         delivered = dict(given)
         reasons = {*loader.stats().skipped, *(["twice"] if len(delivered) < len(given) else [])}
         suspects = {entry["key"] for entry in read_quarantine(found) if entry["reason"] == "suspect"}
