@@ -85,9 +85,6 @@ def test_segment_outside_of_the_audio_is_an_error(suffix: str, place: tuple[floa
 def test_file_that_was_cut_off_is_noticed(tmp_path: Path, suffix: str, cut: float) -> None:
     data = encode(chirp(3 * 16_000, 16_000), 16_000, suffix)
     short = data[: int(cut * len(data)) if cut > 0 else int(cut)]
-    if suffix in ("m4a", "alac") and cut < 0:  # the index is at the end; only its last, optional entries are missing
-        assert decode(short, 0)[0].shape == (1, 3 * 16_000)
-        return
     (tmp_path / "x").write_bytes(short)
     for read in (lambda: decode(short, 0), lambda: decode_file(tmp_path / "x", 0)):
         with pytest.raises(DataError) as caught:

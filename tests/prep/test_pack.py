@@ -145,12 +145,12 @@ def test_any_number_of_processes_makes_the_same_shards(source: Path, packed: Pat
 
 
 def test_each_recording_is_opened_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
+    opened: list[int] = []  # by inode
 
     class Counted(soundfile.SoundFile):  # type: ignore[misc]
-        def __init__(self, file: str) -> None:
-            opened.append(file)
-            super().__init__(file)
+        def __init__(self, file: int, closefd: bool) -> None:
+            opened.append(os.fstat(file).st_ino)
+            super().__init__(file, closefd=closefd)
 
     monkeypatch.setattr("uio_pipes.prep.cutting.soundfile.SoundFile", Counted)
     pack(source, tmp_path / "out", tmp_path / "list", SETTINGS)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from uio_pipes.errors import DataError
 from uio_pipes.io.regular import open_regular
 
-__all__ = ["Decoded", "check_coded", "coded", "decode_coded"]
+__all__ = ["Decoded", "check_coded", "coded", "decode_coded", "id3_size"]
 
 _PREROLL = 0.5  # seconds decoded before a segment: more than what a codec remembers
 _ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
@@ -49,7 +49,7 @@ def coded(data: bytes | str | os.PathLike[str]) -> str | None:
 def _coded(file: Any) -> str | None:
     head: bytes = file.read(16)
     if head[:3] == b"ID3" and len(head) >= 10:  # tags may stand before ADTS frames
-        file.seek(_id3_size(head))
+        file.seek(id3_size(head))
         head = file.read(16)
     if head[4:8] == b"ftyp":
         return "m4a"
@@ -154,7 +154,7 @@ class _Frames:
         return np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((1, 0), np.float32)
 
 
-def _id3_size(head: bytes) -> int:
+def id3_size(head: bytes) -> int:
     """Bytes of an ID3 tag: four times 7 bits."""
     return 10 + (head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9])
 
@@ -177,7 +177,7 @@ def _check_boxes(file: Any) -> None:
 
 def _check_adts(data: bytes) -> None:
     """Walk the frames: each header tells its frame's 13 bits of length."""
-    at = _id3_size(data) if data[:3] == b"ID3" else 0
+    at = id3_size(data) if data[:3] == b"ID3" else 0
     while at + 7 <= len(data) and data[at] == 0xFF and data[at + 1] & 0xF6 == 0xF0:
         at += max(7, (data[at + 3] & 3) << 11 | data[at + 4] << 3 | data[at + 5] >> 5)
     if at > len(data) or (at < len(data) and data[at] == 0xFF and len(data) - at < 7):

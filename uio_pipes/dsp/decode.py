@@ -23,6 +23,7 @@ from uio_pipes.dsp.bounds import check_claims
 from uio_pipes.dsp.codecs import coded, decode_coded
 from uio_pipes.dsp.containers import HEAD, Wav, check_length, wav_header
 from uio_pipes.dsp.flac import decode_flac
+from uio_pipes.dsp.mpeg import counted, is_mp3
 from uio_pipes.dsp.ogg import MAGIC, check_ogg, check_ogg_segment
 from uio_pipes.errors import DataError
 from uio_pipes.io.regular import open_regular, regular
@@ -103,7 +104,7 @@ def decode(
     if form := coded(data):
         return _by_ffmpeg(data, form, channel, start, end)
     check_length(data[:HEAD], len(data))
-    return _by_library(io.BytesIO(data), channel, start, end, _Ogg.of(data))
+    return _by_library(io.BytesIO(counted(data)), channel, start, end, _Ogg.of(data))
 
 
 def decode_at(
@@ -141,6 +142,8 @@ def decode_file(
             return _by_ffmpeg(os.fspath(path), form, channel, start, end)
         check_length(head, size)
         ogg = _Ogg(read, size) if head[:4] == MAGIC else None
+        if is_mp3(head):
+            return _by_library(io.BytesIO(counted(read(0, size))), channel, start, end)
         file.seek(0)
         return _by_library(file.fileno(), channel, start, end, ogg)
 

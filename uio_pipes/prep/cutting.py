@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from uio_pipes.dsp.bounds import check_claims
 from uio_pipes.dsp.codecs import check_coded, coded, decode_coded
 from uio_pipes.dsp.containers import HEAD, check_length
+from uio_pipes.dsp.mpeg import counted, is_mp3
 from uio_pipes.dsp.ogg import MAGIC, check_ogg, check_ogg_segment
 from uio_pipes.errors import DataError
 from uio_pipes.io.command import run_command
@@ -126,7 +127,7 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     if kind := coded(data):
         check_coded(data, kind)
         return Audio(data, suffix, -1) if sample_rate is None else None
-    with soundfile.SoundFile(io.BytesIO(data)) as audio:
+    with soundfile.SoundFile(io.BytesIO(counted(data))) as audio:
         check_claims(audio.samplerate, audio.channels)
         rate, samples = audio.samplerate, audio.frames
         if suffix in ("flac", "mp3") and 0 < samples < UNKNOWN:  # a cut shows at the end only
@@ -151,6 +152,8 @@ def _decoded(
         samples, rate, total = to_int16(decoded.samples[0]), decoded.sample_rate, decoded.total
         ranges = [_range(utterance, rate, total) for utterance in utterances]
     else:
+        if is_mp3(_head(source)[0]):
+            source = counted(source if isinstance(source, bytes) else _read(source))
         with (
             io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file,
             soundfile.SoundFile(file if isinstance(source, bytes) else file.fileno(), closefd=False) as audio,
