@@ -50,11 +50,27 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
         return {}
 
     def read_state(self, state: object, name: str, kind: Kind) -> Any:
-        """A field of a state of this node. Raises: StateError if it is missing, or not of this kind."""
+        """One field of a saved state, checked.
+
+        Args:
+            state: what :meth:`get_state` returned.
+            name: the field.
+            kind: what it can be.
+
+        Raises:
+            StateError: it is missing, or not of this kind.
+        """
         return read_field(state, name, kind, self.stage_name or type(self).__name__)
 
     def read_fields(self, state: object) -> dict[str, Any]:
-        """The state fields of a state of this node, copied. Raises: StateError."""
+        """All :attr:`state_fields` of a saved state, checked and copied.
+
+        Args:
+            state: what :meth:`get_state` returned.
+
+        Raises:
+            StateError: one is missing, or cannot be what it was saved as.
+        """
         kinds = {name: like(getattr(self, name)) for name in self.state_fields} | dict(self.state_kinds())
         return {name: copy.deepcopy(self.read_state(state, name, kinds[name])) for name in self.state_fields}
 
