@@ -17,7 +17,6 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import uio_pipes as uio
 from uio_pipes.errors import NothingRead
-from uio_pipes.io.printable import counted
 
 
 def typo(folder: Path) -> uio.Pipeline:
@@ -40,7 +39,7 @@ def test_failures_and_not_one_utterance_are_an_error(
     with pytest.raises(uio.TooManyFailures) as raised:
         list(uio.Loader(made(tmp_path), **options))
     text = str(raised.value)
-    assert f"epoch 0 ends without one utterance, after {counted(failures, 'failure')}." in text
+    assert "epoch 0 ends without one utterance. " in text
     assert f"{failures} failed ({failures} as missing_file); for example" in text
     assert "no such file" in text
     assert "Check the paths in the list" in text
@@ -48,7 +47,7 @@ def test_failures_and_not_one_utterance_are_an_error(
 
 def test_one_failure_is_one_failure_and_a_function_may_be_to_blame() -> None:
     graph = uio.from_iterable([{"key": "a", "wav": b"", "txt": ""}]).map(lambda sample: sample["nothing"])
-    with pytest.raises(NothingRead, match=r"after 1 failure\. .*KeyError.*or the function that failed"):
+    with pytest.raises(NothingRead, match=r"utterance\. .*1 failed.*KeyError.*or the function that failed"):
         list(uio.Loader(graph.batch(2)))
     assert "0 workers, 1 lane, epoch 0" in repr(uio.Loader(graph))
     (note,) = uio.from_raw_list([{"key": "a", "wav": "a", "txt": ""}]).batch(1)._warnings(2)

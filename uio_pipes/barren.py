@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from uio_pipes.errors import ListError, NothingRead
-from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -104,10 +103,9 @@ def at_rest(why: str) -> ListError:
     )
 
 
-def nothing_read(losses: Losses, epoch: int, why: str) -> NothingRead:
+def nothing_read(epoch: int, why: str) -> NothingRead:
     """The error of an epoch in which something failed, and not one utterance came out."""
     return NothingRead(
-        f"nothing could be read: epoch {epoch} ends without one utterance, after "
-        f"{counted(losses.failures, 'failure')}. {why}. Check the paths in the list and mend the data (`uio verify` "
-        "tells what is wrong with each file), or the function that failed"
+        f"nothing could be read: epoch {epoch} ends without one utterance. {why}. Check the paths in the list and mend "
+        "the data (`uio verify` tells what is wrong with each file), or the function that failed"
     )

@@ -184,7 +184,7 @@ class Batches(Iterator[Any]):
         if not delivered and losses.skipped and not failed:
             logger.warning("epoch %d ends without one utterance on rank %d: %s", self.progress.epoch, loader.rank, why)
         epoch = self.progress.epoch
-        loader._at_end(epoch, delivered, nothing_read(losses, epoch, why) if failed and not delivered else None)
+        loader._at_end(epoch, delivered, nothing_read(epoch, why) if failed and not delivered else None)
 
     def _left_out(self) -> tuple[int, int]:
         """What this rank did not deliver: utterances that it knows of, and list items not yet opened."""

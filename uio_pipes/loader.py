@@ -412,8 +412,8 @@ class Loader:
         apart = "" if steps else 'or let each rank end with its own lanes by uneven="join", '
         raise StateError(
             f"lanes: the state has {lanes}, so of {self.world_size} ranks {self.world_size - lanes} would have nothing "
-            f"to deliver. Go on with at most {lanes} ranks, {until}; {apart}or begin an epoch anew by set_epoch. "
-            "To go on with more ranks another time, fix the lanes from the start: Loader(lanes=64)"
+            f"to deliver. Go on with at most {counted(lanes, 'rank')}, {until}; {apart}or begin an epoch anew by "
+            "set_epoch. To go on with more ranks another time, fix the lanes from the start: Loader(lanes=64)"
         )
 
     def _all_received(self) -> bool:

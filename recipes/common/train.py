@@ -24,6 +24,7 @@ import torch
 import typer
 
 import uio_pipes as uio
+from uio_pipes.io.printable import counted
 from uio_pipes.lane import stable_hash
 
 from . import checkpoint, experiment
@@ -92,7 +93,8 @@ class Trainer:
         under_way = meta["epoch"] == self.epoch and not self.trained
         if under_way and self.ranks.world_size > meta["lanes"]:
             raise ConfigError(
-                f"the checkpoint's epoch was dealt to {meta['lanes']} lanes; go on with at most {meta['lanes']} ranks "
+                f"the checkpoint's epoch was dealt to {counted(meta['lanes'], 'lane')}; go on with at most "
+                f"{counted(meta['lanes'], 'rank')} "
                 f"until that epoch ends, not {self.ranks.world_size}, or set data.lanes for new experiments"
             )
 

@@ -168,14 +168,14 @@ def test_a_named_pipe_among_noises_tables_and_indexed_files(tmp_path: Path, raw_
         uio.from_raw_list(lines).decode_audio().resample(8000).add_noise(str(tmp_path / "noise.list"), probability=1.0)
     )
     loader = uio.Loader(pipeline.batch(3), max_failures=10**6)
-    with pytest.raises(TooManyFailures, match=f"after {len(lines)} failures"):
+    with pytest.raises(TooManyFailures, match=f"{len(lines)} failed"):
         list(loader)
     assert loader.stats().skipped == {"bad_noise": len(lines)}
     (tmp_path / "kaldi").mkdir()
     (tmp_path / "kaldi" / "wav.scp").write_text(f"odd {bad}\n")
     (tmp_path / "kaldi" / "text").write_text("odd odd\n")
     loader = uio.Loader(uio.from_kaldi(str(tmp_path / "kaldi")).decode_audio().batch(1))
-    with pytest.raises(TooManyFailures, match=r"after 1 failure\. "):
+    with pytest.raises(TooManyFailures, match="1 failed"):
         list(loader)
     assert loader.stats().skipped == {"unreadable_file": 1}
     (tmp_path / "kaldi" / "text").unlink()

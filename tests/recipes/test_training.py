@@ -85,7 +85,7 @@ def test_a_torn_checkpoint_is_passed_over(ran: Path) -> None:
 
 def test_more_ranks_than_lanes_wait_for_the_next_epoch(ran: Path) -> None:
     last = read_lines(ran / "wider" / "rank0.log")[-1]
-    assert last.startswith("rank 0: the checkpoint's epoch was dealt to 1 lanes; go on with at most 1 ranks until")
+    assert last.startswith("rank 0: the checkpoint's epoch was dealt to 1 lane; go on with at most 1 rank until")
 
 
 def test_keeps_the_last_checkpoints_and_every_epoch(ran: Path) -> None:

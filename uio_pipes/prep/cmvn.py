@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import uio_pipes as uio
-from uio_pipes.errors import UioError
+from uio_pipes.errors import NothingRead, UioError
 from uio_pipes.prep.data_list import DataType, count_utterances, digest_of_list, utterances_of
 from uio_pipes.prep.files import write_lines
 from uio_pipes.prep.progress import follow
@@ -128,12 +128,13 @@ def _sum(
         loader.load_state_dict(sums.loader)
     yield None, sums.utterances
     saved = time.monotonic()
-    for batch in loader:
-        yield None, sums.add(batch)
-        sums.failures = loader.stats().failures
-        if time.monotonic() - saved >= save_every:
-            sums.loader, saved = loader.state_dict(), time.monotonic()
-            _save(journal, sums)
+    with contextlib.suppress(NothingRead):  # the caller says it of the list
+        for batch in loader:
+            yield None, sums.add(batch)
+            sums.failures = loader.stats().failures
+            if time.monotonic() - saved >= save_every:
+                sums.loader, saved = loader.state_dict(), time.monotonic()
+                _save(journal, sums)
     sums.failures, sums.loader = loader.stats().failures, {}
 
 

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 from uio_pipes.errors import StateError
 from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.printable import counted
 from uio_pipes.lane import lanes_of, worker_of
 from uio_pipes.state import first_difference, lane_name, lanes_in, read_lane, read_meta, unpack
 from uio_pipes.stats import Stats
@@ -246,7 +247,8 @@ def moves(seen: StateView, world_size: int, num_workers: int) -> list[dict[str, 
     lanes = seen.meta["lanes"]
     if lanes < world_size:
         raise StateError(
-            f"{lanes} lanes cannot feed {world_size} ranks until their epoch ends: go on with at most {lanes} ranks, "
+            f"{counted(lanes, 'lane')} cannot feed {world_size} ranks until the epoch ends: go on with at most "
+            f"{counted(lanes, 'rank')}, "
             "or begin the next epoch with more lanes"
         )
     if seen.missing:

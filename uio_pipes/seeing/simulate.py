@@ -170,7 +170,7 @@ def simulate(
     losses = Losses.of((vars(plan) for plan in plans), next((r for plan in plans for r in plan.reports), ""))
     why = losses.told(pipeline)
     if losses.failures and not any(plan.lengths for plan in plans):
-        raise nothing_read(losses, epoch, why)
+        raise nothing_read(epoch, why)
     ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)]) for r in range(world_size)]
     own = [len(rank.counts) for rank in ranks]
     if uneven != "join" and not min(own):
