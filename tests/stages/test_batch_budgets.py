@@ -184,7 +184,7 @@ def test_several_lanes_lose_nothing_and_resume_everywhere(
     rule: Rules, lengths: list[int], lanes: int, every: int
 ) -> None:
     items = [{"key": str(i), "wav": "none", "txt": str(n)} for i, n in enumerate(lengths)]
-    graph = uio.from_raw_list(items, shuffle=True).map(as_features).shuffle(7).then(rule.stage).pad()
+    graph = uio.from_raw_list(items, shuffle=True).map(as_features).shuffle(7)._then(rule.stage).pad()
     try:
         recorded = record(Case(graph, {"lanes": lanes, "snapshot_every": every}))
     except NothingRead:  # each is above the budget, or left alone at the end

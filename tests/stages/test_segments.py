@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import itertools
@@ -47,7 +48,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Stats]:
     loader = uio.Loader(pipeline, **options)
-    return list(loader), loader.stats()
+    delivered: list[Any] = []
+    with contextlib.suppress(uio.TooManyFailures):  # if all of them fail, that is an error
+        delivered.extend(loader)
+    return delivered, loader.stats()
 
 
 def test_all_segments_come_in_turn_with_the_samples_between_their_times(folder: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_source_that_ends_in_a_node_of_the_users_is_mixed_with_others() -> Non
 
 def test_where_all_sources_end_in_nodes_of_the_users_anything_may_come_out() -> None:
     mixed = uio.interleave([texts("a", 4).through(Pairs), texts("b", 4).through(Pairs)])
-    assert mixed.kind == "any"
+    assert mixed._kind == "any"
     assert [[sample["key"] for sample in pair] for pair in uio.Loader(mixed)] == [
         ["a0", "a1"], ["b0", "b1"], ["a2", "a3"], ["b2", "b3"],
     ]  # fmt: skip
