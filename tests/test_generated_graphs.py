@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from contract import Case, check_cuts, check_twice, counted, digest, record
+from contract import Case, Record, check_cuts, check_twice, counted, digest, record
 from corpus import DAMAGE, Corpus
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, given, note, reject, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.errors import NothingRead
 
 Step = tuple[Any, ...]  # name of a method of Pipeline, arguments, keyword arguments
 
@@ -152,12 +154,20 @@ def corpora(
     }
 
 
+def recorded_or_rejected(case: Case) -> Record:
+    """What the graph delivers. One in which every utterance fails, as a function takes no features, is no case."""
+    try:
+        return record(case)
+    except NothingRead:
+        reject()
+
+
 @SETTINGS
 @given(graph=graphs(), where=st.lists(st.floats(0, 1), min_size=1, max_size=3))
 def test_rest_and_counts_are_identical_wherever_it_stops(
     graph: Graph, where: list[float], corpora: dict[str, Corpus]
 ) -> None:
-    recorded = record(graph.build(corpora))
+    recorded = recorded_or_rejected(graph.build(corpora))
     total = len(recorded.digests)
     note(f"{total} batches, {counted(recorded.stats)}")
     cuts = {round(w * total) for w in where}
@@ -173,13 +183,14 @@ def test_ranks_take_over_what_one_process_left(
     case = graph.build(corpora)
     if case.options["lanes"] < world:
         world = 1
-    recorded = record(case)
+    recorded = recorded_or_rejected(case)
     cut = round(share * len(recorded.digests))
     delivered = []
     for rank in range(world):
         options = {**case.options, "rank": rank, "world_size": world}
         loader = Case(case.pipeline, options).loader(recorded.states[cut])
-        delivered += [digest(batch) for batch in loader]
+        with contextlib.suppress(NothingRead):  # all that this rank has may fail
+            delivered += [digest(batch) for batch in loader]
     assert sorted(delivered) == sorted(recorded.digests[cut:])
 
 

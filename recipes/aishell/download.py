@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from uio_pipes.prep.files import write_bytes
+from uio_pipes.prep.in_pool import in_order
 from uio_pipes.prep.progress import byte_bar, follow
-from uio_pipes.processes import end_with_parent, pool_context
 
 from ..common.fetch import FetchFailed, Remote, check, fetch
 from ..common.unpack import UnpackFailed, read_members, unpack
@@ -69,11 +69,11 @@ def _unpack_speakers(root: Path, jobs: int) -> bool:
     archives = sorted((corpus_dir(root) / "wav").glob("*.tar.gz"))
     if not archives:
         return False
-    context = pool_context(preload=["recipes.common.unpack"])
-    with context.Pool(jobs or os.cpu_count(), initializer=end_with_parent) as pool:
-        done = ((path, 1) for path in pool.imap_unordered(_unpack_speaker, archives))
-        for _ in follow(done, "unpacking speakers", len(archives)):
-            pass
+    killed = UnpackFailed("a process that unpacks was killed; start again: speakers that are whole are kept")
+    work = ((path, (path,)) for path in archives)
+    unpacked = in_order(_unpack_speaker, work, jobs or os.cpu_count() or 1, ["recipes.common.unpack"], killed)
+    for _ in follow(((path, 1) for path, _ in unpacked), "unpacking speakers", len(archives)):
+        pass
     return True
 
 
