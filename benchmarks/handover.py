@@ -49,7 +49,7 @@ def _cpu() -> float:
 
 def _ours(frames: int, count: int) -> Iterator[Any]:
     import uio_pipes as uio
-    from uio_pipes import batch_memory
+    from uio_pipes.core import batch_memory
 
     class Make(uio.Node):
         """Batches out of nothing."""

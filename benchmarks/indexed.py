@@ -85,8 +85,8 @@ def _mapped(prefix: Path, dtype: npt.DTypeLike) -> tuple[Callable[[int], npt.NDA
 
 
 def _records(root: Path) -> Iterator[Any]:
+    from uio_pipes.formats.touch.table import IndexedTable
     from uio_pipes.io.access import PLAIN
-    from uio_pipes.sources.indexed_table import IndexedTable
 
     table = IndexedTable((str(root),), None, PLAIN)
     for number in _order(len(table)):
@@ -95,8 +95,8 @@ def _records(root: Path) -> Iterator[Any]:
 
 def _graph(root: Path, shards: list[str] | None) -> Iterator[Any]:
     import uio_pipes as uio
-    from uio_pipes.lane import Lane
-    from uio_pipes.ledger import Ledger
+    from uio_pipes.core.lane import Lane
+    from uio_pipes.core.ledger import Ledger
 
     source = uio.from_indexed(root, shuffle=True) if shards is None else uio.from_shard_list(shards)
     node = source.decode_audio().build(Lane(Ledger()))

@@ -22,9 +22,9 @@ HANDED = 40  # batches
 REST = "order: shuffle, sort, batch, chain, state"
 HAND = "hand-over from a worker (with workers)"
 PARTS = {  # shown from the file to the batch
-    "tar headers, checksums, names": ["uio_pipes.sources.tar_reader:TarReader.next"],
+    "tar headers, checksums, names": ["uio_pipes.formats.tar.reader:TarReader.next"],
     "reading from the page cache": ["uio_pipes.io.local:LocalFile.read_upto"],
-    "length from the wav header": ["uio_pipes.sample:measure"],
+    "length from the wav header": ["uio_pipes.core.sample:measure"],
     "wav to float32": ["uio_pipes.stages.decode_audio:decode"],
     "noise for dither": ["uio_pipes.stages.fbank:noise"],
     "frames: mean, pre-emphasis, window": ["uio_pipes.dsp.fbank:Fbank.__call__"],
@@ -105,9 +105,9 @@ def _epoch(corpus: Corpus, features: bool) -> tuple[float, list[Any]]:
 
 def _handed(batches: list[Any]) -> float:
     """CPU seconds an utterance to pack and unpack its batch, both sides."""
-    from uio_pipes.ring import Ring, Writer
-    from uio_pipes.runner import Message
-    from uio_pipes.transport import Packed
+    from uio_pipes.run.lane_runner import Message
+    from uio_pipes.run.shared_memory import Ring, Writer
+    from uio_pipes.run.workers import Packed
 
     ring = Ring.made(2)
     writer = Writer(ring)

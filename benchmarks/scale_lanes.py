@@ -100,7 +100,7 @@ def _lanes(graph: Any) -> list[str]:
 
 def _held(state: Any) -> int:
     """Utterances in the buffers of a lane."""
-    from uio_pipes.state import unpack
+    from uio_pipes.run.state import unpack
 
     return (len(unpack(state["held"])) if "held" in state else 0) + (_held(state["source"]) if "source" in state else 0)
 
@@ -110,8 +110,8 @@ def _held(state: Any) -> int:
 
 def _deal(shards: int, lanes: int, ranks: int) -> dict[str, Any]:
     """An epoch dealt: how even it is, and what each policy leaves out, repeats or waits for."""
-    from uio_pipes.lane import worker_of
-    from uio_pipes.permutation import Permutation
+    from uio_pipes.base.permutation import Permutation
+    from uio_pipes.core.lane import worker_of
 
     hours = _hours(shards)
     began = time.perf_counter()

@@ -65,8 +65,8 @@ def _loader(path: str) -> dict[str, Any]:
 def _deal(path: str) -> dict[str, Any]:
     """Open the list, hash it, deal this rank its shards of two epochs: all, as fast as they are asked for."""
     import uio_pipes as uio
-    from uio_pipes.lane import Lane
-    from uio_pipes.ledger import Ledger
+    from uio_pipes.core.lane import Lane
+    from uio_pipes.core.ledger import Ledger
 
     before, times = _private(os.getpid()), dict[str, float]()
     graph = uio.list_files(path, shuffle=True).sharding_filter()

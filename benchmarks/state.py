@@ -66,7 +66,7 @@ def _nodes(state: Any) -> Iterator[dict[str, Any]]:
 
 def _held(lane: str) -> int:
     """Utterances that are in the buffers of a lane."""
-    from uio_pipes.state import unpack
+    from uio_pipes.run.state import unpack
 
     return sum(len(unpack(node["held"])) for node in _nodes(json.loads(lane)["nodes"]) if "held" in node)
 
@@ -131,8 +131,8 @@ def _epoch(corpus: Corpus, every: int) -> tuple[float, float]:
 def _alone(corpus: Corpus) -> dict[str, float]:
     """What one snapshot takes, and one batch, in the nodes of a lane."""
     from benchmarks.peers.uio import pipeline
-    from uio_pipes.lane import Lane
-    from uio_pipes.ledger import Ledger
+    from uio_pipes.core.lane import Lane
+    from uio_pipes.core.ledger import Ledger
 
     node = pipeline(corpus.shards("tar") * 2).build(Lane(Ledger()))
     node.reset(None)

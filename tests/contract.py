@@ -27,10 +27,10 @@ import torch
 import uio_pipes as uio
 import uio_pipes.sources
 import uio_pipes.stages
-from uio_pipes.lane import Lane
-from uio_pipes.ledger import Ledger
-from uio_pipes.sample import Sample
-from uio_pipes.stage import Stage
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage
 
 __all__ = [
     "Case",

@@ -14,12 +14,12 @@ import soundfile
 import torch
 
 import uio_pipes as uio
-from uio_pipes.errors import NothingRead
-from uio_pipes.lane import Lane, Site
-from uio_pipes.ledger import Ledger, Policy
-from uio_pipes.node import Node
-from uio_pipes.sample import Chain, Origin, Sample, run_key
-from uio_pipes.stage import Stage
+from uio_pipes.base.errors import NothingRead
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Chain, Origin, Sample, run_key
+from uio_pipes.core.stage import Stage
 
 __all__ = [
     "END",

@@ -21,7 +21,7 @@ from contract import (
 from torchdata.nodes import BaseNode, Batcher
 
 import uio_pipes as uio
-from uio_pipes.stage import Stage
+from uio_pipes.core.stage import Stage
 
 STAGES = all_stages()
 THINNED = {"snapshot_every": 3}

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, note, reject, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.errors import NothingRead
+from uio_pipes.base.errors import NothingRead
 
 Step = tuple[Any, ...]  # name of a method of Pipeline, arguments, keyword arguments
 

@@ -24,13 +24,13 @@ from helpers_bad import END, Members, audio, keys, members, noise, run, shard, s
 from ogg_files import ogg
 
 import uio_pipes as uio
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
+from uio_pipes.formats.tar.header import BadHeader, parse_pax
 from uio_pipes.io import compression
 from uio_pipes.io.compression import Decompressed, detect
+from uio_pipes.prep.checking.shard import Wanted
 from uio_pipes.prep.index_lists import index_lists
 from uio_pipes.prep.verify import verify
-from uio_pipes.prep.verify_shard import Wanted
-from uio_pipes.sources.tar_header import BadHeader, parse_pax
 
 DOCS = Path(__file__).parents[1] / "docs" / "integrity.md"
 COUNT = 6

@@ -77,7 +77,7 @@ def test_what_is_in_them(built: dict[str, Path]) -> None:
     assert {name.split("/")[0].split("-")[0] for name in names} == {"uio_pipes"}
     with tarfile.open(built["sdist"]) as sdist:
         inside = {name.partition("/")[2] for name in sdist.getnames()}
-    assert {"LICENSE", "README.md", "pyproject.toml", "uio_pipes/py.typed", "uio_pipes/loader.py"} <= inside
+    assert {"LICENSE", "README.md", "pyproject.toml", "uio_pipes/py.typed", "uio_pipes/run/loader.py"} <= inside
 
 
 @pytest.mark.parametrize(

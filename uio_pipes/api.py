@@ -1,14 +1,16 @@
 """Everything that ``import uio_pipes as uio`` offers: imported when a name of it is first used."""
 
-from uio_pipes.dataset import PipelineDataset
+from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.statistics import Stats
 from uio_pipes.dsp.fbank_module import FbankModule
-from uio_pipes.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
-from uio_pipes.loader import Loader, gather_state
-from uio_pipes.merging import merge_states
-from uio_pipes.moving import to_device
-from uio_pipes.node import Node
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sample import Origin, Sample
+from uio_pipes.run.dataset import PipelineDataset
+from uio_pipes.run.device import to_device
+from uio_pipes.run.loader import Loader, gather_state
+from uio_pipes.run.state_merging import merge_states
+from uio_pipes.run.trainers import Gathered, LightningLoader
 from uio_pipes.seeing.watch import watch
 from uio_pipes.sources.from_iterable import from_iterable
 from uio_pipes.sources.indexed import from_indexed
@@ -19,7 +21,6 @@ from uio_pipes.sources.load_from_raw import from_raw_list
 from uio_pipes.sources.load_from_tar import from_shard_list
 from uio_pipes.sources.tar_index import from_tar_index, open_index
 from uio_pipes.stages.mix import interleave, mix
-from uio_pipes.stats import Stats
 from uio_pipes.tokenizers import (
     CharTokenizer,
     HuggingFaceTokenizer,
@@ -27,7 +28,6 @@ from uio_pipes.tokenizers import (
     TiktokenTokenizer,
     Tokenizer,
 )
-from uio_pipes.trainers import Gathered, LightningLoader
 from uio_pipes.wenet import wenet_dataset
 
 __all__ = [

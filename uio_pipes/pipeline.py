@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
-from uio_pipes.errors import PipelineError
-from uio_pipes.io.printable import counted
-from uio_pipes.lane import Lane, Site, stable_hash
-from uio_pipes.node import Node, name_node
-from uio_pipes.outlet import Outlet
-from uio_pipes.pulse import MANY, SLACK
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.printable import counted
+from uio_pipes.core.lane import Lane, Site, stable_hash
+from uio_pipes.core.node import Node, name_node
+from uio_pipes.core.outlet import Outlet
+from uio_pipes.core.pulse import MANY, SLACK
+from uio_pipes.core.stage import Stage
 from uio_pipes.sources.load_from_raw import LoadFromRaw
 from uio_pipes.sources.load_from_tar import LoadFromTar
 from uio_pipes.sources.load_records import LoadRecords
 from uio_pipes.sources.open_files import OpenFiles
 from uio_pipes.sources.sharding_filter import ShardingFilter
-from uio_pipes.stage import Stage
 from uio_pipes.stages.add_noise import AddNoise
 from uio_pipes.stages.batch import Batch
 from uio_pipes.stages.bucket_batch import BucketBatch
@@ -67,7 +67,7 @@ from uio_pipes.stages.tokenize import Tokenize
 from uio_pipes.stages.volume_perturb import VolumePerturb
 
 if TYPE_CHECKING:
-    from uio_pipes.dataset import PipelineDataPipe, PipelineDataset
+    from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
     from uio_pipes.seeing.peek import Peek
 
 __all__ = ["Pipeline"]
@@ -311,7 +311,7 @@ class Pipeline:
         Raises:
             PipelineError: an option breaks a rule.
         """
-        from uio_pipes.dataset import PipelineDataset
+        from uio_pipes.run.dataset import PipelineDataset
 
         return PipelineDataset(self, **options)
 
@@ -324,7 +324,7 @@ class Pipeline:
         Raises:
             PipelineError: an option breaks a rule.
         """
-        from uio_pipes.dataset import PipelineDataPipe
+        from uio_pipes.run.dataset import PipelineDataPipe
 
         return PipelineDataPipe(self.as_dataset(**options))
 

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.dataset import PipelineDataPipe, PipelineDataset
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.sample import Sample
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage
+from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
 from uio_pipes.seeing.peek import Peek
-from uio_pipes.stage import Stage
 from uio_pipes.stages.map import Length
 from uio_pipes.tokenizers import Tokenizer
 

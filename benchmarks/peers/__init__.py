@@ -30,7 +30,7 @@ PEERS = {
 }
 LIMIT = {"bare reads, no order, no checks": "bare.batches"}  # of padded waveforms; no peer
 LIBRARIES = {  # imported before the clock starts, by module of this folder
-    "uio": ["uio_pipes.api", "uio_pipes.transport"],
+    "uio": ["uio_pipes.api", "uio_pipes.run.workers"],
     "wenet": ["torch.utils.data.datapipes.iter", "torchaudio"],
     "nodes": ["torchdata.nodes"],
     "webds": ["webdataset"],

@@ -15,9 +15,9 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.prep.files import write_bytes
-from uio_pipes.prep.in_pool import in_order
-from uio_pipes.prep.progress import byte_bar, follow
+from uio_pipes.prep.common.pool import in_order
+from uio_pipes.prep.common.progress_bar import byte_bar, follow
+from uio_pipes.prep.writing.files import write_bytes
 
 from ..common.fetch import FetchFailed, Remote, check, fetch
 from ..common.unpack import UnpackFailed, read_members, unpack

@@ -1,7 +1,7 @@
 """Speak a mini AISHELL-1, in AISHELL-1's own layout: ``python -m recipes.aishell.mini OUT --hours 0.5 --seed 1``.
 
 The same settings give the same bytes, however many processes speak. See ``layout`` for the folders,
-``sentences`` for what is said, ``plan`` for who says it and ``uio_pipes.prep.speech`` for how.
+``sentences`` for what is said, ``plan`` for who says it and ``uio_pipes.prep.examples.speech`` for how.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from uio_pipes.prep.files import write_lines
-from uio_pipes.prep.progress import follow
-from uio_pipes.prep.speech import RATE, Speaker
-from uio_pipes.processes import end_with_parent, pool_context
+from uio_pipes.base.processes import end_with_parent, pool_context
+from uio_pipes.prep.common.progress_bar import follow
+from uio_pipes.prep.examples.speech import RATE, Speaker
+from uio_pipes.prep.writing.files import write_lines
 
 from .layout import corpus_dir, transcript_path, wav_path
 from .plan import Settings, Utterance, make_plan, settings_for
@@ -68,7 +68,7 @@ def _check_same(corpus: Path, settings: Settings) -> None:
 def _speak_all(plan: list[Utterance], corpus: Path, seed: int, jobs: int) -> Iterator[tuple[float, int]]:
     """Speak block by block; yields seconds and utterances of each. A process a block: see ``speech``."""
     blocks = [(corpus, seed, start, plan[start : start + BLOCK]) for start in range(0, len(plan), BLOCK)]
-    context = pool_context(preload=["uio_pipes.prep.speech"])
+    context = pool_context(preload=["uio_pipes.prep.examples.speech"])
     processes = jobs or multiprocessing.cpu_count()
     with context.Pool(processes, initializer=end_with_parent, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(_speak_block, blocks)

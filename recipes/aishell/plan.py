@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from uio_pipes.prep.speech import Voice, draw_voice
+from uio_pipes.prep.examples.speech import Voice, draw_voice
 
 from .layout import SPLITS, utterance_key
 from .sentences import draw_sentence

@@ -20,12 +20,12 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.errors import ListError
+from uio_pipes.base.errors import ListError
 from uio_pipes.prep.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
 from uio_pipes.prep.dictionary import DictionaryProblem, write_characters, write_pieces
-from uio_pipes.prep.files import count_lines
-from uio_pipes.prep.lists import Utterance
 from uio_pipes.prep.pack import OtherPacking, PackingFailed, PackSettings, pack
+from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.prep.writing.files import count_lines
 
 from ..common.kaldi import make_raw_list, read_texts, write_kaldi
 from .layout import SPLITS, CorpusMissing, find_wavs, read_transcript

@@ -21,7 +21,7 @@ from typing import Annotated, cast
 import typer
 
 import uio_pipes as uio
-from uio_pipes.runner import one_thread
+from uio_pipes.run.lane_runner import one_thread
 
 from .config import Config, ConfigError
 from .data_types import list_of

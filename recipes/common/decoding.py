@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import uio_pipes as uio
-from uio_pipes.errors import NothingRead
-from uio_pipes.prep.progress import progress_bar
+from uio_pipes.base.errors import NothingRead
+from uio_pipes.prep.common.progress_bar import progress_bar
 
 from .experiment import Tokens
 from .model import AsrModel

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 import uio_pipes as uio
-from uio_pipes.cmvn import Cmvn, read_cmvn
-from uio_pipes.prep.files import atomic_path
+from uio_pipes.dsp.cmvn import Cmvn, read_cmvn
+from uio_pipes.prep.writing.files import atomic_path
 from uio_pipes.tokenizers import read_symbols
 
 from . import checkpoint

@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 from rich.progress import Progress
 
-from uio_pipes.prep.locks import taken
-from uio_pipes.prep.progress import byte_bar
+from uio_pipes.prep.common.progress_bar import byte_bar
+from uio_pipes.prep.writing.locks import taken
 
 __all__ = ["FetchFailed", "Remote", "check", "fetch"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from uio_pipes.prep.locks import Busy, taken
-from uio_pipes.processes import sigterm_with_parent
+from uio_pipes.base.processes import sigterm_with_parent
+from uio_pipes.prep.writing.locks import Busy, taken
 
 __all__ = ["Busy", "Failed", "Stopped", "Topology", "launch"]
 

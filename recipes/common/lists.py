@@ -1,5 +1,5 @@
 """Writing lists: WeNet's raw list and Kaldi's ``wav.scp``, ``segments``, ``text``, line by line: WenetSpeech has 15
-million of them. (Reading is ``uio_pipes.prep.lists``.)
+million of them. (Reading is ``uio_pipes.prep.reading.utterance_lists``.)
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from uio_pipes.prep.files import atomic_path, write_lines
-from uio_pipes.prep.lists import Utterance
+from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.prep.writing.files import atomic_path, write_lines
 
 __all__ = ["ListWriter", "write_raw_list"]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uio_pipes.cmvn import Cmvn
+from uio_pipes.dsp.cmvn import Cmvn
 
 from .config import ModelConfig
 from .conformer import MaskedConformer, inside

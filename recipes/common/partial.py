@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import uio_pipes as uio
-from uio_pipes.prep.files import write_lines
-from uio_pipes.prep.locks import Busy, taken
+from uio_pipes.prep.writing.files import write_lines
+from uio_pipes.prep.writing.locks import Busy, taken
 
 __all__ = ["Busy", "Changed", "Partial", "Record", "Writer"]
 

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from uio_pipes.prep.locks import Busy, taken
-from uio_pipes.processes import sigterm_with_parent
+from uio_pipes.base.processes import sigterm_with_parent
+from uio_pipes.prep.writing.locks import Busy, taken
 
 __all__ = ["SIGTERM_STATUS", "Busy", "Ranks", "from_first", "hold", "let_first_speak", "process_group"]
 

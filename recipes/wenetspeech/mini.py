@@ -20,10 +20,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from uio_pipes.prep.files import write_lines
-from uio_pipes.prep.progress import follow
-from uio_pipes.prep.speech import RATE, Speaker, to_int16
-from uio_pipes.processes import pool_context
+from uio_pipes.base.processes import pool_context
+from uio_pipes.prep.common.progress_bar import follow
+from uio_pipes.prep.examples.speech import RATE, Speaker, to_int16
+from uio_pipes.prep.writing.files import write_lines
 
 from .layout import metadata_path
 from .plan import NO_FILE, PAST_THE_END, Recording, Settings, make_plan

@@ -19,9 +19,9 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.errors import ListError
-from uio_pipes.prep.cutting import Form
+from uio_pipes.base.errors import ListError
 from uio_pipes.prep.pack import Group, OtherPacking, Packed, PackingFailed, PackSettings, pack, parse_group
+from uio_pipes.prep.writing.cutting import Form
 
 from .layout import TEST_SUBSETS
 

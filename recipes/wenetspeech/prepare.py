@@ -23,9 +23,9 @@ from typing import Annotated, Any, TextIO
 import soundfile
 import typer
 
-from uio_pipes.prep.files import atomic_path
-from uio_pipes.prep.lists import Utterance
-from uio_pipes.prep.progress import progress_bar
+from uio_pipes.prep.common.progress_bar import progress_bar
+from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.prep.writing.files import atomic_path
 
 from ..common.lists import ListWriter
 from .layout import TEST_SUBSETS, BadMetadata, CorpusMissing, metadata_path, recordings

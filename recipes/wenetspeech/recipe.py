@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from uio_pipes.prep.files import read_lines, write_lines
-from uio_pipes.prep.grouping import Group
+from uio_pipes.prep.packing.grouping import Group
+from uio_pipes.prep.writing.files import read_lines, write_lines
 
 from ..common.config import Config
 from ..common.data_types import DataType, list_of

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from uio_pipes.prep.grouping import Group, parse_group
+from uio_pipes.prep.packing.grouping import Group, parse_group
 
 from ..common.launch import Topology
 from ..common.stages import check_order, run_stages

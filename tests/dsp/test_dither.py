@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import uio_pipes as uio
+from uio_pipes.core.lane import Draws, mix64
 from uio_pipes.dsp import dither
 from uio_pipes.dsp.dither import LENGTHS
-from uio_pipes.lane import Draws, mix64
 
 
 def noise(samples: int, draws: Draws) -> torch.Tensor:

@@ -11,8 +11,8 @@ import torchaudio.compliance.kaldi as kaldi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import Fbank, num_frames
-from uio_pipes.errors import PipelineError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WINDOWS = ["povey", "hanning", "hamming", "blackman", "rectangular"]

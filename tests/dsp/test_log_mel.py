@@ -12,8 +12,8 @@ import torchaudio.functional
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.log_mel import LogMel, slaney_mel_bank
-from uio_pipes.errors import PipelineError
 
 
 def whisper(waveform: torch.Tensor, n_fft: int = 400, hop: int = 160, bins: int = 80) -> torch.Tensor:

@@ -8,9 +8,9 @@ import pytest
 import torch
 import torchaudio.compliance.kaldi as kaldi
 
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import Fbank
 from uio_pipes.dsp.mfcc import Mfcc
-from uio_pipes.errors import PipelineError
 
 
 def signals(rate: int) -> dict[str, torch.Tensor]:

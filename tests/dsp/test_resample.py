@@ -8,8 +8,8 @@ import torchaudio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.resample import change_speed, resample, resampled_length, speed_length
-from uio_pipes.errors import PipelineError
 
 ASKED = [(14400, 16000), (17600, 16000), (8000, 16000), (44100, 16000), (48000, 16000)]
 OTHERS = [(22050, 16000), (11025, 16000), (16000, 8000), (16000, 44100), (97, 100), (3, 2), (16000, 1600)]

@@ -19,7 +19,7 @@ lhotse = pytest.importorskip("lhotse")
 from shar_data import cut_set, rewrite, write_shar  # noqa: E402
 
 import uio_pipes as uio  # noqa: E402
-from uio_pipes.errors import ListError, PipelineError, StateError  # noqa: E402
+from uio_pipes.base.errors import ListError, PipelineError, StateError  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import soundfile
 from contract import Case, check_cuts, record, some_cuts
 
 import uio_pipes as uio
-from uio_pipes.errors import ListError, PipelineError
+from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.prep.pack import PackSettings, pack
 
 webdataset = pytest.importorskip("webdataset")

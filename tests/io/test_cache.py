@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from fault_server import FaultServer, serving
 
-from uio_pipes.errors import PipelineError
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.io import cache as cache_io
 from uio_pipes.io import readahead, retry
 from uio_pipes.io.access import Access

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io import command
 from uio_pipes.io.command import Piped, parse_command, run_command
 
@@ -122,7 +122,7 @@ def test_sox_converts(tmp_path: Path) -> None:
         ["sox", "-n", "-r", "8000", "-c", "1", "-b", "16", str(tmp_path / "a.wav"), "synth", "0.5", "sine", "440"],
         check=True,
     )
-    from uio_pipes.dsp.decode import decode
+    from uio_pipes.audio.decode import decode
 
     wav, rate = decode(run_command(f"sox {tmp_path}/a.wav -r 16000 -t wav - |"), 0)
     assert (rate, wav.shape) == (16000, (1, 8000))

@@ -14,7 +14,7 @@ from email.utils import format_datetime
 import pytest
 from fault_server import FaultServer, serving
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io import connections, readahead, retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.readahead import ReadAhead

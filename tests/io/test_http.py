@@ -10,7 +10,7 @@ import pytest
 from fault_server import FaultServer, Lie, serving
 from lies import LIES, first_times, head, wire
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io import connections, retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import RemoteFile

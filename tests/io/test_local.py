@@ -10,7 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io import local
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary, stamp

@@ -12,7 +12,7 @@ from fault_server import FaultServer, serving
 from fsspec.spec import AbstractFileSystem
 from lies import LIES
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io import connections, readahead, retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.readahead import ReadAhead

@@ -10,7 +10,7 @@ import pytest
 from fault_server import FaultServer, serving
 from lies import LIES
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io import retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import RemoteFile

@@ -14,13 +14,13 @@ import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.dsp.decode import decode_file, probe_file
-from uio_pipes.errors import DataError, ListError, TooManyFailures
+from uio_pipes.audio.decode import decode_file, probe_file
+from uio_pipes.base.errors import DataError, ListError, TooManyFailures
+from uio_pipes.formats.lists.quarantine import read_quarantine
 from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.regular import open_regular
 from uio_pipes.io.stream import open_source
-from uio_pipes.quarantine import read_quarantine
 
 
 @pytest.fixture(autouse=True)
@@ -195,8 +195,8 @@ def test_a_named_pipe_among_noises_tables_and_indexed_files(tmp_path: Path, raw_
 
 
 def test_the_command_verifies_and_packs_in_spite_of_a_named_pipe(tmp_path: Path) -> None:
-    from uio_pipes.prep.cutting import cut_recording
-    from uio_pipes.prep.lists import RawList
+    from uio_pipes.prep.reading.utterance_lists import RawList
+    from uio_pipes.prep.writing.cutting import cut_recording
 
     bad = fifo(tmp_path / "x.wav")
     (tmp_path / "raw.list").write_text(json.dumps({"key": "odd", "wav": bad, "txt": "x"}) + "\n")

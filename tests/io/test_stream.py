@@ -19,7 +19,7 @@ import fsspec
 import pytest
 import zstandard
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io import compression, retry, stream
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import stamp

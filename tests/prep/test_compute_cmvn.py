@@ -14,10 +14,10 @@ import torchaudio
 
 import uio_pipes as uio
 from recipes.common.lists import write_raw_list
-from uio_pipes.cmvn import read_cmvn
+from uio_pipes.dsp.cmvn import read_cmvn
 from uio_pipes.prep import cmvn
 from uio_pipes.prep.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
-from uio_pipes.prep.lists import Utterance
+from uio_pipes.prep.reading.utterance_lists import Utterance
 
 BINS = CmvnSettings(num_mel_bins=20)
 COUNT = 70  # more than the lanes, so that a lane has several batches or none

@@ -18,15 +18,15 @@ import touchdataset
 from corpus import DAMAGE, Corpus
 
 import uio_pipes as uio
+from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.prep.convert import convert
-from uio_pipes.prep.index import index_shard
 from uio_pipes.prep.index_lists import index_lists
-from uio_pipes.prep.journal import OtherPacking
-from uio_pipes.prep.manifest import read_manifest
+from uio_pipes.prep.indexing.shard import index_shard
 from uio_pipes.prep.metainfo import read
 from uio_pipes.prep.pack import PackSettings, pack
-from uio_pipes.seeing.inspect import inspect
-from uio_pipes.seeing.kinds import recognize
+from uio_pipes.prep.recognize import recognize
+from uio_pipes.prep.writing.journal import OtherPacking
+from uio_pipes.reports.inspect import inspect
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 from command import start

@@ -25,10 +25,10 @@ from slow_pack import SETTINGS, kill_oneself
 
 import uio_pipes as uio
 from recipes.common.lists import ListWriter
-from uio_pipes.errors import ListError
-from uio_pipes.prep.cutting import Form
-from uio_pipes.prep.lists import Utterance, read_raw_list
+from uio_pipes.base.errors import ListError
 from uio_pipes.prep.pack import Group, OtherPacking, PackingFailed, PackSettings, pack, parse_group
+from uio_pipes.prep.reading.utterance_lists import Utterance, read_raw_list
+from uio_pipes.prep.writing.cutting import Form
 
 RATE = 16_000
 RECORDINGS, EACH = 8, 12
@@ -152,7 +152,7 @@ def test_each_recording_is_opened_once(source: Path, tmp_path: Path, monkeypatch
             opened.append(os.fstat(file).st_ino)
             super().__init__(file, closefd=closefd)
 
-    monkeypatch.setattr("uio_pipes.prep.cutting.soundfile.SoundFile", Counted)
+    monkeypatch.setattr("uio_pipes.prep.writing.cutting.soundfile.SoundFile", Counted)
     pack(source, tmp_path / "out", tmp_path / "list", SETTINGS)
     assert len(opened) == len(set(opened)) == RECORDINGS
 

@@ -12,9 +12,9 @@ import soundfile
 
 from recipes.aishell.layout import SPLITS, CorpusMissing, transcript_path, wav_path
 from recipes.aishell.prepare import make_lists, make_shards, prepare
-from uio_pipes.errors import ListError
-from uio_pipes.prep.files import read_lines, write_lines
+from uio_pipes.base.errors import ListError
 from uio_pipes.prep.pack import OtherPacking
+from uio_pipes.prep.writing.files import read_lines, write_lines
 
 
 @pytest.fixture

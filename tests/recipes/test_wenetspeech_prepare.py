@@ -20,8 +20,8 @@ from recipes.wenetspeech.layout import CorpusMissing, metadata_path
 from recipes.wenetspeech.pack import pack_all, selected
 from recipes.wenetspeech.prepare import main as prepare_main
 from recipes.wenetspeech.prepare import normalize, prepare
-from uio_pipes.prep.files import read_lines
-from uio_pipes.prep.grouping import Group
+from uio_pipes.prep.packing.grouping import Group
+from uio_pipes.prep.writing.files import read_lines
 
 RATE = 16_000
 SECONDS = 20.0

@@ -9,7 +9,7 @@ from contract import all_stages, example_of
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.stage import Stage
+from uio_pipes.core.stage import Stage
 
 
 def training(corpus: Corpus) -> uio.Pipeline:

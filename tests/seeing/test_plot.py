@@ -11,10 +11,10 @@ import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
+from uio_pipes.reports.charts import of_simulation
+from uio_pipes.reports.simulate import simulate
 from uio_pipes.seeing import drawing
 from uio_pipes.seeing import plot as module
-from uio_pipes.seeing.charts import of_simulation
-from uio_pipes.seeing.simulate import simulate
 
 image = pytest.importorskip("matplotlib.image", reason="could not import matplotlib: pip install matplotlib")
 pytestmark = pytest.mark.filterwarnings("error")  # a glyph that is missing in the font warns

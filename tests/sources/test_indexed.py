@@ -18,10 +18,10 @@ from contract import Case, check_cuts, check_node, check_twice, digest, in_fresh
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.errors import NothingRead
+from uio_pipes.base.errors import NothingRead
+from uio_pipes.formats.touch.file import IndexedFile
+from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.io.local import LocalFile
-from uio_pipes.sources.indexed_file import IndexedFile
-from uio_pipes.sources.pcm import Pcm
 
 COUNT = 37
 

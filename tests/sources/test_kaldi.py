@@ -16,9 +16,9 @@ from contract import Case, check_cuts, check_twice, in_fresh_process, keys_of, r
 from kaldi_data import KaldiCorpus, recordings, write
 
 import uio_pipes as uio
-from uio_pipes.errors import ListError, NothingRead, PipelineError, TooManyFailures
-from uio_pipes.lane import Lane
-from uio_pipes.ledger import Ledger, Policy
+from uio_pipes.base.errors import ListError, NothingRead, PipelineError, TooManyFailures
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger, Policy
 
 
 @pytest.fixture(scope="module")
@@ -341,7 +341,7 @@ def test_a_text_for_far_more_than_there_is_stops_with_a_remedy(whole: KaldiCorpu
 def test_lines_are_joined_in_arrays_not_objects() -> None:
     import tracemalloc
 
-    from uio_pipes.sources.kaldi_lines import KaldiLines
+    from uio_pipes.formats.kaldi.lines import KaldiLines
 
     data = "".join(f"BAC009S{i:06d} audio/{i}.wav\n" for i in range(100_000)).encode()
     turned = b"\n".join(reversed(data.splitlines()))

@@ -25,7 +25,7 @@ from corpus import Corpus
 from corpus import shards as make_shards
 
 import uio_pipes as uio
-from uio_pipes.errors import DataError, ListError, PipelineError, StateError
+from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError
 from uio_pipes.io import connections, lookahead, readahead, retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref

@@ -21,12 +21,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.errors import NothingRead
-from uio_pipes.lane import Lane, Site
-from uio_pipes.ledger import Ledger
-from uio_pipes.node import Node
-from uio_pipes.sample import Sample
-from uio_pipes.stage import Stage
+from uio_pipes.base.errors import NothingRead
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage
 from uio_pipes.stages.batch import Batch
 from uio_pipes.stages.bucket_batch import BucketBatch
 from uio_pipes.stages.dynamic_batch import DynamicBatch

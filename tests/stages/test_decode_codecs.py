@@ -12,7 +12,7 @@ from encoded import CODECS, chirp, encode
 from helpers_bad import keys, run, shard
 
 import uio_pipes as uio
-from uio_pipes.dsp.decode import decode
+from uio_pipes.audio.decode import decode
 
 SAMPLES = (16_000, 5_001, 40_000)
 

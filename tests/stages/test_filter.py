@@ -10,8 +10,8 @@ import pytest
 from helpers_bad import Given, audio, keys, raw_items, run, shard
 
 import uio_pipes as uio
-from uio_pipes.lane import Lane, Site
-from uio_pipes.ledger import Ledger
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.stages.filter import Filter
 
 

@@ -12,8 +12,8 @@ import torch
 from helpers_bad import keys, raw_items, run, shard
 
 import uio_pipes as uio
-from uio_pipes.lane import Lane
-from uio_pipes.ledger import Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 
 
 def thirds(sample: uio.Sample) -> Iterator[dict[str, Any]]:

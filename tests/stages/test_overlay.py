@@ -17,8 +17,8 @@ from contract import Case, check_cuts, in_fresh_process, record
 from corpus import Corpus, raw_list, wav_bytes
 
 import uio_pipes as uio
-from uio_pipes.sources import overlay_table
-from uio_pipes.sources.overlay_table import OverlayTable
+from uio_pipes.formats.lists import overlay_table
+from uio_pipes.formats.lists.overlay_table import OverlayTable
 
 
 def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Stats]:

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.lane import Draws
-from uio_pipes.length import TICKS, Plan
-from uio_pipes.sample import Chain, Origin, Sample
+from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.core.lane import Draws
+from uio_pipes.core.sample import Chain, Origin, Sample
 from uio_pipes.stages.random_crop import RandomCrop
 
 

@@ -12,11 +12,11 @@ import soundfile
 from helpers_bad import audio, run
 
 import uio_pipes as uio
+from uio_pipes.base.errors import DataError, TooManyFailures
 from uio_pipes.cli.inspect import tables as of_contents
 from uio_pipes.cli.simulate import tables as of_simulation
-from uio_pipes.errors import DataError, TooManyFailures
-from uio_pipes.seeing.inspect import inspect
-from uio_pipes.seeing.simulate import simulate
+from uio_pipes.reports.inspect import inspect
+from uio_pipes.reports.simulate import simulate
 from uio_pipes.stages.rates import odd_rates
 
 

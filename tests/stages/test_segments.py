@@ -23,9 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.core.lane import Draws, Lane
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.io.local import LocalFile
-from uio_pipes.lane import Draws, Lane
-from uio_pipes.ledger import Ledger
 from uio_pipes.stages.segment_runs import Run, merged, pieces, random_piece
 
 RATE = 8000

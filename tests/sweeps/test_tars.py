@@ -24,9 +24,9 @@ from sweeps.sweep import Outcome, Row, rows, trials
 from sweeps.table import assert_documented
 
 import uio_pipes as uio
-from uio_pipes.errors import NOTES
+from uio_pipes.base.errors import NOTES
+from uio_pipes.formats.lists.quarantine import read_quarantine
 from uio_pipes.prep.index_lists import index_lists
-from uio_pipes.quarantine import read_quarantine
 
 TABLE = True
 SEED = 11

@@ -10,7 +10,7 @@ import pytest
 from yamls import YAMLS, dataset_conf
 
 import uio_pipes as uio
-from uio_pipes.stage import Stage
+from uio_pipes.core.stage import Stage
 from uio_pipes.wenet.conf import read_conf
 from uio_pipes.wenet.older import RENAMED
 from uio_pipes.wenet.table import KEYS, LIST_STEPS, STEPS

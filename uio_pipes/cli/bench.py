@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, print_json
 from uio_pipes.cli.named import Conf, Data, DataType, Named, Symbols, load
 from uio_pipes.cli.tables import check_suffix, print_tables, say
-from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
-    from uio_pipes.seeing.bench import Bench, Speed
-    from uio_pipes.seeing.page import Rows
+    from uio_pipes.reports.bench import Bench, Speed
+    from uio_pipes.reports.page import Rows
 
 __all__ = ["bench"]
 
@@ -36,7 +36,7 @@ def bench(
     graph = load(pipeline, data_type, data, conf, symbols)
     import logging
 
-    from uio_pipes.seeing import bench as measure
+    from uio_pipes.reports import bench as measure
 
     logger = logging.getLogger("uio_pipes")
     level = logger.level
@@ -46,8 +46,8 @@ def bench(
     finally:
         logger.setLevel(level)
     if out is not None:
-        from uio_pipes.seeing.charts import of_bench
-        from uio_pipes.seeing.page import save
+        from uio_pipes.reports.charts import of_bench
+        from uio_pipes.reports.page import save
 
         save(out, "Where the time goes", [*tables(result), ("Next", ("",), _notes(result))], of_bench(result))
     if as_json:

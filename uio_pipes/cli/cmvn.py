@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, keep_inputs, local_file, print_json, verdict
 from uio_pipes.cli.pack import cores
-from uio_pipes.io.printable import counted
 
 __all__ = ["DataType", "cmvn"]
 
@@ -37,7 +37,7 @@ def cmvn(
     keep_inputs([data_list, conf], [out, f"{out}.journal"])
     features = None if conf is None else _dataset_conf(conf)
     from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
-    from uio_pipes.prep.data_list import data_type_of
+    from uio_pipes.prep.reading.data_list import data_type_of
 
     kind = data_type_of(data_list) if data_type is None else data_type.value
     sums = compute_cmvn(data_list, out, CmvnSettings(conf=features), jobs or cores(), data_type=kind)

@@ -18,9 +18,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from uio_pipes.errors import UioError
-from uio_pipes.io.printable import printable
-from uio_pipes.io.redact import redact
+from uio_pipes.base.errors import UioError
+from uio_pipes.base.printable import printable
+from uio_pipes.base.redact import redact
 from uio_pipes.io.retry import hasty
 
 __all__ = ["Compress", "Json", "Rate", "keep_inputs", "local_file", "parsed", "print_json", "run", "verdict"]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uio_pipes.base.printable import counted
 from uio_pipes.cli.cmvn import DataType
 from uio_pipes.cli.common import Json, keep_inputs, local_file, print_json, verdict
 from uio_pipes.cli.index import show
-from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
-    from uio_pipes.prep.lists import Bad
-    from uio_pipes.prep.texts import Texts
+    from uio_pipes.prep.reading.texts import Texts
+    from uio_pipes.prep.reading.utterance_lists import Bad
 
 __all__ = ["dictionary", "spm"]
 
@@ -48,7 +48,7 @@ def dictionary(
     local_file(out)
     keep_inputs([data_list, non_lang_syms], [out])
     from uio_pipes.prep.dictionary import characters, write_table
-    from uio_pipes.prep.texts import Texts
+    from uio_pipes.prep.reading.texts import Texts
 
     texts = Texts(data_list, data_type.value if data_type else None)
     with _told(texts):
@@ -68,7 +68,7 @@ def spm(
     local_file(out)
     keep_inputs([data_list], [out / "spm.model", out / "lang_char.txt"])
     from uio_pipes.prep.dictionary import write_pieces
-    from uio_pipes.prep.texts import Texts
+    from uio_pipes.prep.reading.texts import Texts
 
     texts = Texts(data_list, data_type.value if data_type else None)
     with _told(texts):

@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
+from uio_pipes.base.printable import printable
 from uio_pipes.cli.common import Json, keep_inputs, parsed, print_json
-from uio_pipes.io.printable import printable
 
 __all__ = ["check_reading", "index", "show"]
 
@@ -73,6 +73,6 @@ def show(problems: list[Any], most: int = 20) -> None:
 
 
 def _follow(items: Iterable[T], what: str, total: int) -> Iterator[T]:
-    from uio_pipes.prep.progress import follow
+    from uio_pipes.prep.common.progress_bar import follow
 
     return follow(((item, 1) for item in items), what, total)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, keep_inputs, print_json
 from uio_pipes.cli.tables import check_suffix, print_tables
-from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
-    from uio_pipes.seeing.inspect import Contents
-    from uio_pipes.seeing.page import Rows
+    from uio_pipes.reports.inspect import Contents
+    from uio_pipes.reports.page import Rows
 
 __all__ = ["inspect"]
 
@@ -32,8 +32,8 @@ def inspect(
     """Tell what is in data: counts, hours, durations, characters, sample rates, failures, a few samples."""
     check_suffix(report, ".html")
     keep_inputs(paths, [report])
-    from uio_pipes.seeing import inspect as look
-    from uio_pipes.seeing.kinds import recognize
+    from uio_pipes.prep.recognize import recognize
+    from uio_pipes.reports import inspect as look
 
     sources = [recognize(path, allow_pipes) for path in paths]  # all are known before the first is read
     total = look.Contents()
@@ -46,7 +46,7 @@ def inspect(
     if report is not None:
         from pathlib import Path
 
-        from uio_pipes.seeing.page import html
+        from uio_pipes.reports.page import html
 
         shown = tables(parts, total) + _characters(total)
         Path(report).write_text(html("What is in the data", shown), encoding="utf-8")
@@ -107,7 +107,7 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
 
 def _characters(seen: Contents) -> list[Rows]:
     """The most frequent characters, for the page: the browser has the fonts."""
-    from uio_pipes.seeing.page import Bar
+    from uio_pipes.reports.page import Bar
 
     top = seen.characters.most_common(CHARACTERS)
     rows = [(c, f"U+{ord(c):04X}", f"{n:,}", Bar(n / top[0][1])) for c, n in top]
@@ -115,8 +115,8 @@ def _characters(seen: Contents) -> list[Rows]:
 
 
 def _histogram(seen: Contents) -> list[tuple[str, str, str]]:
-    from uio_pipes.seeing.inspect import BIN
-    from uio_pipes.seeing.page import Bar
+    from uio_pipes.reports.inspect import BIN
+    from uio_pipes.reports.page import Bar
 
     last = max(seen.durations)
     width = max(1, -(-(last + 1) // BINS))

@@ -128,7 +128,7 @@ def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> 
 
 def _indexed(data: str, shuffle: bool) -> Pipeline:
     """Indexed data: folders of TouchDataset, or shards with their indexes."""
-    from uio_pipes.seeing.kinds import recognize
+    from uio_pipes.prep.recognize import recognize
 
     kind = recognize(data).kind
     if "TouchDataset" in kind:

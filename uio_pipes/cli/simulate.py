@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, print_json
 from uio_pipes.cli.named import Conf, Data, DataType, Named, Symbols, load
 from uio_pipes.cli.tables import check_suffix, print_tables, say
-from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
-    from uio_pipes.seeing.page import Rows
-    from uio_pipes.seeing.simulate import Simulation
+    from uio_pipes.reports.page import Rows
+    from uio_pipes.reports.simulate import Simulation
 
 __all__ = ["simulate"]
 
@@ -50,7 +50,7 @@ def simulate(
     from rich.console import Console
     from rich.progress import Progress
 
-    from uio_pipes.seeing import simulate as plan
+    from uio_pipes.reports import simulate as plan
 
     slow = plan.reads_headers(graph)
     if slow:
@@ -67,8 +67,8 @@ def simulate(
             told=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if out is not None:
-        from uio_pipes.seeing.charts import of_simulation
-        from uio_pipes.seeing.page import save
+        from uio_pipes.reports.charts import of_simulation
+        from uio_pipes.reports.page import save
 
         save(out, f"Epoch {epoch} on {counted(world_size, 'rank')}", tables(run), of_simulation(run))
     if as_json:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, keep_inputs, print_json
 from uio_pipes.cli.tables import print_tables, say
-from uio_pipes.io.printable import counted
 
 if TYPE_CHECKING:
-    from uio_pipes.seeing.page import Rows
-    from uio_pipes.seeing.saved import LaneView, StateView
+    from uio_pipes.reports.page import Rows
+    from uio_pipes.reports.state_file import LaneView, StateView
 
 __all__ = ["app"]
 
@@ -40,13 +40,13 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Epoch, lanes, how far each is, what has been counted, which shards are open."""
-    from uio_pipes.seeing import saved
+    from uio_pipes.reports import state_file as saved
 
     key, state = saved.find_state(file)
     seen = saved.view(state)
     items = None
     if data is not None:
-        from uio_pipes.seeing.progress import progress
+        from uio_pipes.reports.shard_progress import progress
 
         items, seen = progress(seen, data)
     if as_json:
@@ -111,7 +111,7 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
 @app.command()
 def diff(old: File, new: File, as_json: Json = False) -> None:
     """What is another in NEW: fields, graph, list, and the lanes that moved. Exit code 1 if anything is."""
-    from uio_pipes.seeing import saved
+    from uio_pipes.reports import state_file as saved
 
     before, after = (saved.view(saved.find_state(path)[1]) for path in (old, new))
     found = saved.differences(before, after)
@@ -154,8 +154,8 @@ def reshard(
     as_json: Json = False,
 ) -> None:
     """Join the states of ranks, and tell which rank and worker goes on with which lanes."""
-    from uio_pipes.merging import merge_states
-    from uio_pipes.seeing import saved
+    from uio_pipes.reports import state_file as saved
+    from uio_pipes.run.state_merging import merge_states
 
     merged = merge_states([saved.find_state(path)[1] for path in files])
     seen = saved.view(merged)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from uio_pipes.io.printable import printable
-from uio_pipes.seeing.page import Rows
+from uio_pipes.base.printable import printable
+from uio_pipes.reports.page import Rows
 
 __all__ = ["check_suffix", "print_tables", "say"]
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from uio_pipes.base.printable import counted, printable
 from uio_pipes.cli.common import Json, keep_inputs, print_json
 from uio_pipes.cli.index import check_reading, show
-from uio_pipes.io.printable import counted, printable
 
 __all__ = ["verify"]
 
@@ -32,7 +32,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
-    from uio_pipes.prep.verify_shard import Wanted
+    from uio_pipes.prep.checking.shard import Wanted
 
     check_reading(grouping, text)
     if confirm is not None and quarantine is not None:
@@ -48,8 +48,8 @@ def verify(
 
 
 def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, allow_pipes: bool, json: bool) -> bool:
+    from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
     from uio_pipes.prep.verify import verify as run
-    from uio_pipes.quarantine import Quarantine, entry_of
 
     reports = run(paths, wanted, jobs=jobs, allow_pipes=allow_pipes)
     file = None if quarantine is None else Quarantine(quarantine)  # where nothing can be written, nothing is scanned
@@ -71,8 +71,8 @@ def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, al
 
 
 def _confirm(paths: list[str], path: str, wanted: Any, jobs: int, json: bool) -> bool:
+    from uio_pipes.formats.lists.quarantine import read_quarantine
     from uio_pipes.prep.verify import confirm
-    from uio_pipes.quarantine import read_quarantine
 
     result = confirm(paths, read_quarantine(path), wanted, jobs=jobs)
     if json:
@@ -92,7 +92,7 @@ def _number(entries: list[Any]) -> str:
 
 def _last(reports: Iterator[Any]) -> Any:
     """The last report, with a bar that counts."""
-    from uio_pipes.prep.progress import progress_bar
+    from uio_pipes.prep.common.progress_bar import progress_bar
 
     last = None
     with progress_bar() as bar:

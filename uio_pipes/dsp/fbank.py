@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uio_pipes.errors import PipelineError
+from uio_pipes.base.errors import PipelineError
 
 __all__ = ["BandGroup", "Fbank", "Noise", "apply_bank", "band_groups", "num_frames"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import FLOOR, PREEMPHASIS, SCALE, Fbank
-from uio_pipes.errors import PipelineError
 
 __all__ = ["FbankModule"]
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import apply_bank, band_groups
-from uio_pipes.errors import PipelineError
 
 __all__ = ["SAMPLE_RATE", "LogMel", "slaney_mel_bank"]
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import Fbank, Noise
-from uio_pipes.errors import PipelineError
 
 __all__ = ["Mfcc"]
 

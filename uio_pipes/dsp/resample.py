@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from uio_pipes.errors import DataError, PipelineError
+from uio_pipes.base.errors import DataError, PipelineError
 
 __all__ = ["change_speed", "resample", "resampled_length", "speed_length"]
 

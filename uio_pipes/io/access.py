@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from uio_pipes.io.redact import HIDDEN, redact
+from uio_pipes.base.redact import HIDDEN, redact
 
 __all__ = ["CACHE_SIZE", "PLAIN", "Access"]
 
@@ -39,7 +39,7 @@ class Access:
         cache_size: int | str = CACHE_SIZE,
     ) -> Access:
         """From a stage's arguments. Raises: PipelineError."""
-        from uio_pipes.stage import require
+        from uio_pipes.core.stage import require
 
         ok = storage_options is None or (
             isinstance(storage_options, Mapping) and all(isinstance(name, str) for name in storage_options)

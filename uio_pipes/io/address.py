@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 
 __all__ = ["Address", "address", "follow"]
 

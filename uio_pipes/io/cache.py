@@ -21,8 +21,8 @@ from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 
+from uio_pipes.base.redact import redact
 from uio_pipes.io.identity import Identity
-from uio_pipes.io.redact import redact
 
 fast_zlib: ModuleType = zlib
 with contextlib.suppress(ImportError):

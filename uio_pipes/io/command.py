@@ -11,12 +11,12 @@ import threading
 import time
 from typing import IO, TYPE_CHECKING
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
+from uio_pipes.base.lru import Lru
 from uio_pipes.io.local import Ref
-from uio_pipes.io.lru import Lru
 
 if TYPE_CHECKING:
-    from uio_pipes.dsp.decode import AudioInfo
+    from uio_pipes.audio.decode import AudioInfo
 
 __all__ = ["Piped", "parse_command", "run_command"]
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import zstandard
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 
 fast_zlib: ModuleType = zlib
 with contextlib.suppress(ImportError):

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
+from uio_pipes.base.printable import printable
 from uio_pipes.io.address import Address, address, follow
 from uio_pipes.io.connections import PIECE, Answer, connect, keep
 from uio_pipes.io.identity import Identity, check_same
-from uio_pipes.io.printable import printable
 from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent, retry_after
 

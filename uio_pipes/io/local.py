@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import ref
 from zlib import crc32
 
-from uio_pipes.errors import DataError
-from uio_pipes.io.redact import redact
+from uio_pipes.base.errors import DataError
+from uio_pipes.base.redact import redact
 from uio_pipes.io.regular import os_failure, regular
 
 if TYPE_CHECKING:
-    from uio_pipes.dsp.decode import AudioInfo
+    from uio_pipes.audio.decode import AudioInfo
 
 __all__ = ["LocalFile", "Payload", "RandomFile", "Ref"]
 

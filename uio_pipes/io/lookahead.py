@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 from zlib import crc32
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.remote import CachedFile, RemoteFile
-from uio_pipes.ledger import Ledger
 
 __all__ = ["Upcoming", "Whole", "fetch_early"]
 

@@ -6,7 +6,7 @@ import io
 import os
 from typing import BinaryIO, cast
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile
 from uio_pipes.io.ranged import RemoteFile

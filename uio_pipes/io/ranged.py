@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.retry import Short, keep_trying

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from weakref import ref
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import Filling
 from uio_pipes.io.ranged import RemoteFile, Sequential, Wait, give_back

@@ -8,7 +8,7 @@ from typing import Any
 
 import fsspec
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 
 __all__ = ["discreet"]
 

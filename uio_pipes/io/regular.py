@@ -6,7 +6,7 @@ import os
 import stat
 from typing import BinaryIO
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 
 __all__ = ["open_regular", "os_failure", "regular"]
 

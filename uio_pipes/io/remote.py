@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.cache import Cache
 from uio_pipes.io.local import LocalFile, RandomFile

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 
 __all__ = ["Fault", "Short", "hasty", "is_absent", "keep_trying", "retry_after"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 from weakref import ref
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import Decompressed, detect
 from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import Payload, Ref
 
 __all__ = ["TextRef"]

@@ -11,7 +11,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import fsspec
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.http import HttpObject
 from uio_pipes.io.identity import Identity, check_same

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 import uio_pipes as uio
-from uio_pipes.errors import NothingRead, UioError
-from uio_pipes.prep.data_list import DataType, count_utterances, digest_of_list, utterances_of
-from uio_pipes.prep.files import write_lines
-from uio_pipes.prep.progress import follow
+from uio_pipes.base.errors import NothingRead, UioError
+from uio_pipes.prep.common.progress_bar import follow
+from uio_pipes.prep.reading.data_list import DataType, count_utterances, digest_of_list, utterances_of
+from uio_pipes.prep.writing.files import write_lines
 from uio_pipes.wenet import apply_steps
 from uio_pipes.wenet.conf import read_conf
 from uio_pipes.wenet.table import STEPS

@@ -14,21 +14,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from uio_pipes.errors import DataError, ListError
-from uio_pipes.io.printable import counted
-from uio_pipes.lane import Lane
-from uio_pipes.node import Node
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.printable import counted
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.node import Node
+from uio_pipes.formats.lists.manifest import ShardEntry, write_manifest
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.prep.converted import Converted, To, decode, open_part
-from uio_pipes.prep.data_list import count_utterances
-from uio_pipes.prep.folder import Folder, write_to
-from uio_pipes.prep.journal import Finished, Journal
-from uio_pipes.prep.manifest import ShardEntry, write_manifest
-from uio_pipes.prep.noting import Noting
+from uio_pipes.prep.common.collecting_ledger import Noting
+from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.pack import WHOLE
-from uio_pipes.prep.progress import follow
-from uio_pipes.runner import one_thread
-from uio_pipes.seeing.kinds import Recognized, recognize
+from uio_pipes.prep.reading.data_list import count_utterances
+from uio_pipes.prep.recognize import Recognized, recognize
+from uio_pipes.prep.writing.converted import Converted, To, decode, open_part
+from uio_pipes.prep.writing.folder import Folder, write_to
+from uio_pipes.prep.writing.journal import Finished, Journal
+from uio_pipes.run.lane_runner import one_thread
 
 __all__ = ["Conversion", "To", "convert"]
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 import sentencepiece
 
-from uio_pipes.errors import UioError
-from uio_pipes.prep.files import write_bytes, write_lines
+from uio_pipes.base.errors import UioError
+from uio_pipes.prep.writing.files import write_bytes, write_lines
 from uio_pipes.tokenizers.characters import CharTokenizer
 
 __all__ = ["SPECIAL", "DictionaryProblem", "characters", "write_characters", "write_pieces", "write_table"]

@@ -28,9 +28,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from uio_pipes.errors import UioError
-from uio_pipes.prep.example_files import write_all
-from uio_pipes.prep.example_speech import RATE, talk
+from uio_pipes.base.errors import UioError
+from uio_pipes.prep.examples.files import write_all
+from uio_pipes.prep.examples.sentences import RATE, talk
 
 __all__ = ["CONTENT", "Example", "ExampleProblem", "make_example"]
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
-from uio_pipes.errors import DataError, ListError
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.printable import counted
+from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest, write_manifest
+from uio_pipes.formats.lists.table import Table
+from uio_pipes.formats.tar.reader import Grouping
+from uio_pipes.formats.tar.whole_shard import against_manifest
 from uio_pipes.io.access import Access
-from uio_pipes.io.printable import counted
 from uio_pipes.io.remote import is_local
-from uio_pipes.prep.duplicates import duplicates, listed_twice
-from uio_pipes.prep.index import IndexedShard, each_shard, index_shards
-from uio_pipes.prep.index_folder import datasets, index_folder
-from uio_pipes.prep.manifest import ShardEntry, read_manifest, write_manifest
-from uio_pipes.sources.table import Table
-from uio_pipes.sources.tar_reader import Grouping
-from uio_pipes.sources.whole_shard import against_manifest
+from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
+from uio_pipes.prep.indexing.folder import datasets, index_folder
+from uio_pipes.prep.indexing.shard import IndexedShard, each_shard, index_shards
 
 __all__ = ["IndexedLists", "index_lists"]
 

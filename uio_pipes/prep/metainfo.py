@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from uio_pipes.errors import DataError, ListError, PipelineError
+from uio_pipes.base.errors import DataError, ListError, PipelineError
+from uio_pipes.formats.touch.file import IndexedFile
+from uio_pipes.formats.touch.table import METAINFO, folders
 from uio_pipes.io.access import PLAIN
-from uio_pipes.prep.folder import Folder
-from uio_pipes.prep.indexed_writer import PairWriter
-from uio_pipes.sources.indexed_file import IndexedFile
-from uio_pipes.sources.indexed_table import METAINFO, folders
+from uio_pipes.prep.writing.folder import Folder
+from uio_pipes.prep.writing.indexed_writer import PairWriter
 
 __all__ = ["read", "rewrite"]
 

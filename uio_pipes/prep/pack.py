@@ -19,17 +19,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
-from uio_pipes.errors import UioError
-from uio_pipes.io.printable import counted
-from uio_pipes.prep.cutting import Cut, cut_recording
-from uio_pipes.prep.folder import Folder, write_to
-from uio_pipes.prep.grouping import Group, PackSettings, Placement, Split, parse_group, parse_groups, parse_split
-from uio_pipes.prep.in_pool import in_order
-from uio_pipes.prep.journal import Finished, Journal, OtherPacking
-from uio_pipes.prep.lists import Utterance, open_source
-from uio_pipes.prep.manifest import ShardEntry, write_manifest
-from uio_pipes.prep.progress import follow
-from uio_pipes.prep.shard_writer import TARS, ShardWriter, write_shard
+from uio_pipes.base.errors import UioError
+from uio_pipes.base.printable import counted
+from uio_pipes.formats.lists.manifest import ShardEntry, write_manifest
+from uio_pipes.prep.common.pool import in_order
+from uio_pipes.prep.common.progress_bar import follow
+from uio_pipes.prep.packing.grouping import (
+    Group,
+    PackSettings,
+    Placement,
+    Split,
+    parse_group,
+    parse_groups,
+    parse_split,
+)
+from uio_pipes.prep.reading.utterance_lists import Utterance, open_source
+from uio_pipes.prep.writing.cutting import Cut, cut_recording
+from uio_pipes.prep.writing.folder import Folder, write_to
+from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking
+from uio_pipes.prep.writing.shard_writer import TARS, ShardWriter, write_shard
 
 __all__ = [
     "WHOLE",
@@ -127,7 +135,7 @@ def _pack_share(
     what = f"packing {str(split).replace('of', '/')}" if split.count > 1 else "packing"
     written: Iterator[Finished] | None = None
     if executor == "ray":
-        from uio_pipes.prep.on_ray import pack_on_ray
+        from uio_pipes.prep.packing.on_ray import pack_on_ray
 
         written = pack_on_ray(_tasks(placed), placement, folder, str(split), jobs)
     elif 1 < jobs <= len(todo) and placement.apart:

@@ -9,19 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from uio_pipes.errors import DataError, ListError
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
+from uio_pipes.formats.lists.quarantine import Entry, home
+from uio_pipes.formats.lists.table import Table
+from uio_pipes.formats.touch.table import names_folder, parse_entry
 from uio_pipes.io.access import Access
-from uio_pipes.prep.duplicates import duplicates, listed_twice
-from uio_pipes.prep.index import each_shard
-from uio_pipes.prep.manifest import ShardEntry, read_manifest
-from uio_pipes.prep.verify_lines import verify_lines
-from uio_pipes.prep.verify_records import Records, verify_records
-from uio_pipes.prep.verify_shard import Checked, Wanted, verify_shard
-from uio_pipes.quarantine import Entry, home
+from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
+from uio_pipes.prep.checking.lines import verify_lines
+from uio_pipes.prep.checking.records import Records, verify_records
+from uio_pipes.prep.checking.shard import Checked, Wanted, verify_shard
+from uio_pipes.prep.indexing.shard import each_shard
 from uio_pipes.sources.indexed import ListIndexed
-from uio_pipes.sources.indexed_table import names_folder, parse_entry
 from uio_pipes.sources.kaldi import ListKaldi
-from uio_pipes.sources.table import Table
 
 __all__ = ["Confirmed", "Verified", "confirm", "verify"]
 
@@ -88,7 +88,7 @@ def _of_records(folders: list[Records], behind: int, jobs: int, wanted: Wanted) 
 
 def _folder(path: str, allow_pipes: bool) -> Records:
     """Raises: ListError if it is none of a TouchDataset or of Kaldi's, or cannot be opened."""
-    from uio_pipes.seeing.kinds import recognize
+    from uio_pipes.prep.recognize import recognize
 
     listing = recognize(path, allow_pipes).pipeline.stages[0]
     assert isinstance(listing, (ListIndexed, ListKaldi))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.errors import PipelineError
-from uio_pipes.io.printable import counted
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.printable import counted
 
 __all__ = ["DRAW", "Array", "Drawn", "families", "label", "new_figure"]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.core.sample import Sample
 from uio_pipes.io.local import Ref
-from uio_pipes.length import TICKS, Plan
-from uio_pipes.sample import Sample
 from uio_pipes.seeing.probe import Record, trace
 from uio_pipes.sources.list_files import Item
 from uio_pipes.sources.open_files import File

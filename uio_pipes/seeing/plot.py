@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from uio_pipes.errors import PipelineError
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.seeing.drawing import DRAW, Array, Drawn, families, label, new_figure
 from uio_pipes.seeing.probe import Record, trace
 
 if TYPE_CHECKING:
+    from uio_pipes.core.stage import Stage
     from uio_pipes.pipeline import Pipeline
-    from uio_pipes.stage import Stage
 
 __all__ = ["plot"]
 

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.errors import DataError, PipelineError
-from uio_pipes.lane import Lane, Site
-from uio_pipes.ledger import Ledger, Policy
-from uio_pipes.length import Plan
-from uio_pipes.node import Node
-from uio_pipes.runner import one_thread
-from uio_pipes.sample import Origin, Sample
-from uio_pipes.stage import Stage
+from uio_pipes.audio.length import Plan
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.stage import Stage
+from uio_pipes.run.lane_runner import one_thread
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch.distributed as dist
 
-from uio_pipes.errors import PipelineError
-from uio_pipes.loader import Loader
-from uio_pipes.stage import is_number
-from uio_pipes.stats import Stats
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.stage import is_number
+from uio_pipes.core.statistics import Stats
+from uio_pipes.run.loader import Loader
 
 if TYPE_CHECKING:
     from rich.live import Live

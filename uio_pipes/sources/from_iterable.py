@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch.utils.data import IterableDataset
 from torchdata.nodes import BaseNode
 
-from uio_pipes.lane import Lane, Site, stable_hash
-from uio_pipes.node import Node
+from uio_pipes.core.lane import Lane, Site, stable_hash
+from uio_pipes.core.node import Node
+from uio_pipes.core.stage import Stage, require
 from uio_pipes.sources.iterable_nodes import IndexNode, SkipNode, StateNode
-from uio_pipes.stage import Stage, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.core.sample import Origin
+from uio_pipes.core.stage import require
+from uio_pipes.formats.kaldi.files import KaldiFiles
+from uio_pipes.formats.kaldi.table import KaldiTable
 from uio_pipes.io.access import Access
-from uio_pipes.sample import Origin
-from uio_pipes.sources.kaldi_files import KaldiFiles
-from uio_pipes.sources.kaldi_table import KaldiTable
 from uio_pipes.sources.listing import Listing
 from uio_pipes.sources.load_records import Record
-from uio_pipes.stage import require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

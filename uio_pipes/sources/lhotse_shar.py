@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.buffer import taken
-from uio_pipes.errors import DataError, ListError, StateError
+from uio_pipes.base.errors import DataError, ListError, StateError
+from uio_pipes.core.buffer import taken
+from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Chain, Sample, run_key
+from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
+from uio_pipes.formats.shar.fields import as_fields
+from uio_pipes.formats.shar.reader import Cut, SharReader
+from uio_pipes.formats.shar.shards import ListShar, Sources
+from uio_pipes.formats.shar.streams import is_lines
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import stamp
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.sample import Chain, Sample, run_key
-from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import Item
-from uio_pipes.sources.shar_fields import as_fields
-from uio_pipes.sources.shar_list import ListShar, Sources
-from uio_pipes.sources.shar_reader import Cut, SharReader
-from uio_pipes.sources.shar_streams import is_lines
-from uio_pipes.stage import Stage, require
-from uio_pipes.state_kinds import OBJECT, Kind, listed, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

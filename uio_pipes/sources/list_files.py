@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from uio_pipes.base.redact import redact
+from uio_pipes.core.sample import Origin
+from uio_pipes.core.stage import require
+from uio_pipes.formats.lists.manifest import ShardEntry
+from uio_pipes.formats.lists.table import Table
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
-from uio_pipes.io.redact import redact
-from uio_pipes.prep.manifest import ShardEntry
-from uio_pipes.sample import Origin
 from uio_pipes.sources.listing import Listing
-from uio_pipes.sources.table import Table
-from uio_pipes.stage import require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -9,12 +9,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.permutation import Permutation
-from uio_pipes.sample import Origin
-from uio_pipes.stage import Stage
-from uio_pipes.state_kinds import Kind, whole
+from uio_pipes.base.permutation import Permutation
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Origin
+from uio_pipes.core.stage import Stage
+from uio_pipes.core.state_kinds import Kind, whole
 
 __all__ = ["Listed", "Listing"]
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Chain, Sample, run_key
+from uio_pipes.core.stage import Stage
+from uio_pipes.formats.lists.raw_line import parse
 from uio_pipes.io.access import CACHE_SIZE
 from uio_pipes.io.lookahead import Upcoming, Whole
 from uio_pipes.io.opening import is_local, open_file
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.sample import Chain, Sample, run_key
-from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import Item, list_files
-from uio_pipes.sources.raw_line import parse
-from uio_pipes.stage import Stage
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

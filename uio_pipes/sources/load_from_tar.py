@@ -8,28 +8,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from uio_pipes.buffer import taken
-from uio_pipes.errors import DataError, StateError
+from uio_pipes.base.errors import DataError, StateError
+from uio_pipes.base.redact import redact
+from uio_pipes.core.buffer import taken
+from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Chain, Sample, run_key
+from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
+from uio_pipes.formats.tar.checks import Checks
+from uio_pipes.formats.tar.fields import as_fields, text_of
+from uio_pipes.formats.tar.header import BLOCK
+from uio_pipes.formats.tar.members import MAX_MEMBER
+from uio_pipes.formats.tar.reader import TarReader, Utterance
+from uio_pipes.formats.tar.suspects import suspects, unchecked
+from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, UNREADABLE, against_manifest, listed_in, miscounted
 from uio_pipes.io.access import CACHE_SIZE
 from uio_pipes.io.opening import known_size, stamp
-from uio_pipes.io.redact import redact
 from uio_pipes.io.stream import open_source
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.sample import Chain, Sample, run_key
-from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.next_files import Far, NextFiles, begin
 from uio_pipes.sources.open_files import File
-from uio_pipes.sources.tar_checks import Checks
-from uio_pipes.sources.tar_fields import as_fields, text_of
-from uio_pipes.sources.tar_header import BLOCK
-from uio_pipes.sources.tar_members import MAX_MEMBER
-from uio_pipes.sources.tar_reader import TarReader, Utterance
-from uio_pipes.sources.tar_suspects import suspects, unchecked
-from uio_pipes.sources.whole_shard import NO_UTTERANCE, UNREADABLE, against_manifest, listed_in, miscounted
-from uio_pipes.stage import Stage, require
-from uio_pipes.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

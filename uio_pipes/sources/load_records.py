@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Chain, Origin, Sample, run_key
+from uio_pipes.core.stage import Stage
 from uio_pipes.io.lookahead import Upcoming
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.sample import Chain, Origin, Sample, run_key
-from uio_pipes.sources.features import LOAD_FEATURES
-from uio_pipes.stage import Stage
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from uio_pipes.errors import UioError
+from uio_pipes.base.errors import UioError
 from uio_pipes.io.opening import is_local, open_ahead
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead

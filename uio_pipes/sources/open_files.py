@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.redact import redact
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Origin
+from uio_pipes.core.stage import Stage
+from uio_pipes.formats.lists.manifest import ShardEntry
+from uio_pipes.formats.tar.whole_shard import no_raw_line
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import open_binary
-from uio_pipes.io.redact import redact
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.prep.manifest import ShardEntry
-from uio_pipes.sample import Origin
 from uio_pipes.sources.list_files import Item
-from uio_pipes.sources.whole_shard import no_raw_line
-from uio_pipes.stage import Stage
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

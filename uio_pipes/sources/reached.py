@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from uio_pipes.base.redact import HIDDEN, redact
 from uio_pipes.io.access import Access
-from uio_pipes.io.redact import HIDDEN, redact
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.list_files import ListFiles
 from uio_pipes.sources.open_files import OpenFiles

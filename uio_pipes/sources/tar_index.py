@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.errors import DataError, ListError
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.redact import redact
+from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.sample import Chain, Origin, Sample
+from uio_pipes.core.stage import require
+from uio_pipes.formats.lists.table import Table
+from uio_pipes.formats.tar.fields import as_fields
+from uio_pipes.formats.tar.index_files import Indexed, identity, open_sidecars
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.io.local import Payload, RandomFile, Ref
-from uio_pipes.io.redact import redact
 from uio_pipes.io.remote import is_local, open_file
-from uio_pipes.sample import Chain, Origin, Sample
-from uio_pipes.sources.features import LOAD_FEATURES
 from uio_pipes.sources.list_files import ListFiles, list_files
 from uio_pipes.sources.listing import Listing
 from uio_pipes.sources.load_records import Record
-from uio_pipes.sources.table import Table
-from uio_pipes.sources.tar_fields import as_fields
-from uio_pipes.sources.tar_reader import AUDIO_SUFFIXES
-from uio_pipes.sources.tar_sidecars import Indexed, identity, open_sidecars
-from uio_pipes.sources.whole_shard import NO_UTTERANCE, against_manifest
-from uio_pipes.stage import require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

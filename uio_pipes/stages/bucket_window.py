@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from uio_pipes.lane import Lane, Site, pick
-from uio_pipes.node import Node
-from uio_pipes.sample import Sample
+from uio_pipes.core.lane import Lane, Site, pick
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.state_kinds import Kind, whole
 from uio_pipes.stages.budget import Budget, BudgetBuffer
-from uio_pipes.state_kinds import Kind, whole
 
 __all__ = ["WindowNode"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from uio_pipes.buffer import Buffer
-from uio_pipes.errors import PipelineError
-from uio_pipes.joined import join
-from uio_pipes.joining import joining, ticks
-from uio_pipes.lane import Lane, Site
-from uio_pipes.length import TICKS, Plan
-from uio_pipes.node import Node
-from uio_pipes.sample import Chain, Sample
-from uio_pipes.stage import Stage, require
+from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.buffer import Buffer
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Chain, Sample
+from uio_pipes.core.stage import Stage, require
+from uio_pipes.stages.concat_links import joining, ticks
+from uio_pipes.stages.concat_sample import join
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

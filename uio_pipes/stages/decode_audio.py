@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uio_pipes.dsp.decode import decode, decode_at, decode_file
-from uio_pipes.errors import DataError
+from uio_pipes.audio.decode import decode, decode_at, decode_file
+from uio_pipes.audio.length import Plan
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.lane import Draws
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.lane import Draws
-from uio_pipes.length import Plan
-from uio_pipes.sample import Sample
-from uio_pipes.sources.pcm import Pcm
-from uio_pipes.stage import PerUtterance, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from uio_pipes.errors import PipelineError
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.sample import Sample
-from uio_pipes.stage import Stage, have_features
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage, have_features
 from uio_pipes.stages.budget import Budget, BudgetBuffer, Filling, no_samples
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from uio_pipes.errors import NOTES, DataError, ListError, UioError
+from uio_pipes.base.errors import NOTES, DataError, ListError, UioError
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage, Upstream, require
+from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.regular import open_regular
-from uio_pipes.lane import Lane, Site
-from uio_pipes.ledger import Ledger
-from uio_pipes.node import Node
-from uio_pipes.quarantine import Known, read_quarantine
-from uio_pipes.sample import Sample
-from uio_pipes.stage import Stage, Upstream, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from uio_pipes.audio.length import SLACK, TICKS, Plan, check_no_features
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.lane import Draws
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.dither import noise
 from uio_pipes.dsp.fbank import Fbank, num_frames
-from uio_pipes.errors import DataError
-from uio_pipes.lane import Draws
-from uio_pipes.length import SLACK, TICKS, Plan, check_no_features
-from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from uio_pipes.cmvn import Cmvn, cmvn_of, read_cmvn
-from uio_pipes.errors import PipelineError
-from uio_pipes.lane import Draws, Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, require
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.dsp.cmvn import Cmvn, cmvn_of, read_cmvn
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from uio_pipes.errors import PipelineError
-from uio_pipes.lane import Draws, Lane, Site
-from uio_pipes.length import Plan
-from uio_pipes.node import Deferred, Node
-from uio_pipes.sample import ANY, Sample
-from uio_pipes.stage import PerUtterance, Stage, StageLink, require, wants
+from uio_pipes.audio.length import Plan
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.core.node import Deferred, Node
+from uio_pipes.core.sample import ANY, Sample
+from uio_pipes.core.stage import PerUtterance, Stage, StageLink, require, wants
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

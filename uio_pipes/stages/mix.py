@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.errors import PipelineError
-from uio_pipes.lane import PASSES, Lane, Site, pick, stable_hash
-from uio_pipes.node import Node
-from uio_pipes.pulse import DEALS
-from uio_pipes.sample import Sample
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.lane import PASSES, Lane, Site, pick, stable_hash
+from uio_pipes.core.node import Node
+from uio_pipes.core.pulse import DEALS
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage, is_number, require, show
+from uio_pipes.core.state_kinds import FLAG, MOST, Kind, rising, whole
 from uio_pipes.sources.list_files import Item
 from uio_pipes.sources.load_records import Record
 from uio_pipes.sources.open_files import File
-from uio_pipes.stage import Stage, is_number, require, show
-from uio_pipes.state_kinds import FLAG, MOST, Kind, rising, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.errors import DataError, PipelineError
-from uio_pipes.lane import Draws
-from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, Stage, require, sees_all
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.core.lane import Draws
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, Stage, require, sees_all
 from uio_pipes.stages.decode_audio import DecodeAudio
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from uio_pipes.errors import DataError
-from uio_pipes.lane import Draws
-from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, require
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.lane import Draws
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from uio_pipes.errors import DataError, ListError, PipelineError
+from uio_pipes.base.errors import DataError, ListError, PipelineError
+from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample, run_key
+from uio_pipes.core.stage import PerUtterance, Stage, require
+from uio_pipes.formats.lists.overlay_table import OverlayTable, content_of
+from uio_pipes.formats.lists.raw_line import check_segment
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.sample import Sample, run_key
-from uio_pipes.sources.features import LOAD_FEATURES
-from uio_pipes.sources.overlay_table import OverlayTable, content_of
-from uio_pipes.sources.raw_line import check_segment
-from uio_pipes.stage import PerUtterance, Stage, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

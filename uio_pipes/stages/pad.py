@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-import uio_pipes.batch_memory as batch_memory  # as a name of the package it would import all of api
-from uio_pipes.errors import DataError, PipelineError
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.sample import Sample, realize
-from uio_pipes.stage import Stage
+import uio_pipes.core.batch_memory as batch_memory  # as a name of the package it would import all of api
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample, realize
+from uio_pipes.core.stage import Stage
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 
 if TYPE_CHECKING:

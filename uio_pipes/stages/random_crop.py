@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.errors import PipelineError
-from uio_pipes.lane import Draws
-from uio_pipes.length import SLACK, TICKS, Plan
-from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, Stage, have_features, require
+from uio_pipes.audio.length import SLACK, TICKS, Plan
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.lane import Draws
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, Stage, have_features, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

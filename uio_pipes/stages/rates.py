@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uio_pipes.errors import DataError
+from uio_pipes.base.errors import DataError
 
 __all__ = ["MIXED", "mixed_rates", "odd_rates", "rate_of"]
 

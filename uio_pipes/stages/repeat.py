@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.lane import PASSES, Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.pulse import DEALS
-from uio_pipes.stage import Stage, Upstream, require
-from uio_pipes.state_kinds import FLAG, OBJECT, Kind, whole
+from uio_pipes.core.lane import PASSES, Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.pulse import DEALS
+from uio_pipes.core.stage import Stage, Upstream, require
+from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from uio_pipes.dsp.bounds import HIGHEST_RATE, LOWEST_RATE
+from uio_pipes.audio.bounds import HIGHEST_RATE, LOWEST_RATE
+from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.core.lane import Draws
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, is_whole, require
 from uio_pipes.dsp.resample import resample, resampled_length
-from uio_pipes.lane import Draws
-from uio_pipes.length import TICKS, Plan
-from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, is_whole, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.clips import ClipLink, ClipNode, Clips
+from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, require
 from uio_pipes.dsp.noise import reverberate
-from uio_pipes.lane import Draws, Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.sample import Sample
-from uio_pipes.sources.clip_list import ClipTable, entries
-from uio_pipes.stage import PerUtterance, require
+from uio_pipes.formats.lists.clip_list import ClipTable, entries
 from uio_pipes.stages.add_noise import _lists
+from uio_pipes.stages.noise_clips import ClipLink, ClipNode, Clips
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.buffer import Buffer
-from uio_pipes.lane import Lane, Site, pick
-from uio_pipes.node import Node
-from uio_pipes.stage import Stage, require
-from uio_pipes.state_kinds import Kind, whole
+from uio_pipes.core.buffer import Buffer
+from uio_pipes.core.lane import Lane, Site, pick
+from uio_pipes.core.node import Node
+from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.state_kinds import Kind, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

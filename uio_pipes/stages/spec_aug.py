@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from uio_pipes.core.lane import Draws
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, require
 from uio_pipes.dsp.spec_aug import apply_masks, spec_aug_masks
-from uio_pipes.lane import Draws
-from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

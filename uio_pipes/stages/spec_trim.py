@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from uio_pipes.lane import Draws
-from uio_pipes.length import Plan
-from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, require
+from uio_pipes.audio.length import Plan
+from uio_pipes.core.lane import Draws
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from uio_pipes.audio.length import SLACK, TICKS, Plan
+from uio_pipes.core.lane import Draws
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, require
 from uio_pipes.dsp.resample import change_speed, speed_length
-from uio_pipes.lane import Draws
-from uio_pipes.length import SLACK, TICKS, Plan
-from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, require
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

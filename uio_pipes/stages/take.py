@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.stage import Stage, require
-from uio_pipes.state_kinds import Kind, whole
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.state_kinds import Kind, whole
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.lane import Lane, Site
-from uio_pipes.node import Node
-from uio_pipes.stage import Stage, require
-from uio_pipes.state_kinds import refused
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.state_kinds import refused
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.lane import Draws, Lane, Site
-from uio_pipes.ledger import Ledger
-from uio_pipes.node import Deferred, Node
-from uio_pipes.sample import Sample
-from uio_pipes.stage import PerUtterance, StageLink, require
+from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.node import Deferred, Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, StageLink, require
 from uio_pipes.stages.normalize_text import remove_blanks, text_of
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, unk_id

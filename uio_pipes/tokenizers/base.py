@@ -7,7 +7,7 @@ from hashlib import blake2b
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
-from uio_pipes.errors import PipelineError
+from uio_pipes.base.errors import PipelineError
 
 __all__ = ["BLANK", "Tokenizer", "digest", "has_blank", "import_extra", "unk_id"]
 

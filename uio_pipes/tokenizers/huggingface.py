@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from uio_pipes.errors import ListError, PipelineError
+from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.tokenizers.base import digest, import_extra
 
 __all__ = ["HuggingFaceTokenizer"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from uio_pipes.errors import ListError
+from uio_pipes.base.errors import ListError
 from uio_pipes.tokenizers.base import BLANK, digest
 from uio_pipes.tokenizers.symbols import NonLangSyms, SymbolTable
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from uio_pipes.errors import ListError, PipelineError
+from uio_pipes.base.errors import ListError, PipelineError
 
 __all__ = ["NonLangSyms", "SymbolTable", "read_symbols"]
 

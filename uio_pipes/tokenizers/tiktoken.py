@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from uio_pipes.errors import ListError, PipelineError
+from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.tokenizers.base import digest, import_extra
 
 __all__ = ["TiktokenTokenizer"]

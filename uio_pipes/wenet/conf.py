@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Any
 
-from uio_pipes.errors import PipelineError
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.wenet.older import RENAMED, UNUSED
 from uio_pipes.wenet.table import KEYS
 

@@ -1,0 +1,158 @@
+"""m4a, aac and wma: what was encoded comes back, in its place; what was cut off is noticed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from encoded import CODECS, chirp, encode
+from helpers_bad import audio
+
+from uio_pipes.audio.codecs import coded
+from uio_pipes.audio.decode import decode, decode_file, probe_file
+from uio_pipes.base.errors import DataError
+
+# Samples by which FFmpeg's decoders are late (aac files tell nothing of the encoder's delay) or early (wma)
+DELAY = {("m4a", 16_000): 0, ("alac", 16_000): 0, ("aac", 16_000): 1024, ("wma", 16_000): -512}
+DELAY |= {("m4a", 44_100): 0, ("alac", 44_100): 0, ("aac", 44_100): 1024, ("wma", 44_100): -2048}
+LEAST = {"m4a": 25.0, "aac": 25.0, "wma": 25.0, "alac": 80.0}  # dB
+
+
+def snr(clean: np.ndarray, decoded: np.ndarray) -> float:
+    n = min(clean.shape[1], decoded.shape[1])
+    error = clean[:, :n] - decoded[:, :n]
+    return float(10 * np.log10((clean[:, :n] ** 2).sum() / (error**2).sum()))
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize(("suffix", "rate"), DELAY)
+def test_what_was_encoded_comes_back_in_its_place(tmp_path: Path, suffix: str, rate: int, channels: int) -> None:
+    wav = chirp(3 * rate + 137, rate, channels)
+    data = encode(wav, rate, suffix)
+    decoded, got = decode(data, None)
+    assert got == rate
+    assert len(decoded) == channels
+    late = DELAY[suffix, rate]
+    assert snr(wav[:, max(0, -late) :], decoded.numpy()[:, max(0, late) :]) > LEAST[suffix]
+    (tmp_path / "x").write_bytes(data)
+    for channel in range(channels):
+        one, _ = decode_file(tmp_path / "x", channel)
+        assert np.array_equal(one.numpy(), decoded.numpy()[channel : channel + 1])
+
+
+@pytest.mark.parametrize("samples", [16_000, 15_999, 1024, 1, 5_333])
+@pytest.mark.parametrize("suffix", ["m4a", "alac"])
+def test_m4a_has_the_very_number_of_samples(suffix: str, samples: int) -> None:
+    assert decode(encode(chirp(samples, 16_000), 16_000, suffix), 0)[0].shape == (1, samples)
+
+
+@pytest.mark.parametrize("suffix", CODECS)
+def test_header_tells_no_length(suffix: str, tmp_path: Path) -> None:
+    data = encode(chirp(16_000, 16_000), 16_000, suffix)
+    (tmp_path / "x").write_bytes(data)
+    assert probe_file(data) is None
+    assert probe_file(str(tmp_path / "x")) is None
+
+
+@pytest.mark.parametrize("place", [(0.0, 0.4), (0.3, 1.7), (2.0, 3.0), (4.11, 4.12), (7.5, None), (None, 2.0)])
+@pytest.mark.parametrize("suffix", CODECS)
+def test_segment_has_the_samples_of_the_whole(
+    tmp_path: Path, suffix: str, place: tuple[float | None, float | None]
+) -> None:
+    data = encode(chirp(8 * 16_000, 16_000), 16_000, suffix)
+    (tmp_path / "x").write_bytes(data)
+    whole, _ = decode(data, 0)
+    start, end = place
+    wanted = whole[:, round((start or 0) * 16_000) : round((end or 99) * 16_000)]
+    for part in (decode(data, 0, start, end)[0], decode_file(tmp_path / "x", 0, start, end)[0]):
+        assert part.shape == wanted.shape
+        assert np.abs(part.numpy() - wanted.numpy()).max() < 1e-6
+
+
+@pytest.mark.parametrize("place", [(1.0, 2.5), (3.0, 4.0), (9.0, 9.5)])
+@pytest.mark.parametrize("suffix", CODECS)
+def test_segment_outside_of_the_audio_is_an_error(suffix: str, place: tuple[float, float]) -> None:
+    data = encode(chirp(2 * 16_000, 16_000), 16_000, suffix)
+    with pytest.raises(DataError, match="does not lie inside") as caught:
+        decode(data, 0, *place)
+    assert caught.value.reason == "bad_segment"
+
+
+@pytest.mark.parametrize("cut", [0.1, 0.5, 0.9, -37])
+@pytest.mark.parametrize("suffix", CODECS)
+def test_file_that_was_cut_off_is_noticed(tmp_path: Path, suffix: str, cut: float) -> None:
+    data = encode(chirp(3 * 16_000, 16_000), 16_000, suffix)
+    short = data[: int(cut * len(data)) if cut > 0 else int(cut)]
+    (tmp_path / "x").write_bytes(short)
+    for read in (lambda: decode(short, 0), lambda: decode_file(tmp_path / "x", 0)):
+        with pytest.raises(DataError) as caught:
+            read()
+        assert caught.value.reason in ("truncated_audio", "bad_audio")
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.7, 0.99])
+def test_m4a_whose_index_comes_first_is_noticed_by_the_index(cut: float, tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    (tmp_path / "x.m4a").write_bytes(encode(chirp(3 * 16_000, 16_000), 16_000, "m4a"))
+    with (
+        av.open(str(tmp_path / "x.m4a")) as source,
+        av.open(str(tmp_path / "y.m4a"), "w", options={"movflags": "faststart"}) as target,
+    ):
+        stream = target.add_stream_from_template(source.streams.audio[0])
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = stream
+                target.mux(packet)
+    data = (tmp_path / "y.m4a").read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat")
+    assert decode(data, 0)[0].shape == (1, 3 * 16_000)
+    with pytest.raises(DataError) as caught:
+        decode(data[: int(cut * len(data))], 0)
+    assert caught.value.reason == "truncated_audio"
+
+
+def test_aac_cut_between_two_frames_is_a_sound_shorter_file() -> None:
+    """Nothing in the file tells its length: documented, as for mp3."""
+    data = encode(chirp(16_000, 16_000), 16_000, "aac")
+    starts = [0]
+    while starts[-1] < len(data):
+        at = starts[-1]
+        starts.append(at + ((data[at + 3] & 3) << 11 | data[at + 4] << 3 | data[at + 5] >> 5))
+    assert decode(data[: starts[5]], 0)[0].shape == (1, 5 * 1024)
+
+
+def test_rate_that_changes_within_a_file_is_an_error() -> None:
+    data = encode(chirp(16_000, 16_000), 16_000, "aac") + encode(chirp(8_000, 8_000), 8_000, "aac")
+    with pytest.raises(DataError, match="changes within the file"):
+        decode(data, 0)
+
+
+def test_aac_behind_an_id3_tag() -> None:
+    data = encode(chirp(16_000, 16_000), 16_000, "aac")
+    tagged = b"ID3\x04\x00\x00\x00\x00\x01\x00" + bytes(128) + data
+    assert coded(tagged) == "aac"
+    assert np.array_equal(decode(tagged, 0)[0].numpy(), decode(data, 0)[0].numpy())
+
+
+@pytest.mark.parametrize("form", [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "OPUS"), ("MP3", "MPEG_LAYER_III")])
+def test_other_formats_are_left_to_libsndfile(form: tuple[str, str]) -> None:
+    assert coded(audio(16_000, rate=16_000, form=form[0], subtype=form[1])) is None
+    assert coded(b"") is None
+    assert coded(b"no audio") is None
+
+
+@pytest.mark.parametrize("suffix", ["m4a", "aac", "wma"])
+def test_without_the_extra_the_error_says_what_to_install(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode(chirp(1600, 16_000), 16_000, suffix)
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(DataError, match=rf"{suffix} audio .* pip install 'uio_pipes\[codecs\]'") as caught:
+        decode(data, 0)
+    assert caught.value.reason == "missing_codec"
+
+
+@pytest.mark.parametrize("suffix", CODECS)
+def test_channel_that_is_not_there_is_an_error(suffix: str) -> None:
+    with pytest.raises(DataError, match="channel 1 is wanted, the audio has 1"):
+        decode(encode(chirp(1600, 16_000), 16_000, suffix), 1)

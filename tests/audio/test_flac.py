@@ -1,0 +1,83 @@
+"""Whole FLAC files by dr_flac: the very samples of libsndfile, which also speaks for damaged ones."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from uio_pipes.audio import decode as decoding
+from uio_pipes.audio.decode import decode
+from uio_pipes.audio.flac import decode_flac
+from uio_pipes.base.errors import DataError
+
+pytest.importorskip("miniaudio")
+
+
+def _file(subtype: str, channels: int, samples: int = 20_000, rate: int = 16_000) -> bytes:
+    file = io.BytesIO()
+    noise = np.random.default_rng(channels).standard_normal((samples, channels)) * 0.2
+    soundfile.write(file, noise, rate, format="FLAC", subtype=subtype)
+    return file.getvalue()
+
+
+def _by_libsndfile(data: bytes, channel: int | None, monkeypatch: pytest.MonkeyPatch) -> tuple[torch.Tensor, int]:
+    with monkeypatch.context() as patched:
+        patched.setattr(decoding, "decode_flac", lambda *_: None)
+        return decode(data, channel)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_S8", "PCM_16", "PCM_24"])
+@pytest.mark.parametrize("channels", [1, 2, 3])
+@pytest.mark.parametrize("rate", [8_000, 44_100])
+def test_samples_are_those_of_libsndfile_bit_by_bit(
+    subtype: str, channels: int, rate: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = _file(subtype, channels, rate=rate)
+    assert decode_flac(data, 20_000, channels) is not None
+    for channel in (None, channels - 1):
+        waveform, found = decode(data, channel)
+        theirs, _ = _by_libsndfile(data, channel, monkeypatch)
+        assert found == rate
+        assert waveform.is_contiguous()
+        assert torch.equal(waveform, theirs)
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.9])
+def test_a_file_cut_off_is_left_to_libsndfile(cut: float) -> None:
+    data = _file("PCM_16", 1)
+    cut_off = data[: int(len(data) * cut)]
+    assert decode_flac(cut_off, 20_000, 1) is None
+    with pytest.raises(DataError) as caught:
+        decode(cut_off, 0)
+    assert caught.value.reason in ("truncated_audio", "bad_audio")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_damaged_file_gives_what_libsndfile_gives(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    data = bytearray(_file("PCM_16", 1))
+    for at in rng.integers(42, len(data), 3):
+        data[at] ^= int(rng.integers(1, 256))
+
+    def outcome(by_libsndfile: bool) -> object:
+        try:
+            found, _ = _by_libsndfile(bytes(data), 0, monkeypatch) if by_libsndfile else decode(bytes(data), 0)
+        except DataError as error:
+            return error.reason
+        return found.numpy().tobytes()
+
+    assert outcome(False) == outcome(True)
+
+
+def test_a_channel_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(DataError, match="count from 0") as caught:
+        decode(_file("PCM_16", 1), 1)
+    assert caught.value.reason == "no_such_channel"
+
+
+def test_absurd_counts_are_not_asked_of_it() -> None:
+    assert decode_flac(_file("PCM_16", 1), 1 << 35, 2) is None

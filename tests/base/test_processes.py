@@ -1,0 +1,42 @@
+"""Processes of a pool: what Ctrl-C does to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from uio_pipes.base.processes import uninterrupted
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_fork_server_never_sees_ctrl_c() -> None:
+    code = """
+from multiprocessing import forkserver
+from uio_pipes.base.processes import pool_context
+pool_context([])
+print(open(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    blocked = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("SigBlk"))
+    assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
+
+
+def test_ctrl_c_is_raised_behind_what_must_not_be_interrupted() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # CI may run with it ignored
+    done = False
+    try:
+        with pytest.raises(KeyboardInterrupt), uninterrupted():  # noqa: PT012 (it is raised at the end)
+            os.kill(os.getpid(), signal.SIGINT)
+            done = True
+        assert done
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with uninterrupted():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,153 @@
+"""Lines of lists: the same by number as by reading, wherever they are kept; what changes underneath is told."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import os
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uio_pipes as uio
+from uio_pipes.formats.lists import lines as module
+from uio_pipes.formats.lists.lines import Lines
+from uio_pipes.formats.lists.table import Table
+
+PIECES = [
+    "a",
+    "/b c.tar",
+    "#",
+    "# x",
+    " ",
+    "\t",
+    "\r",
+    "\n",
+    "\n",
+    "\n",
+    "語",
+    "\u3000",
+    "\x85",
+    '{"k": 1}',
+    "\x7f",
+    "é#",
+]
+
+
+@pytest.fixture(params=["in memory", "on disk"])
+def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every bound of the module is met by lists of some bytes."""
+    monkeypatch.setattr(module, "STEP", 3)
+    monkeypatch.setattr(module, "CHUNK", 16)
+    monkeypatch.setattr(module, "IN_MEMORY", 1 << 20 if request.param == "in memory" else 0)
+    yield
+    module._known.cache_clear()
+    module._block.cache_clear()
+
+
+def naive(text: str) -> list[tuple[int, str]]:
+    lines = enumerate(map(str.strip, text.removeprefix("\ufeff").split("\n")), 1)
+    return [(number, line) for number, line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.usefixtures("small")
+@given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join), st.booleans())
+def test_items_are_those_of_reading_the_list(tmp_path_factory: pytest.TempPathFactory, text: str, mark: bool) -> None:
+    path = tmp_path_factory.mktemp("list") / "x.list"
+    path.write_bytes((("\ufeff" if mark else "") + text).encode())
+    lines, expected = Lines(str(path)), naive(text)
+    assert list(lines) == [item for _, item in expected]
+    assert [(lines.line(i), lines[i]) for i in range(len(lines))] == expected
+    assert "\n".join(lines.texts()).replace("\n\n", "\n") == "\n".join(item for _, item in expected)
+    with pytest.raises(IndexError):
+        lines[len(lines)]
+
+
+@pytest.mark.usefixtures("small")
+def test_the_digest_is_that_of_the_items_however_they_are_written(tmp_path: Path) -> None:
+    plain, spaced = tmp_path / "plain.list", tmp_path / "spaced.list"
+    plain.write_text("".join(f"/data/{i}.tar\n" for i in range(50)))
+    spaced.write_text("# head\n" + "".join(f"  /data/{i}.tar \r\n\n" for i in range(50)))
+    assert Table((str(plain),)).digest == Table((str(spaced),)).digest
+    assert Table((str(plain),)).digest != Table((str(plain), str(plain))).digest
+    assert Table(tuple(f"/data/{i}.tar" for i in range(50))).digest == Table((str(plain),)).digest
+
+
+@pytest.mark.usefixtures("small")
+def test_a_list_is_looked_through_once_until_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "x.list"
+    path.write_text("a\nb\n")
+    first = Lines.known(str(path))
+    assert Lines.known(str(path)) is first
+    time.sleep(0.02)
+    path.write_text("c\nd\n")
+    assert list(Lines.known(str(path))) == ["c", "d"]
+
+
+def test_a_long_list_that_is_written_to_while_in_use_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IN_MEMORY", 100)
+    path = tmp_path / "x.list"
+    path.write_text("".join(f"/data/{i}.tar\n" for i in range(500)))
+    lines = Lines(str(path))
+    assert lines[499] == "/data/499.tar"
+    with path.open("a") as file:
+        file.write("more\n")
+    with pytest.raises(uio.ListError, match="written to while in use"):
+        lines[100]
+
+
+def test_a_long_list_that_is_replaced_goes_on_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IN_MEMORY", 100)
+    path = tmp_path / "x.list"
+    path.write_text("".join(f"/data/{i}.tar\n" for i in range(500)))
+    lines = Lines(str(path))
+    (tmp_path / "new").write_text("other\n")
+    (tmp_path / "new").replace(path)
+    assert lines[100] == "/data/100.tar"
+    assert list(Lines.known(str(path))) == ["other"]
+
+
+@pytest.mark.parametrize("limit", [100, 1 << 20])
+def test_a_far_list_is_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(module, "IN_MEMORY", limit)
+    (tmp_path / "x.list").write_text("".join(f"/data/{i}.tar\n" for i in range(5000)))
+
+    class Silent(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(tmp_path))) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        lines = Lines(f"http://127.0.0.1:{server.server_port}/x.list")
+        server.shutdown()
+        thread.join()
+    assert [lines[i] for i in (0, 4999, 2500)] == ["/data/0.tar", "/data/4999.tar", "/data/2500.tar"]
+    assert lines.line(4999) == 5000
+
+
+def test_a_compressed_list_and_a_pipe_are_told_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "x.list").write_bytes(gzip.compress(b"a.tar\n"))
+    with pytest.raises(uio.UioError, match=r"x\.list is compressed: unpack it"):
+        list(uio.Loader(uio.from_shard_list(str(tmp_path / "x.list"))))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(uio.UioError, match="pipe is a pipe or a device: write it to a file"):
+        list(uio.Loader(uio.from_raw_list(str(tmp_path / "pipe"))))
+
+
+def test_one_endless_line_is_no_list(tmp_path: Path) -> None:
+    path = tmp_path / "x.list"
+    path.write_bytes(b"a\n" + b"x" * (9 << 20))
+    with pytest.raises(uio.ListError, match="no list"):
+        Lines(str(path))
+    path.write_bytes(b"a\n" + b"x" * (5 << 20) + b"\nb\n")
+    with pytest.raises(uio.ListError, match="line 2 has 5242880 bytes"):
+        Lines(str(path))

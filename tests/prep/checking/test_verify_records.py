@@ -1,0 +1,121 @@
+"""Checks of TouchDatasets and Kaldi folders: everything is read, everything that is wrong is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import corpus
+import kaldi_data
+import numpy as np
+import pytest
+import touchdataset
+
+from uio_pipes.base.errors import ListError
+from uio_pipes.prep.checking.shard import Wanted
+from uio_pipes.prep.convert import convert
+from uio_pipes.prep.verify import Verified, confirm, verify
+
+DECODE = Wanted(decode=True)
+
+
+def checked(path: object, wanted: Wanted = DECODE, jobs: int = 1) -> Verified:
+    *_, report = verify([str(path)], wanted, jobs=jobs)
+    return report
+
+
+def listed(root: Path, *folders: Path) -> Path:
+    path = root / "data.list"
+    path.write_text("".join(f"{folder} audio+metainfo\n" for folder in folders))
+    return path
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_what_convert_wrote_is_sound(tmp_path: Path, jobs: int) -> None:
+    convert(str(corpus.raw_list(tmp_path, 9).list), str(tmp_path / "out"), per_part=4)
+    report = checked(tmp_path / "out/data.list", jobs=jobs)
+    assert (report.items, report.utterances, report.findings) == (3, 9, [])
+    assert report.bytes == sum(path.stat().st_size for path in (tmp_path / "out").rglob("audio.bin"))
+    assert checked(tmp_path / "out/data-00000", jobs=jobs).utterances == 4
+
+
+def test_damaged_records_are_named_and_the_rest_is_checked(tmp_path: Path) -> None:
+    utterances = touchdataset.speech(5)
+    utterances[1][1].pop("sample_rate")
+    utterances[2] = (utterances[2][0], utterances[2][1] | {"start": 0.0, "end": 99.0})
+    utterances[4][1]["key"] = "T0000"
+    folder = touchdataset.write(tmp_path / "a", utterances)
+    data = bytearray((folder / "metainfo.bin").read_bytes())
+    data[data.index(b"T0003") - 2] = 0xFF
+    (folder / "metainfo.bin").write_bytes(data)
+    found = checked(listed(tmp_path, folder), Wanted())
+    assert found.reasons == {"bad_line": 1, "bad_segment": 1, "duplicate_key": 1, "missing_sample_rate": 1}
+    assert {e.key for e in found.findings if e.reason == "bad_segment"} == {"T0002"}
+    assert f"{folder}/metainfo, utterance 2" in {e.url for e in found.findings}
+    assert checked(folder, Wanted(rate=16_000)).reasons["wrong_rate"] == 2
+
+
+def test_samples_that_are_no_numbers_are_found_by_decoding(tmp_path: Path) -> None:
+    utterances = [(samples.astype(np.float32) / 32768, fields) for samples, fields in touchdataset.speech(3)]
+    utterances[1][0][5] = np.nan
+    path = listed(tmp_path, touchdataset.write(tmp_path / "a", utterances))
+    assert checked(path, Wanted()).reasons == {}
+    assert [(e.reason, e.key) for e in checked(path).findings] == [("nan_audio", "T0001")]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_folder_that_cannot_be_opened_does_not_hide_the_others(tmp_path: Path, jobs: int) -> None:
+    good, cut = (touchdataset.write(tmp_path / name, touchdataset.speech(3)) for name in ("good", "cut"))
+    (cut / "audio.bin").write_bytes(b"12")
+    report = checked(listed(tmp_path, good, cut, tmp_path / "gone", good), jobs=jobs)
+    assert (report.utterances, report.reasons) == (3, {"bad_index": 2, "duplicate_shard": 1})
+    assert [e.url for e in report.findings if e.reason == "bad_index"] == [str(cut), str(tmp_path / "gone")]
+
+
+def test_confirm_says_what_to_do_instead(tmp_path: Path) -> None:
+    path = listed(tmp_path, touchdataset.write(tmp_path / "a", touchdataset.speech(1)))
+    with pytest.raises(ListError, match="verify TouchDatasets anew"):
+        confirm([str(path)], [{"reason": "nan_audio", "url": f"{tmp_path}/a/metainfo, utterance 0"}], DECODE)
+
+
+@pytest.mark.parametrize("segments", [False, True])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_kaldi_folder(tmp_path: Path, segments: bool, jobs: int) -> None:
+    made = kaldi_data.recordings(tmp_path, 6, segments=segments)
+    report = checked(tmp_path, jobs=jobs)
+    assert (report.items, report.utterances, report.findings) == (1, len(made.keys), [])
+    (tmp_path / "R000.wav").write_bytes(b"RIFF")
+    (tmp_path / "R001.wav").unlink()
+    scp = (tmp_path / "wav.scp").read_text().splitlines(keepends=True)
+    (tmp_path / "wav.scp").write_text("".join(scp[:-1]))
+    report = checked(tmp_path, jobs=jobs)
+    each = 2 if segments else 1
+    assert report.reasons == {"bad_audio": each, "missing_file": each, "missing_recording": each}
+    assert {e.key for e in report.findings if e.reason == "missing_recording"} == set(made.keys[-each:])
+
+
+def test_features_of_a_kaldi_folder(tmp_path: Path) -> None:
+    arrays = kaldi_data.feats(tmp_path, 4)
+    assert checked(tmp_path).reasons == {}
+    data = (tmp_path / "feats.ark").read_bytes()
+    row = arrays["F002"][3].tobytes()
+    (tmp_path / "feats.ark").write_bytes(data.replace(row, np.full(6, np.nan, np.float32).tobytes()))
+    assert checked(tmp_path, Wanted()).reasons == {}
+    assert [(e.reason, e.key) for e in checked(tmp_path).findings] == [("bad_features", "F002")]
+
+
+def test_commands_run_only_where_allowed(tmp_path: Path) -> None:
+    kaldi_data.recordings(tmp_path, 2)
+    path = tmp_path / "R000.wav"
+    (tmp_path / "wav.scp").write_text(f"R000 cat {path} |\nR001 cat {tmp_path}/gone |\n")
+    with pytest.raises(ListError, match="--allow-pipes"):
+        checked(tmp_path)
+    *_, report = verify([str(tmp_path)], DECODE, allow_pipes=True)
+    assert (report.utterances, report.reasons, report.bytes) == (2, {"pipe_failed": 1}, path.stat().st_size)
+
+
+def test_lists_and_folders_together(tmp_path: Path) -> None:
+    raw = corpus.raw_list(tmp_path / "raw", 3)
+    folder = touchdataset.write(tmp_path / "touch", [(s, f | {"key": "R0001"}) for s, f in touchdataset.speech(1)])
+    *_, report = verify([str(folder), str(raw.list)], DECODE)
+    assert (report.items, report.utterances) == (4, 4)
+    assert [(e.reason, e.key) for e in report.findings] == [("duplicate_key", "R0001")]

@@ -1,0 +1,120 @@
+"""``uio bench``: clocks on every stage change nothing, and say where the time went. No test is decided by timing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from corpus import Corpus
+
+import uio_pipes as uio
+from uio_pipes.audio.decode import probe
+from uio_pipes.audio.length import measure
+from uio_pipes.core import sample as samples
+from uio_pipes.core.sample import Sample
+from uio_pipes.reports.bench import Bench, Row, Speed, bench
+from uio_pipes.reports.clock import HEADERS, READING, Clock, timed
+
+
+def idle(sample: Sample) -> Sample:
+    time.sleep(0.002)
+    return sample
+
+
+def training(pipeline: uio.Pipeline) -> uio.Pipeline:
+    audio = pipeline.map(idle).decode_audio().speed_perturb().filter(min_frames=20)
+    return audio.map(idle, length="same").fbank(num_mel_bins=8).shuffle(5).sort(4).dynamic_batch(500).pad()
+
+
+def test_clocks_change_no_batch(plain_corpus: Corpus, raw_corpus: Corpus) -> None:
+    sources = (uio.from_shard_list(plain_corpus.list, shuffle=True), uio.from_raw_list(raw_corpus.list))
+    for pipeline in (training(sources[0]), training(uio.mix(sources, weights=[2, 1]))):
+        plain, clocked = (list(uio.Loader(p, lanes=2, seed=3)) for p in (pipeline, timed(pipeline, Clock())))
+        assert len(plain) > 2
+        for a, b in zip(plain, clocked, strict=True):
+            assert a["keys"] == b["keys"]
+            assert torch.equal(a["feats"], b["feats"])
+
+
+def test_time_within_is_counted_once() -> None:
+    clock = Clock()
+
+    def outer() -> None:
+        clock.time("inner", time.sleep, 0.05)
+
+    clock.time("outer", outer)
+    assert clock.spent["outer"] < 0.05 <= clock.spent["inner"]
+
+
+def test_every_stage_has_its_row(plain_corpus: Corpus) -> None:
+    result = bench(training(uio.from_shard_list(plain_corpus.list)), seconds=0.3)
+    rows = {row.stage: row for row in result.rows}
+    stages = {"list_files", "load_from_tar", "map", "map #2", "decode_audio", "speed_perturb", "fbank", "pad", READING}
+    assert stages <= rows.keys()
+    assert sum(row.share for row in result.rows) == pytest.approx(1)
+    assert rows["map"].microseconds > 1500, "it sleeps for 2000"
+    assert result.workers is None
+
+
+def test_headers_have_a_row_of_their_own_whichever_stage_asks_first(
+    raw_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(head: bytes, size: int) -> object:
+        time.sleep(0.002)
+        return probe(head, size)
+
+    monkeypatch.setattr("uio_pipes.audio.length.probe", slow)
+    pipeline = uio.from_raw_list(raw_corpus.list).decode_audio().filter(min_frames=2).batch(4).pad()
+    rows = {row.stage: row for row in bench(pipeline, seconds=0.3).rows}
+    assert rows[HEADERS].microseconds > 1500, "it sleeps for 2000"
+    assert rows["filter"].microseconds < 1500
+    assert vars(samples)["measure"] is measure, "as before"
+
+
+def test_workers_are_measured_too(plain_corpus: Corpus) -> None:
+    result = bench(training(uio.from_shard_list(plain_corpus.list)), seconds=0.3, num_workers=2)
+    assert result.workers is not None
+    assert result.workers.utterances > 0
+    assert result.handed > 0
+
+
+def test_a_pipeline_that_gives_nothing_is_an_error(plain_corpus: Corpus) -> None:
+    empty = uio.from_shard_list(plain_corpus.list).decode_audio().filter(min_frames=9_000).batch(2).pad()
+    with pytest.raises(uio.PipelineError, match=r"nothing comes out .*too_short"):
+        bench(empty, seconds=0.1)
+
+
+def found(*shares: tuple[str, float], workers: float | None = None, handed: float = 0.0, epochs: int = 1) -> Bench:
+    rows = [Row(stage, share * 1000, share) for stage, share in shares]
+    many = None if workers is None else Speed(int(workers), 1, 0.1, 1.0, 0.1, epochs)
+    return Bench(rows, Speed(1000, 10, 0.1, 1.0, 0.1, 1), 4 if many else 0, many, handed, 0)
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (found((READING, 0.5), ("load_from_tar", 0.2), ("fbank", 0.3)), "reading takes 70% .*local disk"),
+        (found((HEADERS, 0.6), ("fbank", 0.4)), "headers: 60% .*uio index"),
+        (found((HEADERS, 0.2), (READING, 0.3), ("fbank", 0.5)), "reading takes 50%"),
+        (found(("decode_audio", 0.6), ("fbank", 0.4)), "decode_audio: 60%.*PCM"),
+        (found(("read: resample", 0.6), ("fbank", 0.4)), "resample: 60%.*uio pack --resample"),
+        (found(("fbank", 0.3), ("resample", 0.3), ("pad", 0.3)), "no stage dominates"),
+        (found(("fbank", 0.6), workers=1200), "4 workers are 1.2 times .*used up"),
+        (found(("fbank", 0.6), workers=1200, handed=900), "handing over takes 900"),
+        (found(("fbank", 0.6), workers=1200, epochs=9), "longer list"),
+    ],
+)
+def test_advice_names_what_dominates(result: Bench, words: str) -> None:
+    import re
+
+    assert re.search(words, result.advice)
+
+
+def test_the_drawing(plain_corpus: Corpus, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from uio_pipes.reports.charts import of_bench
+    from uio_pipes.reports.page import png
+
+    assert png(of_bench(found(("fbank", 0.6), ("pad", 0.4)))).startswith(b"\x89PNG")

@@ -1,0 +1,158 @@
+"""``uio simulate``: what it says is what loaders do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpus import Corpus
+
+import uio_pipes as uio
+from uio_pipes.reports.charts import of_simulation
+from uio_pipes.reports.page import html, png
+from uio_pipes.reports.simulate import Simulation, simulate
+
+
+def by_frames(pipeline: uio.Pipeline) -> uio.Pipeline:
+    audio = pipeline.decode_audio().speed_perturb().fbank(num_mel_bins=8)
+    return audio.filter(min_frames=30, max_frames=75).shuffle(5).sort(4).dynamic_batch(250).pad()
+
+
+def in_buckets(pipeline: uio.Pipeline) -> uio.Pipeline:
+    audio = pipeline.decode_audio().fbank(num_mel_bins=8).shuffle(5)
+    return audio.bucket_batch([45, 60], bucket_batch_sizes=[4, 3, 2], max_wait=9).pad()
+
+
+def loaders(pipeline: uio.Pipeline, world: int, lanes: int, workers: int = 0) -> list[uio.Loader]:
+    return [
+        uio.Loader(pipeline, rank=r, world_size=world, lanes=lanes, num_workers=workers, seed=4) for r in range(world)
+    ]
+
+
+@pytest.mark.parametrize("graph", [by_frames, in_buckets], ids=lambda g: g.__name__)
+@pytest.mark.parametrize(("world", "lanes"), [(1, 1), (2, 2), (3, 6), (2, 5)])
+def test_steps_padding_and_counts_are_those_of_real_loaders(
+    graph: Callable[[uio.Pipeline], uio.Pipeline], world: int, lanes: int, many_shards: Corpus
+) -> None:
+    pipeline = graph(uio.from_shard_list(many_shards.list, shuffle=True))
+    for epoch in range(2):
+        run = simulate(pipeline, world_size=world, lanes=lanes, seed=4, epoch=epoch, uneven="join")
+        steps, frames, padded, utterances = [], 0, 0, 0
+        skipped: dict[str, int] = {}
+        for loader, planned in zip(loaders(pipeline, world, lanes), run.padded, strict=True):
+            loader.set_epoch(epoch)
+            sizes = [int(b["feats"].shape[0] * b["feats"].shape[1]) for b in loader]
+            assert sizes == planned.tolist(), "batch by batch"
+            steps.append(len(sizes))
+            stats = loader.stats()
+            frames, padded = frames + stats.frames, padded + stats.padded
+            utterances += stats.utterances
+            for reason, n in stats.skipped.items():
+                skipped[reason] = skipped.get(reason, 0) + n
+        assert run.steps == steps
+        assert run.utterances == utterances
+        assert run.padding_ratio == pytest.approx(1 - frames / padded)
+        assert run.left_out == skipped
+
+
+def test_stop_and_repeat_give_every_rank_equal_steps(many_shards: Corpus) -> None:
+    pipeline = by_frames(uio.from_shard_list(many_shards.list, shuffle=True))
+    free = simulate(pipeline, world_size=5, seed=1, uneven="join")
+    assert len(set(free.own)) > 1
+    stopped = simulate(pipeline, world_size=5, seed=1, uneven="stop")
+    assert stopped.steps == [min(free.own)] * 5
+    assert stopped.cut_off[0] == free.utterances - stopped.utterances > 0
+    assert stopped.cut_off[1] == sum(free.own) - 5 * min(free.own)
+    assert stopped.delivered_share == pytest.approx(stopped.utterances / len(stopped.lengths))
+    assert stopped.summary()["delivered_share"] == stopped.delivered_share < free.delivered_share == 1.0
+    for remedy in ("more lanes", "uio index", 'uneven="repeat" or "join"'):
+        assert remedy in stopped.remedy
+    assert free.remedy == ""
+    repeated = simulate(pipeline, world_size=5, seed=1, uneven="repeat")
+    assert repeated.steps == [max(free.own)] * 5 == [len(p) for p in repeated.padded]
+    longest = free.own.index(max(free.own))
+    assert repeated.padded[longest].tolist() == free.padded[longest].tolist()
+
+
+def test_repeated_lanes_are_those_of_the_next_pass(many_shards: Corpus) -> None:
+    pipeline = by_frames(uio.from_shard_list(many_shards.list, shuffle=True))
+    repeated = simulate(pipeline, world_size=2, lanes=3, seed=1, uneven="repeat")
+    short = repeated.own.index(min(repeated.own))
+    loader = uio.Loader(pipeline, rank=short, world_size=2, lanes=3, seed=1)
+    loader.uneven = "repeat"  # without a process group: this rank alone, as long as it is asked
+    loader.world_size = 1
+    loader.steps_per_epoch = repeated.steps[0]
+    sizes = [int(b["feats"].shape[0] * b["feats"].shape[1]) for b in loader]
+    assert sizes == repeated.padded[short].tolist()
+
+
+def test_workers_only_decide_who_runs_a_lane(many_shards: Corpus) -> None:
+    pipeline = by_frames(uio.from_shard_list(many_shards.list, shuffle=True))
+    alone, many = (simulate(pipeline, world_size=2, lanes=8, num_workers=w, uneven="join") for w in (0, 4))
+    assert [p.tolist() for p in alone.padded] == [p.tolist() for p in many.padded]
+    assert many.workers >= alone.workers >= 1
+
+
+def test_skew_and_fill_by_hand() -> None:
+    texts = [{"key": str(i), "feat": np.zeros((n, 2), np.float32), "txt": ""} for i, n in enumerate([10, 30, 20, 20])]
+    pipeline = uio.from_iterable(texts).sharding_filter().batch(1).pad()
+    run = simulate(pipeline, world_size=2)
+    assert run.steps == [2, 2]  # ranks have 10, 20 and 30, 20 frames
+    assert run.skew == pytest.approx(1 - (10 + 30 + 20 + 20) / (30 * 2 + 20 * 2))
+    fixed = simulate(uio.from_iterable(texts).sharding_filter().dynamic_batch(60).pad())
+    assert [p.tolist() for p in fixed.padded] == [[60, 40]]
+    assert fixed.fill == pytest.approx((60 / 60 + 40 / 60) / 2)
+
+
+def test_buckets_and_their_fill(many_shards: Corpus) -> None:
+    run = simulate(in_buckets(uio.from_shard_list(many_shards.list)), lanes=2)
+    assert [(b.low, b.high) for b in run.buckets] == [(0, 45), (45, 60), (60, None)]
+    assert sum(b.utterances for b in run.buckets) == run.utterances == len(many_shards.keys)
+    for bucket, size in zip(run.buckets, [4, 3, 2], strict=True):
+        assert bucket.fill == pytest.approx(bucket.utterances / bucket.batches / size)
+
+
+def test_damage_is_counted_as_in_a_run(bad_corpus: Corpus) -> None:
+    pipeline = in_buckets(uio.from_shard_list(bad_corpus.list))
+    run = simulate(pipeline, lanes=2)
+    loader = uio.Loader(pipeline, lanes=2)
+    for _ in loader:
+        pass
+    counted = loader.stats().skipped
+    found_by_header = {r: n for r, n in counted.items() if r in run.left_out}
+    assert run.left_out == found_by_header
+    assert {"truncated", "missing_text", "missing_audio"} <= set(run.left_out)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"world_size": 4, "lanes": 2}, "2 lanes cannot feed 4 ranks"),
+        ({"uneven": "never"}, "uneven must be one of"),
+        ({"world_size": 200}, "a rank has no batch at all"),
+    ],
+)
+def test_what_a_loader_would_refuse_is_refused(options: dict[str, object], message: str, many_shards: Corpus) -> None:
+    with pytest.raises(uio.UioError, match=message):
+        simulate(by_frames(uio.from_shard_list(many_shards.list)), **options)  # type: ignore[arg-type]
+
+
+def test_endless_pipelines_are_refused(many_shards: Corpus) -> None:
+    with pytest.raises(uio.PipelineError, match="no end"):
+        simulate(uio.from_shard_list(many_shards.list).repeat().batch(2))
+
+
+def test_the_drawing_and_the_summary(many_shards: Corpus, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    runs: list[Simulation] = [
+        simulate(graph(uio.from_shard_list(many_shards.list)), world_size=2) for graph in (by_frames, in_buckets)
+    ]
+    for run in runs:
+        assert png(of_simulation(run)).startswith(b"\x89PNG")
+        assert json.loads(json.dumps(run.summary()))["steps"] == run.steps
+    page = html("<title>", [("t", ("a",), [("<script>",)])], of_simulation(runs[0]))
+    assert "&lt;script&gt;" in page
+    assert "http" not in page.replace("http-equiv", "")

@@ -1,0 +1,400 @@
+"""Real torchrun, real SIGKILL. Run as a script, this file is the trainer; as a test, it kills the trainer and compares.
+
+The trainer keeps a log of what it has been given. Log and loader state are saved together, atomically, every few
+steps, so what a crashed run has done is what its last checkpoint says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import corpus
+import pytest
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from contract import digest, keys_of
+
+import uio_pipes as uio
+
+Log = list[tuple[str, list[str]]]  # digest and keys of each batch
+LANES = 12
+TESTS = Path(__file__).parents[1]
+SETTINGS: dict[str, Any] = {
+    "workers": 2,
+    "uneven": "stop",
+    "every": 3,  # steps between two checkpoints
+    "kill": "",  # whom: "rank", "worker" or "everything"
+    "at": -1,  # before which step
+    "world": 2,
+    "mode": "train",
+}
+
+
+def pipeline(path: str) -> uio.Pipeline:
+    return (
+        uio.from_shard_list(path, shuffle=True)
+        .decode_audio()
+        .speed_perturb([0.9, 1.0, 1.1])
+        .fbank(num_mel_bins=8, dither=0.1)
+        .shuffle(4)
+        .batch(2)
+        .pad()
+    )
+
+
+# The trainer
+
+
+def main() -> None:
+    """The script that torchrun starts on each rank: settings as JSON in the first argument."""
+    settings = json.loads(sys.argv[1])
+    dist.init_process_group("gloo")
+    {"train": train, "uneven": uneven, "dcp_save": dcp_save, "dcp_load": dcp_load}[settings["mode"]](settings)
+    dist.destroy_process_group()
+
+
+def make_loader(settings: dict[str, Any], **options: Any) -> uio.Loader:
+    given = {"seed": 3, "num_workers": settings["workers"], "lanes": LANES, "uneven": settings["uneven"], **options}
+    return uio.Loader(pipeline(settings["list"]), **given)
+
+
+def train(settings: dict[str, Any]) -> None:
+    folder, rank = Path(settings["folder"]), dist.get_rank()
+    loader = make_loader(settings)
+    loader.set_epoch(0)
+    log: Log = []
+    saved = read_checkpoint(folder)
+    if saved is not None:
+        loader.load_state_dict(saved)
+        log = json.loads((folder / f"log{rank}.json").read_text()) if settings["uneven"] == "stop" else []
+    for step, batch in enumerate(loader):
+        if step == settings["at"]:
+            die(settings["kill"], rank, folder, settings["uneven"] == "join")
+        log.append((digest(batch), keys_of(batch)))
+        if (step + 1) % settings["every"] == 0:
+            save_checkpoint(folder, loader, log, settings["uneven"])
+    write(folder / f"done{rank}.json", json.dumps(log))
+
+
+def save_checkpoint(folder: Path, loader: uio.Loader, log: Log, uneven: str) -> None:
+    """Under ``stop`` one file of all ranks; under ``join`` one of each rank, whenever it likes."""
+    if uneven == "join":
+        write(folder / f"rank{dist.get_rank()}.json", json.dumps({"loader": loader.state_dict(), "log": log}))
+        return
+    state = uio.gather_state(loader)
+    logs: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
+    dist.gather_object(log, logs)
+    if state is not None:
+        write(folder / "all.json", json.dumps({"loader": state, "logs": logs}))
+
+
+def read_checkpoint(folder: Path) -> dict[str, str] | None:
+    """What ``take_stock`` left for a resumed run."""
+    path = folder / "resume.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def die(whom: str, rank: int, folder: Path, join: bool) -> None:
+    """Rank 1 dies, or its worker; or it asks the test to kill everything."""
+    if rank != 1:
+        return
+    if whom == "rank":
+        for other in range(dist.get_world_size() if join else 0):
+            while not (folder / f"rank{other}.json").exists():  # ranks that join go each at its own pace
+                time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif whom == "worker":
+        os.kill(sorted(children(os.getpid()))[0], signal.SIGKILL)
+        time.sleep(1)  # until the news arrives; the test does not depend on when
+    else:
+        write(folder / "kill_me", "")
+        signal.pause()
+
+
+def uneven(settings: dict[str, Any]) -> None:
+    """All ways to end, over lists of which rank 1 has little, in one process group."""
+    report: dict[str, Any] = {}
+    for way in ("stop", "join", "repeat"):
+        loader = uio.Loader(pipeline(settings["list"]), seed=3, lanes=2, num_workers=settings["workers"], uneven=way)
+        epochs = []
+        for _ in range(2):
+            epochs.append([keys_of(batch) for batch in loader])
+        refused = ""
+        try:
+            merged = uio.gather_state(loader)
+        except uio.StateError as error:
+            refused = str(error)
+        else:
+            assert (merged is None) == (dist.get_rank() != 0)
+        report[way] = {"epochs": epochs, "left_out": loader.stats().left_out, "refused": refused, "epoch": loader.epoch}
+    report["stop_resumed"] = stop_resumed(settings)
+    report["repeat_resumed"] = repeat_resumed(settings)
+    lonely = uio.Loader(pipeline(settings["lonely"]), seed=3, lanes=2, num_workers=settings["workers"], uneven="stop")
+    try:
+        report["lonely"] = f"no error, {len(list(lonely))} batches"
+    except uio.UioError as error:
+        report["lonely"] = str(error)
+    write(Path(settings["folder"]) / f"uneven{dist.get_rank()}.json", json.dumps(report))
+
+
+def resumed(settings: dict[str, Any], way: str, steps: int) -> list[list[str]]:
+    """Keys of an epoch that is stopped after ``steps`` and goes on in another loader."""
+    made = [
+        uio.Loader(pipeline(settings["list"]), seed=3, lanes=2, num_workers=settings["workers"], uneven=way)
+        for _ in range(2)
+    ]
+    got, batches = [], iter(made[0])
+    for _ in range(steps):
+        got.append(keys_of(next(batches)))
+    states = [uio.gather_state(made[0])]
+    del batches
+    dist.broadcast_object_list(states)
+    made[1].load_state_dict(states[0])
+    return got + [keys_of(batch) for batch in made[1]]
+
+
+def stop_resumed(settings: dict[str, Any]) -> list[list[str]]:
+    return resumed(settings, "stop", 1)
+
+
+def repeat_resumed(settings: dict[str, Any]) -> list[list[str]]:
+    return resumed(settings, "repeat", settings["repeat_steps"])
+
+
+def dcp_save(settings: dict[str, Any]) -> None:
+    loader = make_loader(settings)
+    batches = iter(loader)
+    log = [(digest(b), keys_of(b)) for _, b in zip(range(settings["at"]), batches, strict=False)]
+    dcp.save({"loader": loader}, checkpoint_id=settings["folder"] + "/dcp")
+    del batches
+    write(Path(settings["folder"]) / f"before{dist.get_rank()}.json", json.dumps(log))
+
+
+def dcp_load(settings: dict[str, Any]) -> None:
+    folder, rank = Path(settings["folder"]), dist.get_rank()
+    loader = make_loader(settings, uneven="join")
+    dcp.load({"loader": loader}, checkpoint_id=settings["folder"] + "/dcp")
+    log = [(digest(b), keys_of(b)) for b in loader]
+    refused = []
+    for lanes in (LANES // 2, LANES * 2):
+        other = make_loader(settings, uneven="join", lanes=lanes)
+        try:
+            dcp.load({"loader": other}, checkpoint_id=settings["folder"] + "/dcp")
+        except BaseException as error:
+            refused.append(f"{type(error).__name__}: {error}")
+        else:
+            refused.append("loaded")
+    write(folder / f"after{rank}.json", json.dumps({"log": log, "refused": refused}))
+
+
+# Processes
+
+
+def write(path: Path, text: str) -> None:
+    """All of the file or nothing."""
+    part = path.with_suffix(".part")
+    part.write_text(text)
+    part.replace(path)
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose parent is ``pid``."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # gone meanwhile
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def family(pid: int) -> list[int]:
+    """``pid`` and all that descends from it."""
+    return [pid, *(p for child in children(pid) for p in family(child))]
+
+
+def torchrun(settings: dict[str, Any], log: Path) -> int:
+    """Run this file on the ranks; the exit status. Kills everything when the run asks for it."""
+    given = {**SETTINGS, **settings}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(given["world"])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    marker = Path(given["folder"]) / "kill_me"
+    with log.open("w") as file:
+        run = subprocess.Popen(
+            [*command, __file__, json.dumps(given)], env=environment, stdout=file, stderr=subprocess.STDOUT
+        )
+        try:
+            while run.poll() is None:
+                if marker.exists():
+                    marker.unlink()
+                    for pid in family(run.pid):
+                        os.kill(pid, signal.SIGKILL)
+                try:
+                    return run.wait(0.1)
+                except subprocess.TimeoutExpired:
+                    continue
+            return run.returncode
+        finally:
+            if run.poll() is None:
+                for pid in family(run.pid):
+                    os.kill(pid, signal.SIGKILL)
+                run.wait()
+
+
+def finished(folder: Path, world: int) -> list[Log]:
+    return [[(d, k) for d, k in json.loads((folder / f"done{r}.json").read_text())] for r in range(world)]
+
+
+# The tests
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> corpus.Corpus:
+    """Every lane gets 2 shards of 3 utterances, so ranks end together and ``stop`` leaves nothing out."""
+    return corpus.shards(tmp_path_factory.mktemp("crash"), [3] * 24, seconds=(0.3, 0.5))
+
+
+def undisturbed(path: Path, world: int) -> list[Log]:
+    """What each rank gets when nothing happens, in this process."""
+    logs = []
+    for rank in range(world):
+        loader = uio.Loader(
+            pipeline(str(path)), seed=3, lanes=LANES, rank=rank, world_size=world, num_workers=0, uneven="join"
+        )
+        logs.append([(digest(b), keys_of(b)) for b in loader])
+    return logs
+
+
+@pytest.mark.parametrize(("whom", "workers"), [("rank", 2), ("worker", 3), ("everything", 0)])
+def test_resumed_from_its_last_checkpoint_after_sigkill(
+    shards: corpus.Corpus, tmp_path: Path, whom: str, workers: int
+) -> None:
+    expected = undisturbed(shards.list, 2)
+    at = random.Random(whom).randint(4, len(expected[0]) - 2)
+    settings = {"list": str(shards.list), "folder": str(tmp_path), "kill": whom, "at": at}
+    assert torchrun(settings, tmp_path / "crash.log") != 0, (tmp_path / "crash.log").read_text()
+    saved = json.loads((tmp_path / "all.json").read_text())
+    done = at - at % SETTINGS["every"]
+    assert [len(log) for log in saved["logs"]] == [done, done]
+    write(tmp_path / "resume.json", json.dumps(saved["loader"]))
+    for rank, log in enumerate(saved["logs"]):
+        write(tmp_path / f"log{rank}.json", json.dumps(log))
+    settings = {"list": str(shards.list), "folder": str(tmp_path), "workers": workers}
+    assert torchrun(settings, tmp_path / "resume.log") == 0, (tmp_path / "resume.log").read_text()
+    logs = finished(tmp_path, 2)
+    assert logs == expected
+    assert Counter(k for log in logs for _, keys in log for k in keys) == Counter(shards.keys)
+
+
+def test_join_resumes_from_the_files_of_each_rank_on_other_ranks(shards: corpus.Corpus, tmp_path: Path) -> None:
+    settings = {"list": str(shards.list), "folder": str(tmp_path), "uneven": "join", "kill": "rank", "at": 8}
+    assert torchrun(settings, tmp_path / "crash.log") != 0, (tmp_path / "crash.log").read_text()
+    saved = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("rank*.json"))]
+    assert len(saved) == 2
+    write(tmp_path / "resume.json", json.dumps(uio.merge_states([s["loader"] for s in saved])))
+    before = [(d, k) for s in saved for d, k in s["log"]]
+    settings = {"list": str(shards.list), "folder": str(tmp_path), "uneven": "join", "world": 3, "workers": 1}
+    assert torchrun(settings, tmp_path / "resume.log") == 0, (tmp_path / "resume.log").read_text()
+    after = [entry for log in finished(tmp_path, 3) for entry in log]
+    expected = [entry for log in undisturbed(shards.list, 1) for entry in log]
+    assert sorted(before + after) == sorted(expected)
+    assert Counter(k for _, keys in before + after for k in keys) == Counter(shards.keys)
+
+
+@pytest.fixture(scope="module")
+def uneven_reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], corpus.Corpus]:
+    """Rank 0 has 30 utterances in three shards, rank 1 six; of the other list, rank 1 has nothing that is intact."""
+    folder = tmp_path_factory.mktemp("uneven")
+    made = corpus.shards(folder / "a", [10, 2, 10, 2, 10, 2], seconds=(0.3, 0.5))
+    lonely = corpus.shards(folder / "b", [4, 1], seconds=(0.3, 0.5), damage=("", "missing_txt"))
+    settings = {
+        "list": str(made.list),
+        "lonely": str(lonely.list),
+        "folder": str(folder),
+        "mode": "uneven",
+        "repeat_steps": 5,
+    }
+    assert torchrun(settings, folder / "log") == 0, (folder / "log").read_text()
+    return [json.loads((folder / f"uneven{rank}.json").read_text()) for rank in range(2)], made
+
+
+def test_stop_ends_all_ranks_with_the_first(uneven_reports: tuple[list[dict[str, Any]], corpus.Corpus]) -> None:
+    reports, made = uneven_reports
+    for epoch in range(2):
+        first, second = (r["stop"]["epochs"][epoch] for r in reports)
+        assert len(first) == len(second) > 0
+        delivered = [k for batch in first + second for k in batch]
+        assert len(delivered) == len(set(delivered)) < len(made.keys)
+    utterances, items = reports[0]["stop"]["left_out"]
+    assert reports[1]["stop"]["left_out"] == [utterances, items]
+    missing = len(made.keys) - len(delivered)
+    assert 0 < utterances + items <= missing
+    assert utterances + 10 * items >= missing - 20, "buffers of the fuller rank and shards not opened are reported"
+
+
+def test_join_gives_each_rank_its_own(uneven_reports: tuple[list[dict[str, Any]], corpus.Corpus]) -> None:
+    reports, made = uneven_reports
+    for epoch in range(2):
+        delivered = [k for r in reports for batch in r["join"]["epochs"][epoch] for k in batch]
+        assert Counter(delivered) == Counter(made.keys)
+    assert len(reports[0]["join"]["epochs"][1]) != len(reports[1]["join"]["epochs"][1])
+    assert all("merge_states" in r["join"]["refused"] for r in reports)
+    assert all(not r["stop"]["refused"] and not r["repeat"]["refused"] for r in reports)
+
+
+def test_repeat_ends_all_ranks_with_the_last(uneven_reports: tuple[list[dict[str, Any]], corpus.Corpus]) -> None:
+    reports, made = uneven_reports
+    for epoch in range(2):
+        runs = [r["repeat"]["epochs"][epoch] for r in reports]
+        assert len(runs[0]) == len(runs[1]) == max(len(r["join"]["epochs"][epoch]) for r in reports)
+        assert {k for run in runs for batch in run for k in batch} == set(made.keys)
+    assert [r["repeat"]["left_out"] for r in reports] == [[0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("way", ["stop", "repeat"])
+def test_uneven_epochs_resume(uneven_reports: tuple[list[dict[str, Any]], corpus.Corpus], way: str) -> None:
+    for report in uneven_reports[0]:
+        assert report[f"{way}_resumed"] == report[way]["epochs"][0]
+
+
+def test_a_rank_without_data_is_an_error_with_the_remedy(
+    uneven_reports: tuple[list[dict[str, Any]], corpus.Corpus],
+) -> None:
+    for report in uneven_reports[0]:
+        assert 'uneven="join"' in report["lonely"]
+        assert "lanes" in report["lonely"]
+
+
+def test_distributed_checkpoint_of_four_ranks_loads_on_three(shards: corpus.Corpus, tmp_path: Path) -> None:
+    settings = {"list": str(shards.list), "folder": str(tmp_path), "workers": 0, "at": 4}
+    assert torchrun({**settings, "world": 4, "mode": "dcp_save"}, tmp_path / "save.log") == 0, (
+        tmp_path / "save.log"
+    ).read_text()
+    assert torchrun({**settings, "world": 3, "mode": "dcp_load"}, tmp_path / "load.log") == 0, (
+        tmp_path / "load.log"
+    ).read_text()
+    before = [entry for r in range(4) for entry in json.loads((tmp_path / f"before{r}.json").read_text())]
+    reports = [json.loads((tmp_path / f"after{r}.json").read_text()) for r in range(3)]
+    entries = [(d, k) for d, k in before + [entry for report in reports for entry in report["log"]]]
+    expected = [entry for log in undisturbed(shards.list, 1) for entry in log]
+    assert len(before) == 16
+    assert sorted(entries) == sorted(expected)
+    for report in reports:
+        fewer, more = report["refused"]
+        assert f"Loader(lanes={LANES})" in fewer
+        assert "lane_0000" in more
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Epochs without one utterance: an error where reading failed, a word where stages left out all."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import corpus
+import pytest
+from contract import carried, keys_of
+from corpus import Corpus
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import uio_pipes as uio
+from uio_pipes.base.errors import NothingRead
+
+
+def typo(folder: Path) -> uio.Pipeline:
+    """The only line of the list names a file that is not there."""
+    (folder / "typo.list").write_text(f"{folder}/shard_of.tar\n")
+    return uio.from_shard_list(folder / "typo.list").decode_audio().fbank(80).batch(2).pad()
+
+
+def missing(folder: Path, count: int = 20) -> uio.Pipeline:
+    """Every recording of a raw list is missing."""
+    lines: list[Any] = [{"key": f"m{i}", "wav": f"{folder}/{i}.wav", "txt": "x"} for i in range(count)]
+    return uio.from_raw_list(lines).decode_audio().fbank(80).batch(4).pad()
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"lanes": 5}], ids=str)
+@pytest.mark.parametrize(("made", "failures"), [(typo, 1), (missing, 20)])
+def test_failures_and_not_one_utterance_are_an_error(
+    tmp_path: Path, made: Any, failures: int, options: dict[str, Any]
+) -> None:
+    with pytest.raises(uio.TooManyFailures) as raised:
+        list(uio.Loader(made(tmp_path), **options))
+    text = str(raised.value)
+    assert "epoch 0 ends without one utterance. " in text
+    assert f"{failures} failed ({failures} as missing_file); for example" in text
+    assert "no such file" in text
+    assert "Check the paths in the list" in text
+
+
+def test_one_failure_is_one_failure_and_a_function_may_be_to_blame() -> None:
+    graph = uio.from_iterable([{"key": "a", "wav": b"", "txt": ""}]).map(lambda sample: sample["nothing"])
+    with pytest.raises(NothingRead, match=r"utterance\. .*1 failed.*KeyError.*or the function that failed"):
+        list(uio.Loader(graph.batch(2)))
+    assert "0 workers, 1 lane, epoch 0" in repr(uio.Loader(graph))
+    (note,) = uio.from_raw_list([{"key": "a", "wav": "a", "txt": ""}]).batch(1)._warnings(2)
+    assert note.startswith("1 of 2 lanes has nothing to deliver (of number 1), as there is only 1 list item to deal")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("other", [DataLoader, StatefulDataLoader])
+def test_it_is_an_error_in_other_loaders(tmp_path: Path, other: Any, workers: int) -> None:
+    """Also where only one of two workers had anything to read."""
+    for made in (typo, missing):
+        with pytest.raises(NothingRead, match="nothing could be read"):
+            list(other(made(tmp_path).as_dataset(), batch_size=None, num_workers=workers))
+
+
+def test_it_is_an_error_in_a_datapipe_and_for_lightning(tmp_path: Path) -> None:
+    for loader in (typo(tmp_path).as_datapipe(), uio.LightningLoader(typo(tmp_path))):
+        with pytest.raises(NothingRead, match="nothing could be read"):
+            list(loader)
+
+
+def test_workers_of_other_loaders_may_fail_as_long_as_one_does_not(tmp_path: Path, plain_corpus: Corpus) -> None:
+    shard = next(line for line in plain_corpus.list.read_text().splitlines() if line.endswith(".tar"))
+    graph = uio.from_shard_list([f"{tmp_path}/none.tar", shard]).decode_audio().batch(2)
+    got = list(DataLoader(graph.as_dataset(), batch_size=None, num_workers=2))
+    assert sum(map(len, got)) == 5
+
+
+def test_under_join_a_rank_is_told_when_all_that_it_had_failed(tmp_path: Path, plain_corpus: Corpus) -> None:
+    """The others have their utterances; one whose share is empty, or left out on purpose, just ends."""
+    shard = next(line for line in plain_corpus.list.read_text().splitlines() if line.endswith(".tar"))
+    graph = uio.from_shard_list([f"{tmp_path}/none.tar", shard]).decode_audio().batch(2)
+    first, second, third = (uio.Loader(graph, rank=rank, world_size=3, uneven="join") for rank in range(3))
+    with pytest.raises(NothingRead, match="1 failed"):
+        list(first)
+    assert sum(map(len, second)) == 5
+    assert list(third) == []
+
+
+def test_what_filters_leave_out_is_said_and_no_error(plain_corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+    graph = uio.from_shard_list(plain_corpus.list).decode_audio().filter(min_frames=9_000).batch(2)
+    with caplog.at_level(logging.WARNING, "uio_pipes"):
+        assert list(uio.Loader(graph)) == []
+    assert "epoch 0 ends without one utterance on rank 0: filter(min_frames=9000) left out 25" in caplog.text
+
+
+def test_a_resumed_epoch_with_nothing_left_is_no_error(bad_corpus: Corpus) -> None:
+    """What its last lanes hold fails; utterances were delivered before."""
+    graph = uio.from_shard_list(bad_corpus.list).decode_audio().batch(3)
+    loader = uio.Loader(graph, lanes=2)
+    batches = iter(loader)
+    count = len(list(uio.Loader(graph, lanes=2)))
+    for _ in range(count):
+        next(batches)
+    assert loader.stats().failures
+    resumed = uio.Loader(graph, lanes=2)
+    resumed.load_state_dict(carried(loader.state_dict()))
+    resumed.set_epoch(0)
+    assert list(resumed) == []
+    skipping = uio.Loader(graph, lanes=2)
+    skipping.skip(count + 5)
+    assert list(skipping) == []
+
+
+def test_the_next_epoch_is_read_when_the_data_is_mended(tmp_path: Path) -> None:
+    loader = uio.Loader(typo(tmp_path))
+    with pytest.raises(NothingRead):
+        list(loader)
+    made = corpus.shards(tmp_path / "data", [4], seconds=(0.3, 0.5))
+    (tmp_path / "data" / "s000.tar").rename(tmp_path / "shard_of.tar")
+    loader.set_epoch(1)
+    assert sorted(key for batch in loader for key in keys_of(batch)) == sorted(made.keys)
+
+
+@pytest.mark.parametrize("command", ["simulate", "bench"])
+def test_commands_end_with_2(tmp_path: Path, command: str) -> None:
+    (tmp_path / "graph.py").write_text(
+        "import uio_pipes as uio\n"
+        f"p = uio.from_shard_list(['{tmp_path}/none.tar']).decode_audio().fbank(80).batch(2).pad()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "uio_pipes.cli.main", command, f"{tmp_path}/graph.py:p"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "nothing could be read" in done.stderr
+    assert "no such file" in done.stderr
+
+
+# What an epoch leaves out, and lanes without data
+
+
+def test_lanes_without_list_items_are_named_at_the_start(
+    tmp_path: Path, plain_corpus: Corpus, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = corpus.shards(tmp_path, [2, 2, 2], seconds=(0.1, 0.2))
+    graph = uio.from_shard_list(made.list).decode_audio().batch(2)
+    list(uio.Loader(graph, lanes=8))
+    assert "5 of 8 lanes have nothing to deliver (of number 3, 4, 5, 6, 7), as there are only 3" in caplog.text
+    assert "more (smaller) shards" in caplog.text
+    caplog.clear()
+    list(uio.Loader(graph, lanes=3))
+    list(uio.Loader(uio.list_files(plain_corpus.list).take(6).sharding_filter().open_files().load_from_tar(), lanes=6))
+    assert caplog.text == ""
+    list(uio.Loader(uio.list_files(plain_corpus.list).take(2).sharding_filter().open_files().load_from_tar(), lanes=6))
+    assert "4 of 6 lanes have nothing" in caplog.text

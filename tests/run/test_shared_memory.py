@@ -1,0 +1,346 @@
+"""Tensors on their way through shared memory that is used again: nothing that anyone still holds ever changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from contract import TESTS, digest
+from corpus import Corpus
+from processes import launch
+
+import uio_pipes as uio
+from uio_pipes.run import shared_memory as ring
+from uio_pipes.run.lane_runner import Message
+from uio_pipes.run.shared_memory import PLAIN, Ring, Writer
+from uio_pipes.run.workers import Packed
+
+
+@pytest.fixture
+def two() -> tuple[Ring, Writer]:
+    """A ring of two slots, seen from both sides."""
+    made = Ring.made(2)
+    assert made is not None
+    return made, Writer(made)
+
+
+def sent(writer: Writer, **batch: Any) -> Packed:
+    """What travels."""
+    return Packed(Message(0, 0, 0, batch), writer)
+
+
+def received(made: Ring, packed: Packed) -> dict[str, Any]:
+    """What arrives."""
+    batch: dict[str, Any] = packed.unpacked(made, pin=False).batch
+    return batch
+
+
+LARGE = (40, 300)
+
+
+# One message
+
+
+@pytest.mark.parametrize("dtype", PLAIN)
+@pytest.mark.parametrize("size", [(0,), (3,), (100, 7), (300, 100)])
+def test_every_kind_and_size_arrives(two: tuple[Ring, Writer], dtype: torch.dtype, size: tuple[int, ...]) -> None:
+    made, writer = two
+    writer.begin()
+    tensor = (torch.rand(size) * 100).to(dtype)
+    got = received(made, sent(writer, x=tensor, rest=["text", {"y": tensor}]))
+    for copy in (got["x"], got["rest"][1]["y"]):
+        assert copy.dtype is dtype
+        assert torch.equal(copy, tensor)
+
+
+def test_strides_and_views_arrive_as_what_they_show(two: tuple[Ring, Writer]) -> None:
+    made, writer = two
+    writer.begin()
+    base = writer.empty((200, 200), torch.float32).normal_()
+    views = {
+        "whole": base,
+        "rows": base[:100],
+        "columns": base[:, ::2],
+        "turned": base.T,
+        "bits": base.view(torch.int32),
+    }
+    wanted = {name: view.clone() for name, view in views.items()}
+    got = received(made, sent(writer, **views))
+    assert all(torch.equal(got[name], wanted[name]) for name in views)
+
+
+def test_what_is_made_in_the_slot_is_not_copied_there(two: tuple[Ring, Writer]) -> None:
+    made, writer = two
+    writer.begin()
+    packed = sent(writer, x=writer.empty(LARGE, torch.float32).fill_(3))
+    assert writer._used == 40 * 300 * 4, "one place"
+    assert torch.equal(received(made, packed)["x"], torch.full(LARGE, 3.0))
+
+
+def test_tensors_that_are_not_plain_travel_in_torch_s_way(two: tuple[Ring, Writer]) -> None:
+    made, writer = two
+    writer.begin()
+    given = {
+        "bfloat16": torch.ones(LARGE, dtype=torch.bfloat16),
+        "parameter": torch.nn.Parameter(torch.ones(LARGE)),
+        "sparse": torch.eye(300).to_sparse(),
+    }
+    packed = sent(writer, **given)
+    assert packed.slot is None
+    got = received(made, packed)
+    assert isinstance(got["parameter"], torch.nn.Parameter)
+    assert all(torch.equal(got[name].to_dense(), given[name].to_dense()) for name in given)
+
+
+# Slots are used again, and when
+
+
+def test_a_slot_is_used_again_once_its_tensors_are_let_go(two: tuple[Ring, Writer]) -> None:
+    made, writer = two
+    slots, part = [], torch.zeros(())
+    for number in range(6):
+        writer.begin()
+        packed = sent(writer, x=torch.full(LARGE, float(number)), y=torch.ones(LARGE))
+        slots.append(packed.slot)
+        part = received(made, packed)["x"][3:, ::2]  # a view of one tensor keeps the slot
+        assert float(part.mean()) == number
+    assert slots == [0, 1, 0, 1, 0, 1]
+
+
+def test_batches_that_are_kept_do_not_change() -> None:
+    made = Ring.made(4)
+    assert made is not None
+    writer, slots, kept = Writer(made), [], []
+    for number in range(6):
+        writer.begin()
+        packed = sent(writer, x=torch.full(LARGE, float(number)))
+        slots.append(packed.slot)
+        kept.append(received(made, packed)["x"])
+    assert slots == [0, 1, 2, 2, 2, 2], "two are lent, the others are copied"
+    assert [float(x.mean()) for x in kept] == list(range(6))
+    kept[0].add_(1)
+    del kept[0]
+    writer.begin()
+    assert sent(writer, x=torch.ones(LARGE)).slot == 0
+
+
+def test_a_forked_process_lets_no_slot_go(two: tuple[Ring, Writer]) -> None:
+    made, writer = two
+    writer.begin()
+    got = received(made, sent(writer, x=torch.ones(LARGE)))
+    if (child := os.fork()) == 0:
+        got.clear()
+        os._exit(0)
+    os.waitpid(child, 0)
+    writer.begin()
+    assert sent(writer, x=torch.zeros(LARGE)).slot == 1
+    assert float(got["x"].mean()) == 1
+
+
+def test_a_forked_process_keeps_the_batches_that_there_were(two: tuple[Ring, Writer]) -> None:
+    """Whatever the trainer, or the child, does to them then; and the slot is used again."""
+    made, writer = two
+    for number in range(3):
+        writer.begin()
+        got = received(made, sent(writer, x=torch.full(LARGE, float(number))))
+        go, goes = os.pipe()
+        if (child := os.fork()) == 0:
+            os.read(go, 1)
+            right = bool((got["x"] == number).all())
+            got["x"].zero_()
+            os._exit(0 if right else 1)
+        kept = got["x"].view(-1)[:5]
+        got.clear()
+        writer.begin()
+        other = sent(writer, x=torch.full(LARGE, float(7)))
+        assert other.slot is not None
+        os.write(goes, b".")
+        assert os.waitpid(child, 0)[1] == 0
+        assert kept.tolist() == [number] * 5
+        assert bool((received(made, other)["x"] == 7).all())
+        del kept
+        os.close(go)
+        os.close(goes)
+    assert not made.taken.any()
+
+
+def test_with_no_slot_free_nobody_waits(two: tuple[Ring, Writer]) -> None:
+    made, writer = two
+    under_way = []
+    for number in range(4):
+        writer.begin()
+        under_way.append(sent(writer, x=writer.empty(LARGE, torch.float32).fill_(number)))
+    assert [packed.slot for packed in under_way] == [0, 1, None, None]
+    assert [float(received(made, packed)["x"].mean()) for packed in under_way] == list(range(4))
+    writer.begin()
+    assert sent(writer, x=torch.ones(LARGE)).slot == 0
+
+
+def test_a_slot_is_not_used_again_while_the_worker_holds_what_is_in_it(two: tuple[Ring, Writer]) -> None:
+    made, writer = two
+    writer.begin()
+    held = writer.empty(LARGE, torch.float32).fill_(7)[3:]
+    received(made, sent(writer, x=held))
+    for number in range(3):
+        writer.begin()
+        packed = sent(writer, x=torch.full(LARGE, float(number)))
+        assert packed.slot == 1
+        received(made, packed)
+    assert float(held.mean()) == 7
+    del held
+    writer.begin()
+    assert sent(writer, x=torch.ones(LARGE)).slot == 0
+
+
+def test_what_is_larger_than_a_slot_finds_another_way(
+    two: tuple[Ring, Writer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, writer = two
+    monkeypatch.setattr(ring, "SLOT", 100_000)
+    writer.begin()
+    packed = sent(writer, a=torch.ones(20_000), b=torch.full((20_000,), 2.0), c=writer.empty((9,) * 6, torch.float32))
+    got = received(made, packed)
+    assert (float(got["a"].mean()), float(got["b"].mean()), got["c"].shape) == (1.0, 2.0, (9,) * 6)
+
+
+# Loaders
+
+
+def features(corpus: Corpus) -> uio.Pipeline:
+    return uio.from_shard_list(corpus.list).decode_audio().fbank(num_mel_bins=80).batch(2).pad()
+
+
+class Behind(uio.Node):
+    """Gives each batch one later, when the next one has been made."""
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state)
+        self.held: list[Any] = []
+
+    def next(self) -> Any:
+        while len(self.held) < 2:
+            self.held.append(self.source.next())
+        return self.held.pop(0)
+
+
+def test_a_node_may_hold_batches_back(plain_corpus: Corpus) -> None:
+    wanted = [digest(batch) for batch in uio.Loader(features(plain_corpus), lanes=2)]
+    behind = features(plain_corpus).through(Behind)
+    got = [digest(batch) for batch in uio.Loader(behind, lanes=2, num_workers=2)]
+    assert len(got) == len(wanted) - 2, "each lane keeps its last one"
+    assert set(got) < set(wanted)
+
+
+@pytest.mark.parametrize("limit", [0, 30_000], ids=["no ring", "small slots"])
+def test_without_room_the_stream_is_the_same(plain_corpus: Corpus, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    wanted = [digest(batch) for batch in uio.Loader(features(plain_corpus), lanes=2)]
+    if limit:
+        monkeypatch.setattr(ring, "SLOT", limit)
+    else:
+        monkeypatch.delattr(os, "memfd_create")
+    assert [digest(batch) for batch in uio.Loader(features(plain_corpus), lanes=2, num_workers=2)] == wanted
+
+
+OTHER_START = """
+import multiprocessing, sys
+from pathlib import Path
+import test_shared_memory as here
+from contract import digest
+from corpus import Corpus
+if __name__ == "__main__":
+    multiprocessing.set_start_method(sys.argv[2])
+    corpus = Corpus(Path(sys.argv[1]), ())
+    loaders = [here.uio.Loader(here.features(corpus), lanes=2, num_workers=workers) for workers in (0, 2)]
+    first, second = ([digest(batch) for batch in loader] for loader in loaders)
+    assert first == second, (first, second)
+"""
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_may_be_started_in_other_ways(plain_corpus: Corpus, tmp_path: Path, method: str) -> None:
+    script = tmp_path / "other_start.py"
+    script.write_text(OTHER_START)
+    launch([str(script), str(plain_corpus.list), method])
+
+
+EXITS = """
+import atexit, sys, test_shared_memory as here
+from pathlib import Path
+from corpus import Corpus
+loader = here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())), num_workers=2)
+workers = []
+atexit.register(lambda: print(*(worker.exitcode for worker in workers)))  # called behind what is registered later
+batches = iter(loader)
+next(batches)
+workers += (process for source in loader._active().sources for process in source._batches._workers)
+if sys.argv[2] == "raise":
+    raise ValueError
+"""
+
+
+@pytest.mark.parametrize("end", ["raise", "end"])
+def test_workers_are_ended_when_the_trainer_leaves_an_iterator_open(plain_corpus: Corpus, end: str) -> None:
+    path = os.pathsep.join([str(TESTS), str(TESTS / "run"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", EXITS, str(plain_corpus.list), end]
+    run = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["0", "0"], run.stderr
+    assert run.returncode == (end == "raise")
+
+
+KILLED = """
+import os, sys, test_shared_memory as here
+from pathlib import Path
+from corpus import Corpus
+loader = here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())).repeat(), num_workers=2, steps_per_epoch=10**6)
+batches = iter(loader)
+next(batches)
+print(*(p.pid for s in loader._active().sources for p in s._batches._workers), flush=True)
+for _ in batches:
+    pass
+"""
+
+
+KILLED_EARLY = """
+import multiprocessing, os, sys, threading, time, test_shared_memory as here
+from pathlib import Path
+from corpus import Corpus
+os.register_at_fork(after_in_child=lambda: time.sleep(1))
+def tell():
+    while len(children := multiprocessing.active_children()) < 2:
+        time.sleep(0.01)
+    print(*(child.pid for child in children), flush=True)
+threading.Thread(target=tell).start()
+for _ in here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())).repeat(), num_workers=2, steps_per_epoch=10**6):
+    pass
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("program", [KILLED, KILLED_EARLY], ids=["at_work", "before_its_workers_began"])
+def test_nothing_is_left_when_the_trainer_is_killed(plain_corpus: Corpus, program: str) -> None:
+    path = os.pathsep.join([str(TESTS), str(TESTS / "run"), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.Popen(
+        [sys.executable, "-c", program, str(plain_corpus.list)],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout is not None
+    workers = [int(pid) for pid in run.stdout.readline().split()]
+    assert len(workers) == 2
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    until = time.monotonic() + 40
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    names = [name for name in os.listdir("/dev/shm") if any(f"_{pid}_" in name for pid in (run.pid, *workers))]
+    assert names == []

@@ -1,0 +1,1 @@
+"""Audio files: their headers, codecs and lengths, and whether they are whole."""

@@ -1,0 +1,26 @@
+"""What a header may claim. Beyond that it is damaged, and filters and buffers made for it would fill the memory."""
+
+from __future__ import annotations
+
+from uio_pipes.base.errors import DataError
+
+__all__ = ["HIGHEST_RATE", "LOWEST_RATE", "MOST_CHANNELS", "check_claims"]
+
+LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000  # Hz
+MOST_CHANNELS = 1_024  # libsndfile's own bound
+
+
+def check_claims(sample_rate: int, channels: int = 1) -> None:
+    """Raises: DataError ``bad_audio`` if there is no audio of such a rate in Hz, or of so many channels."""
+    if not LOWEST_RATE <= sample_rate <= HIGHEST_RATE:
+        raise DataError(
+            "bad_audio",
+            f"it claims a sample rate of {sample_rate:,} Hz, which must be {LOWEST_RATE:,} to {HIGHEST_RATE:,}: "
+            "its header or entry is damaged; make it again",
+        )
+    if not 1 <= channels <= MOST_CHANNELS:
+        raise DataError(
+            "bad_audio",
+            f"it claims {channels:,} channels, which must be 1 to {MOST_CHANNELS:,}: its header is damaged; "
+            "make it again",
+        )

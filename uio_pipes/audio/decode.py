@@ -1,0 +1,291 @@
+"""Audio files to waveforms: 16-bit PCM wav by its own header walk, m4a, aac, wma by FFmpeg, all others by libsndfile
+(whole FLAC files by dr_flac where it is installed).
+
+torch is imported when the first waveform is made: commands that look at headers only start without it.
+Every function raises DataError for bad audio, with ``url`` and ``member`` left for the caller to fill.
+Formats: Microsoft's RIFF/WAVE (mmreg.h) and RFC 9639 (FLAC).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from uio_pipes.audio.bounds import check_claims
+from uio_pipes.audio.codecs import coded, decode_coded
+from uio_pipes.audio.containers import HEAD, Wav, check_length, wav_header
+from uio_pipes.audio.flac import decode_flac
+from uio_pipes.audio.mpeg import counted, is_mp3
+from uio_pipes.audio.ogg import MAGIC, check_ogg, check_ogg_segment
+from uio_pipes.base.errors import DataError
+from uio_pipes.io.regular import open_regular, regular
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["AudioInfo", "check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
+
+_LONG_HEAD = 1 << 20  # of one whose header is long: pictures, cues
+_U64_BIG = Struct(">Q").unpack_from
+_UNKNOWN = 2**63 - 1  # libsndfile's count of frames where the file tells none
+_MOST_SAMPLES = 1 << 30  # decoded at once, in all channels: 4 GiB, six hours at 48 kHz
+_TOLERANCE = 0.01  # seconds by which a segment may end after the audio
+
+_Bytes = bytes | memoryview
+
+
+class AudioInfo(NamedTuple):
+    """What a header tells; ``samples`` are counted per channel."""
+
+    samples: int
+    sample_rate: int
+    channels: int
+
+
+def probe(head: bytes, size: int) -> AudioInfo | None:
+    """Length of a PCM or float wav or of a flac file from its first bytes; ``size`` is the whole file's, in bytes.
+
+    None if these bytes do not tell. Raises DataError ``truncated_audio`` if the wav data end before the header says.
+    """
+    if head[:4] == b"fLaC":
+        return _flac_info(head)
+    wav = wav_header(head, size)
+    return None if wav is None else AudioInfo(wav.size // wav.align, wav.sample_rate, wav.channels)
+
+
+def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
+    """Length by libsndfile, of a file's bytes or of a path: for Ogg, Opus and all that ``probe`` leaves open.
+
+    None for MP3, M4A, AAC, WMA and wherever only decoding tells the length. Raises DataError ``bad_audio`` if it is no
+    audio.
+    """
+    if coded(data):
+        return None
+    try:
+        with (
+            io.BytesIO(data) if isinstance(data, bytes) else open_regular(data) as file,
+            soundfile.SoundFile(file if isinstance(data, bytes) else file.fileno(), closefd=False) as audio,
+        ):
+            check_claims(audio.samplerate, audio.channels)
+            known = audio.format not in ("MP3", "MPEG") and audio.frames < _UNKNOWN
+            return AudioInfo(audio.frames, audio.samplerate, audio.channels) if known else None
+    except (soundfile.SoundFileError, TypeError) as error:
+        whole = data if isinstance(data, bytes) else Path(data).read_bytes()
+        raise _bad(error, _Ogg.of(whole)) from error
+
+
+def decode(
+    data: bytes, channel: int | None, start: float | None = None, end: float | None = None
+) -> tuple[torch.Tensor, int]:
+    """A file's bytes → float32 waveform in [-1, 1] and its sample rate.
+
+    The waveform is (1, S) for one ``channel`` and (C, S) for None. ``start`` and ``end`` are seconds; the samples
+    round(start · rate) … round(end · rate) are cut out, and an end up to 10 ms after the audio counts as its end.
+    A segment has the very samples of the whole, but for MP3 (1e-6) and Opus (which converges within 1e-2 after a seek).
+    Raises DataError: ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``nan_audio``, ``bomb``,
+    ``no_such_channel``, ``bad_segment`` or ``missing_codec``.
+    """
+    if not data:
+        raise DataError("empty_audio", "the file has 0 bytes; make it again")
+    wav = wav_header(data, len(data))
+    view = memoryview(data)
+    if wav is not None and wav.is_pcm16:
+        return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
+    if start is None and end is None and data[:4] == b"fLaC" and (found := _flac(data, channel)):
+        return found
+    if form := coded(data):
+        return _by_ffmpeg(data, form, channel, start, end)
+    check_length(data[:HEAD], len(data))
+    return _by_library(io.BytesIO(counted(data)), channel, start, end, _Ogg.of(data))
+
+
+def decode_at(
+    read: Callable[[int, int], bytes], size: int, channel: int | None, start: float | None, end: float | None
+) -> tuple[torch.Tensor, int]:
+    """``decode`` for ``size`` bytes of which ``read(offset, count)`` gives any: of PCM wav the range alone is read."""
+    wav = wav_header(read(0, HEAD), size)
+    if wav is None or not wav.is_pcm16:
+        return decode(read(0, size), channel, start, end)
+    return _pcm16(wav, channel, start, end, read)
+
+
+def decode_file(
+    path: str | os.PathLike[str], channel: int | None, start: float | None = None, end: float | None = None
+) -> tuple[torch.Tensor, int]:
+    """``decode`` for a local file; of a segment it reads the header and the range alone.
+
+    Raises: DataError also as ``open_regular``.
+    """
+    with open(regular(path), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(HEAD)
+        if not head:
+            raise DataError("empty_audio", "the file has 0 bytes; make it again")
+
+        def read(offset: int, count: int) -> bytes:
+            return os.pread(file.fileno(), count, offset)
+
+        wav = wav_header(head, size)
+        if wav is None and head[:4] == b"RIFF":
+            wav = wav_header(read(0, _LONG_HEAD), size)
+        if wav is not None and wav.is_pcm16:
+            return _pcm16(wav, channel, start, end, read)
+        if form := coded(path):
+            return _by_ffmpeg(os.fspath(path), form, channel, start, end)
+        check_length(head, size)
+        ogg = _Ogg(read, size) if head[:4] == MAGIC else None
+        if is_mp3(head):
+            return _by_library(io.BytesIO(counted(read(0, size))), channel, start, end)
+        file.seek(0)
+        return _by_library(file.fileno(), channel, start, end, ogg)
+
+
+def _flac_info(head: bytes) -> AudioInfo | None:
+    """From STREAMINFO: 20 bits of sample rate, 3 of channels - 1, 5 of bits - 1, 36 of samples (0: not known)."""
+    if len(head) < 26 or head[4] & 0x7F:
+        return None
+    (word,) = _U64_BIG(head, 18)
+    samples, sample_rate = word & 0xFFFFFFFFF, word >> 44
+    check_claims(sample_rate)
+    return AudioInfo(samples, sample_rate, (word >> 41 & 7) + 1) if samples else None
+
+
+def _pcm16(
+    wav: Wav, channel: int | None, start: float | None, end: float | None, read: Callable[[int, int], _Bytes]
+) -> tuple[torch.Tensor, int]:
+    """``read(offset, size)`` gives the file's bytes."""
+    first, last = sample_range(wav.size // wav.align, wav.sample_rate, start, end)
+    check_channel(channel, wav.channels)
+    raw = read(wav.offset + first * wav.align, (last - first) * wav.align)
+    if len(raw) < (last - first) * wav.align:
+        raise DataError("truncated_audio", "the file became shorter while it was read; read it again")
+    samples = np.frombuffer(raw, "<i2").reshape(-1, wav.channels).T
+    picked = (samples if channel is None else samples[channel : channel + 1]).astype(np.float32, order="C")
+    picked *= np.float32(1 / 32768)
+    return _tensor(picked), wav.sample_rate
+
+
+class _Ogg(NamedTuple):
+    """An Ogg file, to be checked: libsndfile passes over what is damaged or missing in it."""
+
+    read: Callable[[int, int], bytes]
+    size: int
+
+    @classmethod
+    def of(cls, data: bytes) -> _Ogg | None:
+        """None if it is another format."""
+        return cls(lambda offset, size: data[offset : offset + size], len(data)) if data[:4] == MAGIC else None
+
+    def check(self) -> None:
+        """All of it. Raises: DataError."""
+        check_ogg(self.read, self.size)
+
+    def check_segment(self, audio: soundfile.SoundFile, start: float | None, end: float | None) -> None:
+        """The pages of a segment in seconds. Raises: DataError."""
+        rate, total = audio.samplerate, audio.frames
+        first, last = round((start or 0) * rate), total if end is None else round(end * rate)
+        check_ogg_segment(self.read, self.size, rate, total, first, last)
+
+
+def _by_library(
+    source: io.BytesIO | int, channel: int | None, start: float | None, end: float | None, ogg: _Ogg | None = None
+) -> tuple[torch.Tensor, int]:
+    """Decode by libsndfile from bytes in memory or from an open file's descriptor."""
+    whole = start is None and end is None
+    if ogg is not None and whole:
+        ogg.check()
+    try:
+        with soundfile.SoundFile(source, closefd=False) as audio:
+            check_claims(audio.samplerate, audio.channels)
+            if ogg is not None and not whole:
+                ogg.check_segment(audio, start, end)
+            if audio.frames >= _UNKNOWN:
+                raise DataError("bad_audio", "the header does not tell the number of samples; encode the file again")
+            first, last = sample_range(audio.frames, audio.samplerate, start, end)
+            check_channel(channel, audio.channels)
+            if first:
+                audio.seek(first)
+            if (last - first) * audio.channels > _MOST_SAMPLES:
+                raise DataError(
+                    "bomb",
+                    f"its header tells {last - first} samples of {audio.channels} channels, more than can be decoded "
+                    "at once: cut it into segments",
+                )
+            samples = audio.read(last - first, dtype="float32", always_2d=True)
+            if audio.subtype in ("FLOAT", "DOUBLE") and not np.isfinite(samples).all():
+                raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make the file again")
+            if len(samples) < last - first:
+                raise DataError(
+                    "truncated_audio",
+                    f"samples {first} to {last} were wanted, {len(samples)} could be decoded; copy the file again",
+                )
+            sample_rate = int(audio.samplerate)
+    except (soundfile.SoundFileError, TypeError, MemoryError) as error:  # MemoryError: a header's absurd claim
+        raise _bad(error, ogg) from error
+    return _picked(samples, channel), sample_rate
+
+
+def _flac(data: bytes, channel: int | None) -> tuple[torch.Tensor, int] | None:
+    info = _flac_info(data)
+    samples = None if info is None else decode_flac(data, info.samples, info.channels)
+    if info is None or samples is None:
+        return None
+    check_channel(channel, info.channels)
+    return _picked(samples, channel), info.sample_rate
+
+
+def _picked(samples: npt.NDArray[np.float32], channel: int | None) -> torch.Tensor:
+    """(S, C) as (C, S), or (1, S) of one channel."""
+    picked = samples.T if channel is None else samples.T[channel : channel + 1]
+    return _tensor(np.ascontiguousarray(picked))
+
+
+def _by_ffmpeg(
+    source: bytes | str, form: str, channel: int | None, start: float | None, end: float | None
+) -> tuple[torch.Tensor, int]:
+    audio = decode_coded(source, form, start, end)
+    check_claims(audio.sample_rate, len(audio.samples))
+    first, last = (at - audio.first for at in sample_range(audio.total, audio.sample_rate, start, end))
+    check_channel(channel, len(audio.samples))
+    picked = audio.samples if channel is None else audio.samples[channel : channel + 1]
+    return _tensor(np.ascontiguousarray(picked[:, first:last])), audio.sample_rate
+
+
+def sample_range(total: int, sample_rate: int, start: float | None, end: float | None) -> tuple[int, int]:
+    """First and last + 1 sample of a segment in seconds."""
+    if total <= 0:
+        raise DataError("empty_audio", "the audio has 0 samples; leave it out of the list")
+    low = 0.0 if start is None else start * sample_rate
+    high = float(total) if end is None else end * sample_rate
+    if not 0 <= low < high <= total + _TOLERANCE * sample_rate or round(low) >= min(round(high), total):
+        raise DataError(
+            "bad_segment",
+            f"the segment {start} to {end} s does not lie inside the {total / sample_rate:.3f} s of audio; correct it",
+        )
+    return round(low), total if end is None else min(round(high), total)
+
+
+def check_channel(channel: int | None, channels: int) -> None:
+    if channel is not None and not 0 <= channel < channels:
+        raise DataError("no_such_channel", f"channel {channel} is wanted, the audio has {channels}; count from 0")
+
+
+def _bad(error: Exception, ogg: _Ogg | None) -> DataError:
+    """libsndfile's own words: the library's message begins with the address of the stream. Ogg pages tell more."""
+    if ogg is not None:
+        ogg.check()
+    return DataError("bad_audio", f"cannot be decoded: {getattr(error, 'error_string', error)}")
+
+
+def _tensor(samples: npt.NDArray[np.float32]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(samples)

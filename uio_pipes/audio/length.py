@@ -1,0 +1,176 @@
+"""How long an utterance is, without decoding it: the plan."""
+
+from __future__ import annotations
+
+import io
+from decimal import Decimal, InvalidOperation
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uio_pipes.audio.bounds import check_claims
+from uio_pipes.audio.decode import AudioInfo, probe, probe_file
+from uio_pipes.base.errors import DataError
+from uio_pipes.io.command import Piped
+from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.opening import is_local, open_binary, open_file
+
+__all__ = ["SLACK", "TICKS", "Plan", "StoredFeatures", "check_no_features", "measure", "segment_samples"]
+
+HEAD = 4096
+TICKS = 1_000_000  # a length known only as seconds is planned at this rate
+SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what is planned so
+
+
+class Plan(NamedTuple):
+    """Planned length: ``samples`` at ``sample_rate`` Hz, and ``frames`` once a feature stage has been passed."""
+
+    samples: int
+    sample_rate: int
+    frames: int | None = None
+
+    @property
+    def length(self) -> int:
+        """What batches are made by: feature frames, or 10 ms of audio (rounded up) where there are no features."""
+        return self.frames if self.frames is not None else -(-self.samples * 100 // self.sample_rate)
+
+    @property
+    def duration_frames(self) -> float:
+        """WeNet's length for filters: feature frames, or seconds × 100."""
+        return float(self.frames) if self.frames is not None else self.samples / self.sample_rate * 100
+
+
+class StoredFeatures:
+    """Features not read yet, in a form of its source's own."""
+
+    __slots__ = ()
+
+    @property
+    def frames(self) -> int:
+        """How many there are. Raises: DataError."""
+        raise NotImplementedError
+
+    def load(self) -> npt.NDArray[Any]:
+        """The array (T, F). Raises: DataError."""
+        raise NotImplementedError
+
+
+def measure(fields: dict[str, Any]) -> Plan | None:
+    """The length that the fields tell as they are: features, waveform, `duration` or a header. None: only decoding
+    tells.
+
+    Raises: DataError if a header is bad or a file cannot be read.
+    """
+    feat = fields.get("feat")
+    if feat is not None:
+        return Plan(0, 100, _feature_frames(feat))
+    wav = fields.get("wav")
+    if wav is None:
+        return None
+    if isinstance(wav, (torch.Tensor, np.ndarray)):
+        check_claims(fields["sample_rate"])
+        return Plan(int(wav.shape[-1]), int(fields["sample_rate"]))
+    start, end = fields.get("start"), fields.get("end")
+    if "duration" in fields and start is None and end is None:
+        return Plan(_ticks(fields["duration"]), TICKS)
+    info = audio_info(wav, fields)
+    if info is None:
+        return None
+    return Plan(segment_samples(info, start, end), info.sample_rate)
+
+
+def check_no_features(fields: dict[str, Any], stage: str) -> None:
+    """Raises: DataError if the utterance of ``stage``, which makes features from audio, has some already."""
+    if "feat" in fields:
+        of_shar = ' (from_lhotse_shar({"cuts": …, "recording": …}) reads these fields and no others)'
+        raise DataError(
+            "has_features",
+            f"the utterance has features already, and {stage} would make them from audio: leave .{stage}() out for "
+            "precomputed features, or leave `feat` out of the data to have them made"
+            + (of_shar if "supervisions" in fields else ""),
+        )
+
+
+def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> int:
+    """Samples of the segment from ``start`` to ``end`` seconds (None: the recording's own)."""
+    first = 0 if start is None else round(start * info.sample_rate)
+    last = info.samples if end is None else min(info.samples, round(end * info.sample_rate))
+    return max(0, last - first + (SLACK if info.sample_rate == TICKS else 0))
+
+
+def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
+    """What the header tells; None where only decoding does. Remote files and pipes become bytes in ``fields``."""
+    if isinstance(wav, str):
+        path = is_local(wav)
+        if path is not None:
+            file = LocalFile(path)
+            if not file.size:
+                raise _empty()
+            return probe(file.read_upto(0, HEAD), file.size) or probe_file(path)
+        with open_binary(wav) as remote:
+            wav = fields["wav"] = remote.read()
+    if isinstance(wav, Ref) and wav.info is not None:
+        return wav.info
+    if isinstance(wav, Piped):
+        wav = fields["wav"] = wav.read()
+    if (wav.size if isinstance(wav, Ref) else len(wav)) == 0:
+        raise _empty()
+    if isinstance(wav, Ref):
+        head = wav.head if len(wav.head) >= 64 else wav.read_at(0, min(HEAD, wav.size))
+        return probe(head, wav.size) or (probe(wav.read_at(0, min(HEAD, wav.size)), wav.size) or probe_file(wav.read()))
+    return probe(wav[:HEAD], len(wav)) or probe_file(wav)
+
+
+def _empty() -> DataError:
+    return DataError("empty_audio", "the audio has 0 bytes: make it again, or leave it out of the list")
+
+
+def _ticks(duration: Any) -> int:
+    """Seconds as ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93."""
+    try:
+        value = Decimal(str(duration))
+        if not 0 <= value < 10**7:
+            raise DataError("bad_duration", f"duration must be a number of seconds, not {duration!r}")
+        exponent = int(value.as_tuple().exponent)
+    except (InvalidOperation, ValueError) as error:
+        raise DataError("bad_duration", f"duration must be a number of seconds, not {duration!r}") from error
+    return ceil((value + Decimal(1).scaleb(min(0, exponent))) * TICKS) + SLACK
+
+
+def _feature_frames(feat: Any) -> int:
+    if isinstance(feat, (torch.Tensor, np.ndarray)):
+        return int(feat.shape[0])
+    if isinstance(feat, Ref) and feat.info is not None:
+        return feat.info.samples
+    if isinstance(feat, StoredFeatures):
+        return feat.frames
+    if isinstance(feat, str):
+        file = open_file(feat)
+        return npy_shape(file.read_upto(0, HEAD), file.size)[0]
+    if isinstance(feat, Ref):
+        return npy_shape(feat.read_at(0, min(HEAD, feat.size)), feat.size)[0]
+    return npy_shape(feat[:HEAD], len(feat))[0]
+
+
+def npy_shape(head: bytes, size: int) -> tuple[int, int]:
+    """Shape (T, F) from the head of a .npy file of ``size`` bytes.
+
+    Raises: DataError if it is not a 2-dimensional array of numbers, or if the file does not hold all of them.
+    """
+    stream = io.BytesIO(head)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    except (ValueError, OSError) as error:
+        raise DataError("bad_features", f"not a .npy array: {error}") from error
+    if len(shape) != 2 or min(shape) < 0 or dtype.kind not in "fiu":
+        raise DataError("bad_features", f"features must be a (frames, bins) array of numbers, not {shape} of {dtype}")
+    told = stream.tell() + shape[0] * shape[1] * dtype.itemsize
+    if told > size:
+        message = f"the header tells an array {shape} of {dtype}, {told} bytes, the file holds {size}; copy it again"
+        raise DataError("bad_features", message)
+    return int(shape[0]), int(shape[1])

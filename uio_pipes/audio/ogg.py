@@ -1,0 +1,201 @@
+"""Checks that an Ogg file (Vorbis, Opus, FLAC) is as it was written: libsndfile decodes what is left and says nothing.
+
+Every page has a CRC-32 and a number, and the last page of a stream says that it is the last. A page is 4 kB or a second
+of audio. What the pages say of a file:
+
+- its last page is not the end of the stream, or is incomplete: it was cut off (RFC 3533 asks every writer to mark the
+  end; libsndfile, FFmpeg, opusenc, oggenc and GStreamer do);
+- a CRC-32 is wrong, a number is missing, no page begins where one should: it was damaged;
+- a stream begins behind another one ("chained"): libsndfile would decode the first of them only.
+
+Bytes behind the end that hold no page, such as tags, are no damage. Streams side by side (a video's) are all checked.
+Format: RFC 3533; RFC 7845 for Opus, which counts at 48 kHz whatever its rate is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from uio_pipes.base.errors import DataError
+
+__all__ = ["MAGIC", "check_ogg", "check_ogg_segment"]
+
+MAGIC = b"OggS"
+_HEADER = Struct("<4sBBqIIIB").unpack_from  # magic, version, flags, granule position, stream, number, CRC, segments
+_HEADER_SIZE = 27
+_LONGEST_HEADER = _HEADER_SIZE + 255
+_LARGEST = _LONGEST_HEADER + 255 * 255  # bytes of a page
+_BLOCK = 1 << 15  # bytes read at once
+_BEGIN, _END = 2, 4  # flags
+_OPUS_RATE = 48_000
+_BEFORE = 0.25  # seconds before a segment from which a decoder starts: more than Opus and Vorbis remember
+_MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+
+Read = Callable[[int, int], bytes | memoryview]
+
+
+def check_ogg(read: Read, size: int) -> None:
+    """Check a whole file of ``size`` bytes, of which ``read(offset, count)`` gives any.
+
+    Raises: DataError ``truncated_audio`` or ``bad_audio``.
+    """
+    _walk(_Pages(read, size), 0, None)
+
+
+def check_ogg_segment(read: Read, size: int, sample_rate: int, samples: int, first: int, last: int) -> None:
+    """Check the pages with samples ``first`` to ``last`` of a recording of ``samples``, and the end if they reach it.
+
+    Of an hour these are a few pages, which a search by position finds. Raises: DataError as ``check_ogg``.
+    """
+    pages = _Pages(read, size)
+    rate = _OPUS_RATE if b"OpusHead" in bytes(read(0, 512)) else sample_rate
+    stream, end = _last_position(pages)
+    if end is None:
+        _walk(pages, 0, None)
+        return
+    start = end - (samples - first) * rate // sample_rate - int(_BEFORE * rate)
+    until = None if last >= samples else end - (samples - last) * rate // sample_rate
+    _walk(pages, _search(pages, stream, start), until)
+
+
+class _Page(NamedTuple):
+    at: int
+    end: int  # of its bytes in the file
+    flags: int
+    position: int  # of the last sample that it completes; -1: it completes none
+    stream: int
+    number: int
+
+
+class _Pages:
+    """The pages of a file, read in blocks."""
+
+    def __init__(self, read: Read, size: int) -> None:
+        self.size = size
+        self._read, self._base, self._block = read, 0, b""
+
+    def window(self, at: int, count: int) -> tuple[bytes, int]:
+        """Bytes that hold ``count`` from ``at`` on, or all that follow ``at``, and the place of ``at`` in them."""
+        have = self._base + len(self._block)
+        if at < self._base or (at + count > have and have < self.size) or at >= have:
+            self._base, self._block = at, bytes(self._read(at, min(max(_BLOCK, count), self.size - at)))
+        return self._block, at - self._base
+
+    def page(self, at: int) -> _Page | None:
+        """The page at ``at``, None if none begins there. Raises: DataError if it is cut off or damaged."""
+        block, i = self.window(at, _LONGEST_HEADER)
+        if block[i : i + 4] != MAGIC[: self.size - at]:
+            return None
+        if len(block) - i < _HEADER_SIZE:
+            raise _cut(self.size)
+        _, _, flags, position, stream, number, checksum, segments = _HEADER(block, i)
+        table = block[i + _HEADER_SIZE : i + _HEADER_SIZE + segments]
+        length = _HEADER_SIZE + segments + sum(table)
+        if at + length > self.size:
+            raise _cut(self.size)
+        block, i = self.window(at, length)
+        end = i + length
+        if _checksum(block[i : i + 22] + b"\0\0\0\0" + block[i + 26 : end]) != checksum:
+            raise _damaged(f"the page at byte {at} has another CRC-32 than it was written with")
+        return _Page(at, at + length, flags, position, stream, number)
+
+    def sound(self, at: int) -> _Page | None:
+        """The page at ``at`` if there is a sound one."""
+        try:
+            return self.page(at)
+        except DataError:
+            return None
+
+    def after(self, at: int, before: int, stream: int | None = None) -> _Page | None:
+        """The first sound page from ``at`` on that begins before ``before``; of ``stream``, with a position."""
+        while at < before:
+            block, i = self.window(at, len(MAGIC))
+            found = block.find(MAGIC, i)
+            if found < 0:
+                at += max(1, len(block) - i - len(MAGIC) + 1)
+                continue
+            at += found - i
+            page = self.sound(at) if at < before else None
+            if page is not None and (stream is None or (page.stream == stream and page.position >= 0)):
+                return page
+            at = page.end if page is not None else at + 1
+        return None
+
+
+def _walk(pages: _Pages, at: int, until: int | None) -> None:
+    """Check page after page, up to the position ``until``, or to the end of all streams."""
+    numbers: dict[int, int] = {}
+    going, begun = set[int](), False
+    while at < pages.size:
+        page = pages.page(at)
+        if page is None:
+            if not going and pages.after(at, pages.size) is None:
+                return  # something else lies behind the end
+            raise _damaged(f"no page begins at byte {at}, where one should")
+        if page.flags & _BEGIN and begun:
+            raise DataError(
+                "bad_audio",
+                f"the Ogg file holds several recordings, the next one from byte {at} on, and only the first would be "
+                "decoded; split it there, or make one of them: ffmpeg -i FILE OUT.flac",
+            )
+        begun = not page.flags & _BEGIN
+        expected = numbers.get(page.stream, page.number)
+        if page.number != expected:
+            raise _damaged(f"page {expected} is missing before byte {at}")
+        numbers[page.stream] = (page.number + 1) & 0xFFFFFFFF
+        (going.discard if page.flags & _END else going.add)(page.stream)
+        if until is not None and page.position >= until:
+            return
+        at = page.end
+    if going or until is not None:
+        raise _cut(pages.size)
+
+
+def _last_position(pages: _Pages) -> tuple[int, int | None]:
+    """The stream that begins the file, and its last position: None if no sound page near the end tells one."""
+    first = pages.sound(0)
+    stream, found = (-1 if first is None else first.stream), None
+    for reach in (1 << 13, 2 * _LARGEST):  # most often the last page is a small one
+        at = max(0, pages.size - reach)
+        while (page := pages.after(at, pages.size, stream)) is not None:
+            found, at = page.position, page.end
+        if found is not None:
+            break
+    return stream, found
+
+
+def _search(pages: _Pages, stream: int, position: int) -> int:
+    """Where the last page begins that ends before ``position``, of those that are sound; 0 if there is none."""
+    low, high = 0, pages.size
+    while high - low > _BLOCK:
+        middle = (low + high) // 2
+        page = pages.after(middle, high, stream)
+        if page is None or page.position >= position:
+            high = middle
+        else:
+            low = page.at
+    at = low
+    while (page := pages.after(at, high, stream)) is not None and page.position < position:
+        low, at = page.at, page.end
+    return low
+
+
+def _checksum(page: bytes) -> int:
+    """Ogg's CRC-32 takes the highest bit first, zlib's the lowest, and begins and ends with ones: a mirror image."""
+    mirrored = crc32(page.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int.from_bytes(mirrored.to_bytes(4, "little").translate(_MIRRORED), "big")
+
+
+def _cut(size: int) -> DataError:
+    return DataError(
+        "truncated_audio",
+        f"the Ogg file was cut off: it ends at byte {size} before the end of its stream; copy it again. (If a recorder "
+        "never marked the end: ffmpeg -i FILE -c copy OUT does)",
+    )
+
+
+def _damaged(what: str) -> DataError:
+    return DataError("bad_audio", f"the Ogg file is damaged: {what}; copy it again")

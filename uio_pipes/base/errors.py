@@ -1,0 +1,89 @@
+"""What can go wrong, as one small hierarchy. Every message names where it happened and what to do about it.
+
+::
+
+    UioError
+    ├── PipelineError        the description is wrong (also a ValueError): raised while the pipeline is written
+    ├── ListError            a list is missing, empty or of the wrong kind
+    ├── StateError           a saved state does not fit this loader
+    ├── TooManyFailures      the budget of failures is used up, or all that was read failed
+    └── DataError            one utterance, member or shard is bad: handled by ``on_error``
+"""
+
+from __future__ import annotations
+
+from uio_pipes.base.redact import redact
+
+__all__ = ["NOTES", "DataError", "ListError", "PipelineError", "StateError", "TooManyFailures", "UioError"]
+
+# Reasons that are no failures: nothing was lost, but it may be wrong. They are counted and reported, and never raised.
+NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream"])
+
+
+class UioError(Exception):
+    """Base of everything that this package raises on purpose. No credentials of URLs are in its texts."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
+
+
+class PipelineError(UioError, ValueError):
+    """The pipeline's description breaks a rule; the message states the rule, the value and the remedy."""
+
+
+class ListError(UioError):
+    """A list cannot be used; the message names the list and the line."""
+
+
+class StateError(UioError):
+    """A saved state does not fit; the message names the field, the old and the new value and the remedy."""
+
+
+class TooManyFailures(UioError):
+    """More utterances or shards failed than the budget allows."""
+
+
+class NothingRead(TooManyFailures):
+    """There were failures in an epoch, and not one utterance."""
+
+
+class DataError(UioError):
+    """One utterance, member or shard is bad.
+
+    ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …): failures are counted under
+    it. ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say
+    where; ``key`` and ``item`` (its number in the list) are set where the utterance, or its shard, is known.
+    """
+
+    key: str = ""
+    item: int | None = None
+
+    def __init__(
+        self, reason: str, message: str, *, url: str = "", member: str = "", offset: int | None = None
+    ) -> None:
+        super().__init__(reason, message, url, member, offset)
+        self.reason, self.message, self.url, self.member, self.offset = (
+            reason,
+            redact(message),
+            redact(url),
+            member,
+            offset,
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        own = {"key": self.key, "item": self.item}
+        return _rebuild, (self.reason, self.message, self.url, self.member, self.offset), own
+
+    def __str__(self) -> str:
+        where = [self.url] if self.url else []
+        where += [f"member {self.member!r}"] if self.member else []
+        where += [f"byte {self.offset}"] if self.offset is not None else []
+        return f"{', '.join(where)}: {self.message} [{self.reason}]" if where else f"{self.message} [{self.reason}]"
+
+
+class LeftOut(DataError):
+    """Not bad, but not wanted, as only realizing could tell: counted under its reason, and no failure."""
+
+
+def _rebuild(reason: str, message: str, url: str, member: str, offset: int | None) -> DataError:
+    return DataError(reason, message, url=url, member=member, offset=offset)

@@ -1,0 +1,1 @@
+"""What stages are made of: utterances, lanes, nodes, counts, and the graph that describes them."""

@@ -1,0 +1,59 @@
+"""Precomputed features: ``feat`` from a .npy array of shape (T, F)."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uio_pipes.audio.length import Plan, StoredFeatures
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.sample import Link, Sample
+from uio_pipes.io.local import Ref
+from uio_pipes.io.opening import open_binary
+
+__all__ = ["LOAD_FEATURES"]
+
+
+class _LoadFeatures:
+    name = "load_features"
+    reads = frozenset(["feat"])
+    writes = frozenset(["feat"])
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return plan
+
+    def apply(self, sample: Sample) -> None:
+        feat = sample.fields["feat"]
+        try:
+            array = _array(feat) if isinstance(feat, (torch.Tensor, np.ndarray)) else _loaded(feat)
+        except (ValueError, OSError, EOFError, MemoryError) as error:
+            raise DataError("bad_features", f"cannot read the features: {error}") from error
+        if array.ndim != 2 or not len(array):
+            raise DataError("bad_features", f"features must be a (frames, bins) array, not of shape {array.shape}")
+        sample.fields["feat"] = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+
+def _array(feat: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Of the user's own, in memory."""
+    return np.asarray(feat.float() if isinstance(feat, torch.Tensor) else feat)
+
+
+def _loaded(feat: Any) -> npt.NDArray[Any]:
+    if isinstance(feat, StoredFeatures):
+        return feat.load()
+    array: npt.NDArray[Any] = np.load(io.BytesIO(_bytes(feat)), allow_pickle=False)
+    return array
+
+
+def _bytes(payload: Any) -> bytes:
+    if isinstance(payload, str):
+        with open_binary(payload) as file:
+            return file.read()
+    return payload.read() if isinstance(payload, Ref) else bytes(payload)
+
+
+LOAD_FEATURES: Link = _LoadFeatures()

@@ -1,0 +1,156 @@
+"""What was counted in a lane, and what happens when something fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from uio_pipes.base.errors import NOTES, DataError, LeftOut, PipelineError, TooManyFailures, UioError
+from uio_pipes.base.printable import counted
+
+__all__ = ["Ledger", "Policy", "Report"]
+
+
+class Report(str):
+    """One failure as a line for people; ``error`` and the ``stage`` where it happened, for programs."""
+
+    __slots__ = ("error", "stage")
+
+    error: DataError
+    stage: str
+
+    @classmethod
+    def of(cls, error: DataError, stage: str) -> Report:
+        report = cls(f"{stage}: {error}")
+        report.error, report.stage = error, stage
+        return report
+
+
+@dataclass(frozen=True)
+class Policy:
+    """``on_error``: "skip" (count, report, go on) or "raise"; and the budgets that stop a run in any case.
+
+    ``max_consecutive_failures`` holds within one stage of one lane, ``max_failures`` over an epoch of one rank.
+    """
+
+    on_error: str = "skip"
+    max_failures: int = 10_000
+    max_consecutive_failures: int = 100
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("skip", "raise"):
+            raise PipelineError(f"on_error must be 'skip' or 'raise', not {self.on_error!r}")
+        for name in ("max_failures", "max_consecutive_failures"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise PipelineError(f"{name} must be a whole number, not {value!r}; 0 stops at the first failure")
+
+
+@dataclass
+class Ledger:
+    """Counts of one lane. They are part of its snapshot.
+
+    While ``passing`` over what was delivered, nothing counts; while ``skimming``, nothing is realized either.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    passing: bool = False
+    skimming: bool = False
+    batches: int = 0
+    utterances: int = 0
+    frames: int = 0
+    padded: int = 0
+    failures: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    streaks: dict[str, int] = field(default_factory=dict)
+    reports: list[str] = field(default_factory=list)
+
+    SAVED = ("batches", "utterances", "frames", "padded", "failures", "skipped", "streaks")
+
+    def silent(self) -> Ledger:
+        """One that never counts or raises: another lane meets the same failures and handles them."""
+        return Ledger(self.policy, passing=True)
+
+    @contextmanager
+    def passing_over(self, *, skimming: bool) -> Iterator[None]:
+        """Count nothing until the end of the block: what happens in it was counted when it happened first."""
+        self.passing, self.skimming = True, skimming
+        try:
+            yield
+        finally:
+            self.passing = self.skimming = False
+
+    def count(self, reason: str) -> None:
+        """One utterance was left out on purpose (a filter), under ``reason``."""
+        if not self.passing:
+            self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+    def delivered(self, lengths: list[int]) -> None:
+        """One batch of utterances of these lengths (frames) goes out, padded to the longest; none if all failed."""
+        if self.passing or not lengths:
+            return
+        self.batches += 1
+        self.utterances += len(lengths)
+        self.frames += sum(lengths)
+        self.padded += max(lengths, default=0) * len(lengths)
+
+    def fine(self, stage: str) -> None:
+        """``stage`` succeeded: its streak of failures ends."""
+        if self.streaks and not self.passing:
+            self.streaks.pop(stage, None)
+
+    def handle(self, error: UioError, stage: str) -> None:
+        """:meth:`fail` for a ``DataError``; what is wrong with the whole run is raised."""
+        if not isinstance(error, DataError):
+            raise error
+        self.fail(error, stage)
+
+    def fail(self, error: DataError, stage: str) -> None:
+        """Handle ``error`` by the policy.
+
+        Raises:
+            DataError: the error itself, under ``on_error="raise"``.
+            TooManyFailures: a budget is used up.
+        """
+        if self.passing:
+            return
+        self.count(error.reason)
+        if isinstance(error, LeftOut):
+            return
+        if error.reason in NOTES:
+            report = Report.of(error, stage)
+            self.reports.append(report if error.key else str(report))  # no entry of a quarantine file
+            return
+        self.failures += 1
+        self.streaks[stage] = self.streaks.get(stage, 0) + 1
+        self.reports.append(Report.of(error, stage))
+        if self.policy.on_error == "raise":
+            raise error
+        if self.streaks[stage] > self.policy.max_consecutive_failures:
+            raise TooManyFailures(
+                f"{self.streaks[stage]} failures in a row in {stage}, more than max_consecutive_failures="
+                f"{self.policy.max_consecutive_failures}; the last one: {error}. Mend it, or allow more with "
+                "Loader(max_consecutive_failures=…)"
+            ) from error
+        check_budget(self.failures, self.policy, str(error))
+
+    def save(self) -> dict[str, Any]:
+        """The counts, as a copy."""
+        return {k: dict(v) if isinstance(v := getattr(self, k), dict) else v for k in self.SAVED}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Take over counts that :meth:`save` returned."""
+        for name in self.SAVED:
+            value = saved[name]
+            setattr(self, name, dict(value) if isinstance(value, dict) else value)
+
+
+def check_budget(failures: int, policy: Policy, last: str) -> None:
+    """Raises: TooManyFailures if ``failures`` is above the total budget."""
+    if failures > policy.max_failures:
+        raise TooManyFailures(
+            f"{counted(failures, 'failure')} in this epoch, more than max_failures={policy.max_failures}; the last "
+            f"one: {last}. Mend the data, or allow more with Loader(max_failures=…)"
+        )

@@ -1,0 +1,135 @@
+"""The nodes that run a pipeline in one lane, and the contract that they keep.
+
+:class:`Node` declares what its state is (``state_fields``); the base saves and restores it, copied, and refuses what it
+cannot be. A state is read between two ``next()`` calls and describes the first item not yet delivered. Nodes that hold
+samples back are in :mod:`uio_pipes.core.buffer`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torchdata.nodes import BaseNode
+
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.sample import Link, Sample
+from uio_pipes.core.state_kinds import OBJECT, Kind, like, read_field
+
+__all__ = ["Deferred", "Node", "name_node"]
+
+
+class Node(BaseNode[Any]):  # type: ignore[misc]
+    """One stage in one lane: the base of your own nodes, which ``pipeline.through`` adds.
+
+    Subclasses write ``next``, which raises StopIteration at the end, again and again if asked again.
+
+    Args:
+        source: the node before. Default: None, for the beginning of a graph.
+
+    Attributes:
+        source: the node before, or None.
+        state_fields: names of the attributes that are the node's own state: ints, strings, lists, string-keyed
+            dicts.
+        stage_name: the stage that the node runs, for messages.
+    """
+
+    state_fields: ClassVar[tuple[str, ...]] = ()
+    stage_name: str = ""
+
+    def __init__(self, source: BaseNode[Any] | None = None) -> None:
+        super().__init__()
+        self.source: Any = source
+
+    def start(self) -> None:
+        """Set the state fields to their values at the start of the lane."""
+
+    def state_kinds(self) -> Mapping[str, Kind]:
+        """What state fields can be, where that is less than anything of the kind that they start as."""
+        return {}
+
+    def read_state(self, state: object, name: str, kind: Kind) -> Any:
+        """One field of a saved state, checked.
+
+        Args:
+            state: what :meth:`get_state` returned.
+            name: the field.
+            kind: what it can be.
+
+        Raises:
+            StateError: it is missing, or not of this kind.
+        """
+        return read_field(state, name, kind, self.stage_name or type(self).__name__)
+
+    def read_fields(self, state: object) -> dict[str, Any]:
+        """All :attr:`state_fields` of a saved state, checked and copied.
+
+        Args:
+            state: what :meth:`get_state` returned.
+
+        Raises:
+            StateError: one is missing, or cannot be what it was saved as.
+        """
+        kinds = {name: like(getattr(self, name)) for name in self.state_fields} | dict(self.state_kinds())
+        return {name: copy.deepcopy(self.read_state(state, name, kinds[name])) for name in self.state_fields}
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        """Go to the start of the lane, or to a saved state.
+
+        Args:
+            initial_state: what :meth:`get_state` returned. Default: None, the start.
+
+        Raises:
+            StateError: it cannot be a state of this node.
+        """
+        super().reset(initial_state)
+        self.start()
+        own = {} if initial_state is None else self.read_fields(initial_state)
+        if self.source is not None:
+            wrapped = initial_state is not None and self.state_fields
+            self.source.reset(self.read_state(initial_state, "source", OBJECT) if wrapped else initial_state)
+        for name, value in own.items():
+            setattr(self, name, value)
+
+    def get_state(self) -> dict[str, Any]:
+        """The node's state and its source's; a node without fields of its own has just its source's."""
+        if not self.state_fields:
+            return self.source.get_state() if self.source is not None else {}
+        state = {name: copy.deepcopy(getattr(self, name)) for name in self.state_fields}
+        if self.source is not None:
+            state["source"] = self.source.get_state()
+        return state
+
+    def skip(self, n: int) -> None:
+        """Pass over ``n`` items. Raises StopIteration if there are fewer."""
+        for _ in range(n):
+            self.next()
+
+    def remaining(self) -> tuple[int, int]:
+        """What is known to be left: (samples held in buffers, list items not yet opened)."""
+        return self.source.remaining() if hasattr(self.source, "remaining") else (0, 0)
+
+    def memory(self) -> int:
+        """Bytes that the buffers of this lane hold, roughly."""
+        return self.source.memory() if hasattr(self.source, "memory") else 0
+
+
+class Deferred(Node):
+    """Adds one link to each sample's chain."""
+
+    def __init__(self, source: Node, link: Link) -> None:
+        super().__init__(source)
+        self.link = link
+
+    def next(self) -> Sample:
+        sample: Sample = self.source.next()
+        sample.chain = sample.chain.then(self.link)
+        return sample
+
+
+def name_node(node: Node, lane: Lane, site: Site) -> Node:
+    """``node``, which now knows for its messages what it runs: ``read/shuffle``, ``sort (number 2)``."""
+    number = f" (number {site.ordinal + 1})" if site.ordinal else ""
+    node.stage_name = f"{lane.source}/{site.name}{number}" if lane.source else f"{site.name}{number}"
+    return node

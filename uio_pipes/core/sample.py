@@ -1,0 +1,344 @@
+"""One utterance: a mapping whose fields are computed when touched.
+
+Stages that work on one utterance (decode, resample, tokenize, fbank, …) do nothing when an utterance passes: each
+only adds itself to the sample's chain. Touching a field runs the links that it depends on, and no others: a filter on
+labels tokenizes, but does not decode. What filters, sorting and batching need to know of audio, its length, is the
+*plan*: made from headers and each stage's own length rule, without decoding. :func:`realize` is the one place where
+the rest is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol
+
+from uio_pipes.audio.length import Plan, measure
+from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
+from uio_pipes.core.lane import Draws, Lane, mix64
+from uio_pipes.io.local import Ref
+from uio_pipes.io.lookahead import fetch_early
+from uio_pipes.io.text_ref import TextRef
+
+__all__ = ["Chain", "Link", "Origin", "Sample", "compute", "realize"]
+
+ANY = frozenset(["*"])
+_MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
+MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
+
+
+class Origin(NamedTuple):
+    """Where a sample came from. It never changes with ranks, workers or the order of the epoch.
+
+    Attributes:
+        item: its number in the unshuffled list.
+        offset: its byte offset in the shard, or its line. Default: 0.
+        sub: its number among the results of each ``flat_map``, outermost first. Default: ().
+        pass_: how often the source had begun again. Default: 0.
+        source: path of the source in the graph, where several are mixed. Default: "".
+    """
+
+    item: int
+    offset: int = 0
+    sub: tuple[int, ...] = ()
+    pass_: int = 0
+    source: str = ""
+
+
+class Link(Protocol):
+    """One deferred stage. ``reads`` and ``writes`` name fields; ``{"*"}`` stands for all."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reads(self) -> frozenset[str]: ...
+    @property
+    def writes(self) -> frozenset[str]: ...
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None: ...
+    def apply(self, sample: Sample) -> None: ...
+
+
+def _meet(a: frozenset[str], b: frozenset[str]) -> bool:
+    return bool(a and b) and ("*" in a or "*" in b or not a.isdisjoint(b))
+
+
+class Chain:
+    """The deferred stages that a sample has passed, shared by all samples of a lane."""
+
+    __slots__ = ("_bits", "_then", "links", "needs")
+
+    def __init__(self, links: tuple[Link, ...] = ()) -> None:
+        self.links = links
+        self._then: dict[int, Chain] = {}
+        self._bits: dict[tuple[str, bool], int] = {}
+        # needs[j]: bits of the links that must have run before link j, itself included
+        self.needs: list[int] = []
+        for j, link in enumerate(links):
+            bits = 1 << j
+            for i, before in enumerate(links[:j]):
+                if _meet(before.writes, link.reads | link.writes) or _meet(before.reads, link.writes):
+                    bits |= self.needs[i]
+            self.needs.append(bits)
+
+    def then(self, link: Link) -> Chain:
+        """This chain with ``link`` at its end."""
+        chain = self._then.get(id(link))
+        if chain is None:
+            chain = self._then[id(link)] = Chain((*self.links, link))
+        return chain
+
+    def names(self, name: str) -> bool:
+        """Whether a link says that it writes field ``name``; one that may write any field does not say so."""
+        return any(name in link.writes for link in self.links)
+
+    def writers(self, name: str) -> int:
+        """Bits of the links to run before field ``name`` has its value."""
+        return self._find(name, reading=False)
+
+    def users(self, name: str) -> int:
+        """Bits of the links to run before field ``name`` may be overwritten."""
+        return self._find(name, reading=True)
+
+    def _find(self, name: str, reading: bool) -> int:
+        bits = self._bits.get((name, reading))
+        if bits is None:
+            wanted = frozenset([name])
+            bits = 0
+            for link, needs in zip(self.links, self.needs, strict=True):
+                if _meet(link.writes, wanted) or (reading and _meet(link.reads, wanted)):
+                    bits |= needs
+            self._bits[name, reading] = bits
+        return bits
+
+
+class Sample(MutableMapping[str, Any]):
+    """One utterance. ``sample[name]`` computes the field if a deferred stage writes it.
+
+    Attributes:
+        fields: values as they are now, nothing computed.
+        origin: where it came from; url: the shard or list line, for messages.
+    """
+
+    __slots__ = ("_plan", "_planned", "_run_key", "_seed", "chain", "done", "fields", "origin", "url")
+
+    def __init__(self, fields: dict[str, Any], origin: Origin, run_key: bytes, chain: Chain, url: str = "") -> None:
+        self.fields = fields
+        self.origin = origin
+        self.url = url
+        self.chain = chain
+        self.done = 0
+        self._run_key = run_key
+        self._seed: int | None = None
+        self._plan: Plan | None = None
+        self._planned = -1  # links whose length rule is in _plan; -1: to be measured
+
+    @property
+    def key(self) -> str:
+        """The utterance's name."""
+        return str(self.fields.get("key", ""))
+
+    def __getitem__(self, name: str) -> Any:
+        self._run(self.chain.writers(name))
+        value = self.fields[name]
+        return value.read() if isinstance(value, Ref) else value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._run(self.chain.users(name))
+        self.fields[name] = value
+        if name in MEASURED:
+            self._planned = -1
+
+    def __delitem__(self, name: str) -> None:
+        self._run(self.chain.users(name))
+        del self.fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        to_come = [link for i, link in enumerate(self.chain.links) if not self.done >> i & 1]
+        written = {n: None for link in to_come for n in link.writes if n != "*"}
+        return iter({**self.fields, **written})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"Sample(key={self.key!r}, fields={sorted(self)}, {self.origin})"
+
+    def _run(self, bits: int) -> None:
+        bits &= ~self.done
+        if not bits:
+            return
+        for i, link in enumerate(self.chain.links):
+            if bits >> i & 1:
+                try:
+                    link.apply(self)
+                except Exception as error:
+                    raise self._caused(error, link.name)  # noqa: B904
+                self.done |= 1 << i
+
+    def compute(self, link: Link) -> None:
+        """Run ``link``, which is in the chain, and what it needs."""
+        self._run(self.chain.needs[self.chain.links.index(link)])
+
+    def finish(self) -> None:
+        """Run all that is still deferred, and read texts that are in members of their own."""
+        self._run((1 << len(self.chain.links)) - 1)
+        self._read(TextRef)
+
+    def read(self) -> None:
+        """Read what is only referred to. Raises: DataError."""
+        self._read(Ref)
+
+    def _read(self, kind: type[Ref]) -> None:
+        for name, value in self.fields.items():
+            if isinstance(value, kind):
+                try:
+                    self.fields[name] = value.read()
+                except DataError as error:
+                    raise self.failure(error, "read") from error
+
+    @property
+    def plan(self) -> Plan:
+        """The planned length, at this point of the graph; realizing never gives more.
+
+        Raises: DataError if a header is bad, PipelineError if nothing tells a length.
+        """
+        plan = self.planned()
+        if plan is None:
+            raise PipelineError(
+                f"utterance {self.key!r} has no length here: it has neither features nor audio whose header tells it; "
+                "put .decode_audio() before the stage that filters, sorts or batches"
+            )
+        return plan
+
+    def planned(self) -> Plan | None:
+        """As :attr:`plan`; None if nothing tells a length (text only)."""
+        links = self.chain.links
+        if self._planned != len(links):
+            try:
+                plan, first, done = self._plan, self._planned, 0
+                if first < 0:  # from the fields as they are: what has run already is in them
+                    plan, first, done = measure(self.fields), 0, self.done
+                for i in range(first, len(links)):
+                    if not done >> i & 1:
+                        plan = links[i].plan(plan, self)
+                self._plan, self._planned = plan, len(links)
+            except Exception as error:
+                raise self._caused(error, "plan")  # noqa: B904
+        return self._plan
+
+    def draws(self, salt: int) -> Draws:
+        """The generator of this sample for the stage with ``salt``."""
+        return Draws(mix64(self.seed ^ salt))
+
+    @property
+    def seed(self) -> int:
+        """64-bit hash of seed, epoch and origin."""
+        if self._seed is None:
+            digest = blake2b(repr(tuple(self.origin)).encode(), digest_size=8, key=self._run_key).digest()
+            self._seed = int.from_bytes(digest, "little")
+        return self._seed
+
+    def _caused(self, error: Exception, stage: str) -> UioError:
+        """:meth:`failure`, caused by ``error`` if it is another one: its own cause would be a reference cycle."""
+        failure = self.failure(error, stage)
+        if failure is not error:
+            failure.__cause__ = error
+        return failure
+
+    def failure(self, error: Exception, stage: str) -> UioError:
+        """``error`` of the stage named ``stage`` as a ``DataError`` that says where, unless all of the run is wrong."""
+        if isinstance(error, LeftOut):
+            return error
+        if isinstance(error, DataError):
+            reason, message, offset = error.reason, error.message, error.offset
+            url, member = error.url or self.url, error.member or self.key
+            offset = self.origin.offset if offset is None else offset
+            return self._named(DataError(reason, message, url=url, member=member, offset=offset))
+        if isinstance(error, UioError):
+            return error
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, KeyError) and error.args[0] in _MAKERS:
+            text += f" (is {_MAKERS[error.args[0]]} missing before {stage}?)"
+        return self._named(DataError(f"{stage}_failed", text, url=self.url, member=self.key, offset=self.origin.offset))
+
+    def _named(self, error: DataError) -> DataError:
+        error.key, error.item = self.key, self.origin.item
+        return error
+
+    def bare(self) -> Sample:
+        """The same fields with nothing deferred: what a deferred function of the user's gets."""
+        return Sample(self.fields, self.origin, self._run_key, NOTHING, self.url)
+
+    def replaced(self, fields: Mapping[str, Any]) -> Sample:
+        """A sample with these fields and nothing deferred, of the same origin."""
+        return Sample(dict(fields), self.origin, self._run_key, Chain(), self.url)
+
+    def copy(self) -> Sample:
+        """The same utterance: what is computed of either, the other does not have."""
+        copy = self._like(self.origin)
+        copy._seed, copy._plan, copy._planned = self._seed, self._plan, self._planned
+        return copy
+
+    def child(self, sub: int) -> Sample:
+        """A copy of this one that is number ``sub`` of what ``flat_map`` made."""
+        return self._like(self.origin._replace(sub=(*self.origin.sub, sub)))
+
+    def _like(self, origin: Origin) -> Sample:
+        like = Sample(dict(self.fields), origin, self._run_key, self.chain, self.url)
+        like.done = self.done
+        return like
+
+
+NOTHING = Chain()
+
+
+def run_key(lane: Lane) -> bytes:
+    """Key of the hashes of an epoch's samples."""
+    return f"{lane.seed}/{lane.epoch}".encode()
+
+
+def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[tuple[Sample, int]]:
+    """Run all that is deferred, of one sample after the other; one that fails is handled by the policy and left out.
+
+    Gives each one that is left with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too:
+    samples that go to the trainer as they are.
+    """
+    fetch_early(sample.fields for sample in samples)
+    for sample in samples:
+        try:
+            actual = compute(sample)
+            if whole:
+                sample.read()
+        except DataError as error:
+            lane.ledger.fail(error, "realize")
+        else:
+            lane.ledger.fine("realize")
+            yield sample, actual.length if actual is not None else 0
+
+
+def compute(sample: Sample) -> Plan | None:
+    """Run all that is deferred; the length that came out. Raises: DataError, also if it is above the plan."""
+    planned = sample.planned()
+    sample.finish()
+    try:
+        actual = measure(sample.fields)
+    except Exception as error:
+        raise sample._caused(error, "realize")  # noqa: B904
+    if planned is not None and actual is not None:
+        check_length(sample, actual, planned)
+    return actual
+
+
+def check_length(sample: Sample, actual: Plan, planned: Plan) -> None:
+    """Raises: DataError ``length_mismatch`` if the realized length is above the plan."""
+    longer = (
+        actual.frames > planned.frames
+        if actual.frames is not None and planned.frames is not None
+        else (actual.samples * planned.sample_rate > planned.samples * actual.sample_rate)
+    )
+    if longer:
+        message = (
+            f"realized as {actual}, longer than planned ({planned}): its header or `duration` is too short, "
+            "or a stage's length rule is wrong"
+        )
+        raise sample.failure(DataError("length_mismatch", message), "realize")

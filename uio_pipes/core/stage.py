@@ -1,0 +1,270 @@
+"""What a stage is in the description: a frozen dataclass of its parameters that knows how to build its node."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from math import isfinite
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uio_pipes.audio.length import Plan
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.redact import redact
+from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.core.node import Deferred, Node
+from uio_pipes.core.sample import Sample
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["PerUtterance", "Stage", "Upstream", "have_features", "require", "require_whole", "sees_all", "show"]
+
+_SAME = "same"
+Upstream = Callable[[Lane], Node]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Parameters of one stage. A new one is a frozen dataclass in a file of its own.
+
+    Class attributes:
+        name: the functional name, as in ``pipeline.shuffle(…)``.
+        takes: kinds of what flows in ("item" of a list, "file", "sample", "batch"); gives: the kind that flows out,
+        or "same". note: printed beside the stage. deals: whether it gives each lane its share. opaque: whether it
+        may do anything to an utterance (the user's functions). reasons: under which it leaves utterances out on
+        purpose. silent: whether it may leave out some without counting them.
+    """
+
+    name: ClassVar[str]
+    takes: ClassVar[tuple[str, ...]] = ("sample",)
+    gives: ClassVar[str] = _SAME
+    note: ClassVar[str] = ""
+    deals: ClassVar[bool] = False
+    opaque: ClassVar[bool] = False
+    reasons: ClassVar[frozenset[str]] = frozenset()
+    silent: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Check the kinds of the arguments; subclasses call this first and then check their rules."""
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if str(f.type) in _KINDS:
+                what, fits = _KINDS[str(f.type)]
+                require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
+
+    def __init_subclass__(cls) -> None:
+        cls.__repr__ = Stage.__repr__  # type: ignore[method-assign]  # else dataclass makes one that tells all
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+        return redact(f"{type(self).__qualname__}({shown})")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        """The node that runs this stage in ``lane``, fed by ``source``."""
+        raise NotImplementedError
+
+    def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
+        """As :meth:`build`, from what makes the source for a lane: for stages that choose its lane, or make it anew."""
+        return self.build(upstream(lane), lane, site)
+
+    @property
+    def endless(self) -> bool:
+        """Whether what comes out has no end, even if what goes in has."""
+        return False
+
+    @property
+    def branches(self) -> Mapping[str, Pipeline]:
+        """Pipelines within this stage, by name."""
+        return {}
+
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        """How many come out of each lane of the ``counts`` that go in, if none fails; None: only running tells.
+
+        ``source``: the path of names through ``mix``.
+        """
+        return None
+
+    def check(self, before: Sequence[Stage]) -> None:
+        """Raises: PipelineError if this stage cannot stand behind these."""
+
+    def warnings(self, lanes: int) -> list[str]:
+        """What a user should know before this runs in so many lanes."""
+        return []
+
+    def content(self) -> list[tuple[int, str]]:
+        """Of each list that this stage reads: number of items, and a hash of them."""
+        return []
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        """A tiny graph with this stage on ``corpus`` (tar shards of utterances): the contract tests run it."""
+        raise NotImplementedError
+
+    def describe(self, *, stable: bool = False) -> str:
+        """``name(arguments that differ from the defaults)``. ``stable``: without file positions, for fingerprints."""
+        shown = []
+        for i, f in enumerate(fields(self)):
+            if not f.repr:  # how files are reached: secrets may be in it, and nothing depends on it
+                continue
+            value = getattr(self, f.name)
+            if value == f.default and not stable and f.default is not inspect.Parameter.empty:
+                continue
+            text = show(value, stable=stable)
+            shown.append(text if i == 0 and not stable else f"{f.name}={text}")
+        return f"{self.name}({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class PerUtterance(Stage):
+    """A stage that works on one utterance, deferred until a field that it writes is touched.
+
+    Subclasses name the fields they read and write, say what they do to the planned length, and write into
+    ``sample.fields``. ``draws`` is the sample's generator for this stage, the same in ``plan`` and ``apply``.
+    """
+
+    gives: ClassVar[str] = "sample"
+    note: ClassVar[str] = "when the batch is made"
+    reads: ClassVar[frozenset[str]] = frozenset()
+    writes: ClassVar[frozenset[str]] = frozenset()
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        """The planned length after this stage; an upper bound of what :meth:`apply` makes."""
+        return plan
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        """Compute the fields that this stage writes."""
+        raise NotImplementedError
+
+    def check(self, before: Sequence[Stage]) -> None:
+        """Raises: PipelineError where the order of stages makes this one useless: audio behind features, and so on."""
+        if not sees_all(before):
+            return
+        makes = self.writes - self.reads
+        for stage in before:
+            if not isinstance(stage, PerUtterance):
+                continue
+            if "feat" in stage.writes and "wav" in self.writes:
+                rule = f"{self.name} works on audio, but {stage.name} has made features of it already"
+                raise PipelineError(f"{rule}: put {self.name} before {stage.name}")
+            if "feat" in makes and "feat" in stage.writes | stage.reads:
+                rule = f"{self.name} makes features, but {stage.name} before it has"
+                verb = "made some already" if "feat" not in stage.reads else "worked on some"
+                order = "" if stage.name == self.name else f"put {self.name} before {stage.name}, or "
+                raise PipelineError(f"{rule} {verb}: {order}leave one out")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return Deferred(source, StageLink(self, site))
+
+    def count(self, counts: list[int], source: str) -> list[int] | None:
+        return counts
+
+
+def sees_all(stages: Sequence[Stage]) -> bool:
+    """Whether all that works on the utterances is known: no function or node of the user's is among ``stages``."""
+    return not any(stage.opaque for stage in stages)
+
+
+def have_features(stages: Sequence[Stage]) -> bool:
+    """Whether a stage among these makes features."""
+    return any(isinstance(stage, PerUtterance) and "feat" in stage.writes for stage in stages)
+
+
+class StageLink:
+    """A :class:`PerUtterance` stage at its place in a graph."""
+
+    __slots__ = ("name", "reads", "salt", "stage", "writes")
+
+    def __init__(self, stage: PerUtterance, site: Site) -> None:
+        self.stage = stage
+        self.name = site.name
+        self.salt = site.salt
+        self.reads, self.writes = stage.reads, stage.writes
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return self.stage.plan(plan, sample, sample.draws(self.salt))
+
+    def apply(self, sample: Sample) -> None:
+        self.stage.apply(sample, sample.draws(self.salt))
+
+
+def is_whole(value: object) -> bool:
+    """Whether ``value`` is an int (and no bool)."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a finite int or float (and no bool)."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _all(fits: Callable[[object], bool], value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(fits, value))
+
+
+_KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "int": ("a whole number", is_whole),
+    "int | None": ("a whole number or None", lambda v: v is None or is_whole(v)),
+    "float": ("a number", is_number),
+    "float | None": ("a number or None", lambda v: v is None or is_number(v)),
+    "str": ("a string", lambda v: isinstance(v, str)),
+    "bool": ("True or False", lambda v: isinstance(v, bool)),
+    "bool | None": ("True, False or None", lambda v: v is None or isinstance(v, bool)),
+    "Sequence[float]": ("a list of numbers", lambda v: _all(is_number, v)),
+    "Sequence[int] | None": ("a list of whole numbers", lambda v: v is None or _all(is_whole, v)),
+}
+
+
+def require(condition: bool, stage: str, rule: str, value: object, remedy: str) -> None:
+    """Raises: PipelineError that states the rule, the value and the remedy, unless ``condition`` holds."""
+    if not condition:
+        raise PipelineError(f"{stage}: {rule}, not {value!r}; {remedy}")
+
+
+def require_whole(name: str, value: object, least: int | None = None) -> None:
+    """Raises: PipelineError unless ``value``, of the argument ``name``, is a whole number, ``least`` or more."""
+    if not is_whole(value) or (least is not None and value < least):  # type: ignore[operator]
+        bound = "" if least is None else f", {least} or more"
+        raise PipelineError(f"{name} must be a whole number{bound}, not {value!r}")
+
+
+def show(value: object, *, stable: bool = False) -> str:
+    """A short text for an argument; functions as ``name @ file:line`` (``stable``: ``module.name``)."""
+    if isinstance(value, partial):
+        inner = [show(v, stable=stable) for v in value.args]
+        inner += [f"{k}={show(v, stable=stable)}" for k, v in value.keywords.items()]
+        return f"partial({', '.join([show(value.func, stable=stable), *inner])})"
+    if inspect.isfunction(value) or inspect.ismethod(value):
+        code = value.__code__
+        if stable:
+            return _place(value)
+        return f"{value.__qualname__} @ {code.co_filename}:{code.co_firstlineno}"
+    if inspect.isclass(value):
+        return _place(value) if stable else value.__qualname__
+    if isinstance(value, (list, tuple)):
+        if len(value) == 1 and not stable:
+            return show(value[0])
+        inner = [show(v, stable=stable) for v in (value if stable else value[:4])]
+        inner += [f"… {len(value)} in all"] if len(value) > len(inner) else []
+        return f"[{', '.join(inner)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {show(v, stable=stable)}" for k, v in value.items()) + "}"
+    text = redact(repr(value))
+    if type(value).__repr__ is object.__repr__:  # its address would change from run to run
+        text = _place(type(value))
+    return text
+
+
+def _place(value: Any) -> str:
+    """``module.name``; of what is in this package without the module within it, which may change between versions."""
+    module = "uio_pipes" if value.__module__.startswith("uio_pipes.") else value.__module__
+    return f"{module}.{value.__qualname__}"
+
+
+def wants(function: Callable[..., Any], parameter: str) -> bool:
+    """Whether ``function`` has a parameter of this name."""
+    try:
+        return parameter in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,103 @@
+"""What the fields of a saved state can be: what is damaged or forged is refused by name, before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from uio_pipes.base.errors import StateError, UioError
+
+__all__ = [
+    "DAMAGED",
+    "FLAG",
+    "MOST",
+    "OBJECT",
+    "SOMETHING",
+    "TEXT",
+    "Kind",
+    "like",
+    "listed",
+    "optional",
+    "read_field",
+    "refused",
+    "rising",
+    "whole",
+]
+
+MOST = 1 << 63
+DAMAGED = "the state is damaged: use an older checkpoint"
+
+
+class Kind(NamedTuple):
+    """What a field must be, in words and as a test of a value that came out of JSON."""
+
+    rule: str
+    fits: Callable[[Any], bool]
+
+
+def whole(count: int = MOST) -> Kind:
+    """A whole number in ``range(count)``."""
+    rule = f"a whole number from 0 to {count - 1}" if count < MOST else "a whole number, 0 or more"
+    return Kind(rule, lambda value: type(value) is int and 0 <= value < count)
+
+
+FLAG = whole(2)
+TEXT = Kind("a string", lambda value: isinstance(value, str))
+OBJECT = Kind("an object", lambda value: isinstance(value, dict))
+SOMETHING = Kind("anything but null", lambda value: value is not None)
+_ANY = Kind("anything", lambda value: True)
+_LIKE = {
+    bool: Kind("true or false", lambda value: type(value) in (bool, int)),
+    int: Kind("a whole number of less than 64 bits", lambda value: type(value) is int and abs(value) < MOST),
+    float: Kind("a number", lambda value: type(value) in (int, float)),
+    str: TEXT,
+    list: Kind("a list", lambda value: isinstance(value, list)),
+    dict: OBJECT,
+}
+
+
+def like(start: object) -> Kind:
+    """Anything of the kind that a field starts as; of one that starts as None nothing is known."""
+    return _LIKE.get(type(start), _ANY)
+
+
+def optional(kind: Kind) -> Kind:
+    """What ``kind`` says, or null."""
+    return Kind(f"{kind.rule}, or null", lambda value: value is None or kind.fits(value))
+
+
+def listed(kind: Kind) -> Kind:
+    """A list of what ``kind`` says."""
+    return Kind(f"a list, each {kind.rule}", lambda value: isinstance(value, list) and all(map(kind.fits, value)))
+
+
+def rising(kind: Kind) -> Kind:
+    """A list of what ``kind`` says, each higher than the one before."""
+    rule, fits = listed(kind)
+    return Kind(f"{rule}, rising", lambda value: fits(value) and all(a < b for a, b in pairwise(value)))
+
+
+@contextmanager
+def refused(by: str) -> Iterator[None]:
+    """Whatever the user's object ``by`` raises over a state is a StateError that names it."""
+    try:
+        yield
+    except UioError:
+        raise
+    except Exception as error:
+        raise StateError(
+            f"{by} did not take up the state that it saved ({type(error).__name__}: {error}): the state is damaged, or "
+            f"{by} changed since. Use an older checkpoint"
+        ) from error
+
+
+def read_field(state: object, name: str, kind: Kind, of: str) -> Any:
+    """Field ``name`` of the part of a state that belongs to ``of``. Raises: StateError."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"{of}: its state is {repr(state)[:60]}, not an object; {DAMAGED}")
+    if name not in state or not kind.fits(state[name]):
+        found = f"is {repr(state[name])[:60]}" if name in state else "is missing"
+        raise StateError(f"{of}: {name} {found}, but must be {kind.rule}; {DAMAGED}")
+    return state[name]

@@ -1,0 +1,107 @@
+"""Global mean and variance of features, from the files in which WeNet and Kaldi keep their sums."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from kaldiio.matio import read_kaldi
+
+from uio_pipes.base.errors import DataError, ListError, PipelineError
+from uio_pipes.io.opening import open_binary
+
+__all__ = ["Cmvn", "cmvn_of", "read_cmvn"]
+
+_VARIANCE_FLOOR = 1e-20  # Kaldi's and WeNet's
+
+
+class Cmvn(NamedTuple):
+    """Mean and 1 / standard deviation of each of F bins, float32."""
+
+    mean: npt.NDArray[np.float32]
+    istd: npt.NDArray[np.float32]
+
+
+def read_cmvn(path: str | os.PathLike[str]) -> Cmvn:
+    """From a path or URL of WeNet's JSON, or of Kaldi's statistics, binary or text (``compute-cmvn-stats``).
+
+    JSON: ``{"mean_stat": F sums, "var_stat": F sums of squares, "frame_num": N}``. Kaldi: a matrix (2, F + 1) of the
+    same, N behind the sums. Raises: ListError naming the file if it is missing or something else.
+    """
+    try:
+        with open_binary(os.fspath(path)) as file:
+            data = file.read()
+        return _parsed(data)
+    except (ValueError, DataError, OSError) as error:
+        raise ListError(
+            f"{path} cannot be used for global_cmvn: {error}. It takes WeNet's JSON with mean_stat, var_stat and "
+            "frame_num, or the matrix that Kaldi's compute-cmvn-stats writes"
+        ) from error
+
+
+def cmvn_of(stats: Mapping[str, Any]) -> Cmvn:
+    """From the contents of WeNet's JSON. Raises: PipelineError if they are something else."""
+    try:
+        return _of_json(stats)
+    except ValueError as error:
+        raise PipelineError(f"global_cmvn: stats cannot be used: {error}; give what WeNet's JSON holds") from error
+
+
+def _parsed(data: bytes) -> Cmvn:
+    if data.startswith(b"\0B"):
+        return _of_kaldi(_binary(data))
+    text = data.decode("utf-8-sig")  # a UnicodeDecodeError is a ValueError
+    return _of_json(json.loads(text)) if text.lstrip().startswith("{") else _of_kaldi(_text(text))
+
+
+def _of_json(stats: Any) -> Cmvn:
+    missing = {"mean_stat", "var_stat", "frame_num"} - set(stats)
+    if missing:
+        raise ValueError(f"it has no {' and no '.join(sorted(missing))}")
+    try:
+        sums, squares = (np.asarray(stats[name], np.float64) for name in ("mean_stat", "var_stat"))
+        return _of_sums(sums, squares, float(stats["frame_num"]))
+    except TypeError as error:
+        raise ValueError(f"what should be numbers is none: {error}") from error
+
+
+def _binary(data: bytes) -> npt.NDArray[Any]:
+    stream = io.BytesIO(data)
+    try:
+        matrix = read_kaldi(stream)
+    except Exception as error:  # damaged bytes come out of kaldiio as errors of many classes
+        raise ValueError(f"no Kaldi matrix ({type(error).__name__}: {error})") from error
+    if stream.read(1):
+        raise ValueError("more follows behind the matrix; global statistics are a single one")
+    return np.asarray(matrix)
+
+
+def _text(text: str) -> npt.NDArray[np.float64]:
+    """By hand: kaldiio reads text as float32 or int32, too coarse for sums."""
+    head, opened, rest = text.partition("[")
+    inside, closed, tail = rest.partition("]")
+    if head.strip() or tail.strip() or not opened or not closed:
+        raise ValueError("no JSON object and no single Kaldi matrix in brackets")
+    return np.array([line.split() for line in inside.splitlines() if line.strip()], np.float64)
+
+
+def _of_kaldi(matrix: npt.NDArray[Any]) -> Cmvn:
+    if matrix.ndim != 2 or len(matrix) != 2 or matrix.shape[1] < 2:
+        raise ValueError(f"the matrix must be of 2 rows and bins + 1 columns, not of shape {matrix.shape}")
+    matrix = matrix.astype(np.float64)
+    return _of_sums(matrix[0, :-1], matrix[1, :-1], float(matrix[0, -1]))
+
+
+def _of_sums(sums: npt.NDArray[np.float64], squares: npt.NDArray[np.float64], count: float) -> Cmvn:
+    if sums.ndim != 1 or not len(sums) or sums.shape != squares.shape:
+        raise ValueError(f"sums and sums of squares must be of one length, not of shapes {sums.shape}, {squares.shape}")
+    if not (0 < count < np.inf and np.isfinite(sums).all() and np.isfinite(squares).all()):
+        raise ValueError(f"it must hold finite numbers and more than 0 frames, not {count:g} frames")
+    mean = sums / count
+    variance = np.maximum(squares / count - mean * mean, _VARIANCE_FLOOR)
+    return Cmvn(mean.astype(np.float32), (1 / np.sqrt(variance)).astype(np.float32))

@@ -1,0 +1,1 @@
+"""Kaldi's tables and archives."""

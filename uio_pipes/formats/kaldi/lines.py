@@ -1,0 +1,199 @@
+"""Kaldi's tables, ``KEY rest of the line``: the file's bytes and a few arrays of positions, not an object a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.errors import DataError, ListError
+
+__all__ = ["KaldiLines"]
+
+CHUNK = 1 << 24  # bytes parsed at a time
+MAX_KEY = 4096  # bytes
+_BLANK = np.zeros(256, bool)
+_BLANK[list(b" \t\n\r\v\f")] = True  # what Kaldi splits at
+_OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+
+Ints = npt.NDArray[np.int64]
+
+
+class _Tokens(NamedTuple):
+    """Of the lines of a chunk that are not blank: the first token of each, how many it has; and all tokens."""
+
+    first: Ints
+    words: Ints
+    line: Ints
+    starts: Ints
+    ends: Ints
+
+
+class KaldiLines:
+    """The lines of a table ``name``, which holds ``data``. Blank lines are passed over.
+
+    ``least``, ``most``: how many words stand behind the key. Raises: ListError for a line with fewer or more, and for a
+    key that comes twice.
+    """
+
+    def __init__(self, name: str, data: bytes, least: int, most: int | None = None) -> None:
+        self.name, self.data = name, data.removeprefix(b"\xef\xbb\xbf")
+        self._least, self._most = least, most
+        parts = [*self._parsed()]
+        if not parts:
+            raise ListError(f"{name} is empty: a table of Kaldi's has `KEY …` a line")
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        self._start = columns[0]
+        self._key_size, self._at, self._size, self._line = (column.astype(np.int32) for column in columns[1:])
+        self._hashes = self._hashed(self._start, self._key_size)
+        self._order = np.argsort(self._hashes, kind="stable")
+        self._refuse_twice()
+
+    def __len__(self) -> int:
+        return len(self._start)
+
+    def raw_key(self, number: int) -> bytes:
+        start = int(self._start[number])
+        return self.data[start : start + int(self._key_size[number])]
+
+    def key(self, number: int) -> str:
+        """The key, for messages too: bytes that are no UTF-8 are shown as they are written in Python."""
+        return self.raw_key(number).decode("utf-8", "backslashreplace")
+
+    def raw(self, number: int) -> bytes:
+        """What stands behind the key, without blanks around it."""
+        start = int(self._start[number]) + int(self._at[number])
+        return self.data[start : start + int(self._size[number])]
+
+    def value(self, number: int) -> str:
+        """:meth:`raw` as text. Raises: DataError ``bad_text``."""
+        try:
+            return self.raw(number).decode("utf-8")
+        except UnicodeDecodeError as error:
+            message = f"the line is no UTF-8 ({error.reason})"
+            raise DataError("bad_text", message, url=self.place(number), member=self.key(number)) from error
+
+    def place(self, number: int) -> str:
+        """``wav.scp, line 7``."""
+        return f"{self.name}, line {self._line[number]}"
+
+    def find(self, other: KaldiLines) -> Ints:
+        """For each line of ``other``, the number of the line here with the same key; -1 where there is none.
+
+        By 64-bit hashes: whoever uses the line compares the keys themselves.
+        """
+        return self._found(other._hashes)
+
+    def find_words(self, other: KaldiLines) -> Ints:
+        """As :meth:`find`, by the first word behind each key of ``other`` (its lines all have one)."""
+        starts = other._start + other._at.astype(np.int64)
+        return self._found(other._hashed(starts, other._word_sizes(starts)))
+
+    def _found(self, wanted: npt.NDArray[np.uint64]) -> Ints:
+        hashes = self._hashes[self._order]
+        at = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
+        return np.where(hashes[at] == wanted, self._order[at], -1)
+
+    def settle(self) -> None:
+        """No more :meth:`find`: lets go of what it needs."""
+        self._hashes, self._order = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+
+    def ends_with(self, byte: bytes) -> Ints:
+        """Numbers of the lines whose value ends so."""
+        last = np.frombuffer(self.data, np.uint8)[self._start + self._at + np.maximum(self._size, 1) - 1]
+        return np.flatnonzero((last == byte[0]) & (self._size > 0))
+
+    def numbers(self, word: int) -> npt.NDArray[np.float64]:
+        """Word ``word`` behind the key as a number, of every line. Raises: ListError."""
+        words = [self.raw(i).split()[word] for i in range(len(self))]
+        try:
+            found = np.array(words).astype(np.float64)
+        except ValueError:
+            found = np.array([_number(w) for w in words])
+        if len(bad := np.flatnonzero(~np.isfinite(found))):
+            i = int(bad[0])
+            raise ListError(f"{self.place(i)}: {words[i].decode('utf-8', 'replace')!r} is no number")
+        return found
+
+    def _parsed(self) -> Iterator[tuple[Ints, Ints, Ints, Ints, Ints]]:
+        first, line = 0, 1
+        while first < len(self.data):
+            end = self.data.find(b"\n", first + CHUNK)
+            end = len(self.data) if end < 0 else end + 1
+            chunk = np.frombuffer(self.data, np.uint8, end - first, first)
+            tokens = _tokens(chunk)
+            self._check(tokens, first, line)
+            if len(tokens.first):
+                start, last = tokens.starts[tokens.first], tokens.ends[tokens.first + tokens.words - 1]
+                key_end = tokens.ends[tokens.first]
+                at = np.where(tokens.words > 1, tokens.starts[tokens.first + (tokens.words > 1)], key_end)
+                yield start + first, key_end - start, at - start, last - at, tokens.line + line
+            line += int(np.count_nonzero(chunk == 10))
+            first = end
+
+    def _check(self, tokens: _Tokens, first: int, line: int) -> None:
+        behind = tokens.words - 1
+        wrong = (behind < self._least) | (behind > (self._most if self._most is not None else behind))
+        wrong |= tokens.ends[tokens.first] - tokens.starts[tokens.first] > MAX_KEY
+        if not wrong.any():
+            return
+        i = int(np.flatnonzero(wrong)[0])
+        begin, end = tokens.starts[tokens.first[i]], tokens.ends[tokens.first[i] + tokens.words[i] - 1]
+        text = self.data[first + begin : first + min(end, begin + 80)].decode("utf-8", "replace")
+        wanted = " ".join(["KEY", *["…"] * (self._least or 1)])
+        raise ListError(
+            f"{self.name}, line {tokens.line[i] + line} is {text!r}; its lines must be `{wanted}`, "
+            f"with a key of at most {MAX_KEY} bytes: mend the line, or name the right file"
+        )
+
+    def _hashed(self, starts: Ints, sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
+        """FNV-1a of the words there."""
+        data = np.frombuffer(self.data, np.uint8)
+        hashes = np.full(len(starts), _OFFSET, np.uint64)
+        for i in range(int(sizes.max())):
+            longer = np.flatnonzero(sizes > i)
+            hashes[longer] = (hashes[longer] ^ data[starts[longer] + i]) * _PRIME
+        return hashes
+
+    def _word_sizes(self, starts: Ints) -> npt.NDArray[np.int32]:
+        data = np.frombuffer(self.data, np.uint8)
+        sizes = np.zeros(len(starts), np.int32)
+        longer = np.arange(len(starts))
+        for i in range(MAX_KEY):
+            longer = longer[
+                (starts[longer] + i < len(data)) & ~_BLANK[data[np.minimum(starts[longer] + i, len(data) - 1)]]
+            ]
+            if not len(longer):
+                break
+            sizes[longer] = i + 1
+        return sizes
+
+    def _refuse_twice(self) -> None:
+        hashes = self._hashes[self._order]
+        twice = np.flatnonzero(hashes[1:] == hashes[:-1])
+        if len(twice):
+            a, b = sorted(int(n) for n in self._order[twice[0] : twice[0] + 2])
+            raise ListError(
+                f"{self.key(b)!r} stands in {self.name} twice, in lines {self._line[a]} and {self._line[b]} "
+                f"({len(twice)} keys in all): give each utterance a key of its own"
+            )
+
+
+def _tokens(chunk: npt.NDArray[np.uint8]) -> _Tokens:
+    blank = np.concatenate([[True], _BLANK[chunk], [True]])
+    edges = np.flatnonzero(blank[1:] != blank[:-1])
+    starts, ends = edges[0::2], edges[1::2]
+    newlines = np.flatnonzero(chunk == 10)
+    bounds = np.searchsorted(starts, np.concatenate([newlines, [len(chunk)]]))
+    counts = np.diff(bounds, prepend=0)
+    lines = np.flatnonzero(counts)
+    return _Tokens(bounds[lines] - counts[lines], counts[lines], lines, starts, ends)
+
+
+def _number(word: bytes) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,1 @@
+"""Data lists and the files beside them: manifests, overlays, quarantine."""

@@ -1,0 +1,68 @@
+"""Lists of audio clips: noises, impulse responses. A line is an audio file, or a tar shard of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from uio_pipes.base.errors import ListError
+from uio_pipes.core.stage import is_number, require
+from uio_pipes.formats.lists.table import ARCHIVES, Table
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+from uio_pipes.io.local import Payload
+
+__all__ = ["ClipTable", "Place", "entries", "parse"]
+
+
+class ClipTable(Table):
+    """Lists of audio files or shards of them; audio files themselves may be named too."""
+
+    direct = (*ARCHIVES, *(f".{s}" for s in AUDIO_SUFFIXES), *(f".{s.upper()}" for s in AUDIO_SUFFIXES))
+
+
+class Place(NamedTuple):
+    """Where the audio of a clip is: a path or URL, bytes, or a reference; perhaps a segment of it, in seconds."""
+
+    key: tuple[int, int]
+    name: str
+    audio: Payload | str
+    start: float | None = None
+    end: float | None = None
+
+
+def parse(table: Table, number: int) -> Place | str:
+    """A line: a shard's name; or an audio file's, after its key (Kaldi), or as ``wav`` of a JSON object."""
+    line = table[number]
+    if line.endswith(ARCHIVES):
+        return line
+    start = end = None
+    if line.startswith("{"):
+        wav, start, end = _parse_json(line, table.place(number))
+    else:
+        first, *rest = line.split(maxsplit=1)
+        wav = rest[0] if rest and "/" not in first else line
+    if wav.endswith("|"):
+        raise ListError(f"{table.place(number)} is a shell command: {line[:80]!r}; run it and list the files it makes")
+    return Place((number, 0), wav, wav, start, end)
+
+
+def _parse_json(line: str, place: str) -> tuple[str, float | None, float | None]:
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        wav = fields["wav"]
+    except (ValueError, KeyError) as error:
+        raise ListError(f'{place} is no JSON object with a "wav": {line[:80]!r}') from error
+    start, end = fields.get("start"), fields.get("end")
+    if not isinstance(wav, str) or not all(v is None or is_number(v) for v in (start, end)):
+        raise ListError(f'{place} must have a path as "wav", and seconds as "start" and "end", if any: {line[:80]!r}')
+    return wav, start, end
+
+
+def entries(stage: str, name: str, paths: Any) -> tuple[str, ...]:
+    """``paths`` of a stage's parameter ``name`` as a tuple of strings. Raises: PipelineError."""
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    ok = isinstance(given, (list, tuple)) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p) for p in given)
+    rule = f"{name} must be a list file, an audio file or a tar shard, or several of them"
+    require(ok and bool(given), stage, rule, paths, 'name a list, or files by a glob ("noise/**/*.wav")')
+    return tuple(os.fspath(p) for p in given)

@@ -1,0 +1,220 @@
+"""Metadata by key, read when it is wanted: a JSONL file, plain or .gz, or the metainfo of a TouchDataset.
+
+Kept in memory are 16 bytes a key: its 64-bit hash, and where its entry is.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import tempfile
+import zlib
+from array import array
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from typing import IO, Any, Protocol
+
+import numpy as np
+
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.touch.file import IndexedFile
+from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.local import LocalFile
+from uio_pipes.io.opening import open_binary
+from uio_pipes.io.remote import is_local
+
+__all__ = ["OverlayTable", "content_of"]
+
+_BLOCK = 1 << 20
+_LINE = 1 << 10  # bytes first read of a line
+_LONGEST = 1 << 24  # bytes of a line
+_KEY = re.compile(rb'\s*\{\s*"key"\s*:\s*"([^"\\]+)"\s*[,}]')
+
+
+class _Entries(Protocol):
+    """Entries of an overlay, by position (any number)."""
+
+    def scan(self) -> Iterator[tuple[int, bytes]]: ...
+    def read(self, position: int) -> bytes: ...
+    def place(self, position: int) -> str: ...
+
+
+class OverlayTable:
+    """``get(key)``: the entry of a key. Raises: ListError if the file cannot be used, or has a key twice."""
+
+    def __init__(self, path: str, access: Access = PLAIN) -> None:
+        self.path = path
+        try:
+            self._entries: _Entries = _Metainfo(path, access) if _is_metainfo(path, access) else _Lines(path, access)
+            self._index()
+        except DataError as error:
+            raise ListError(f"cannot read the overlay {path}: {error.message}") from error
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """None for a key that is not there. Raises: DataError."""
+        hashed = np.uint64(_hash(key))
+        at = int(np.searchsorted(self._hashes, hashed))
+        while at < len(self._hashes) and self._hashes[at] == hashed:
+            position = int(self._positions[at])
+            entry = _parse(self._entries.read(position), self._entries, position)
+            if entry["key"] == key:
+                return _of_text(entry) if isinstance(self._entries, _Metainfo) else entry
+            at += 1
+        return None
+
+    def _index(self) -> None:
+        hashes, positions = array("Q"), array("q")
+        for position, data in self._entries.scan():
+            found = _KEY.match(data)
+            if found is None and not data.strip():
+                continue
+            key = found[1].decode("utf-8", "replace") if found else None
+            hashes.append(_hash(_key(data, self._entries, position) if key is None else key))
+            positions.append(position)
+        unsorted = np.frombuffer(hashes, np.uint64)
+        order = np.argsort(unsorted, kind="stable")
+        self._hashes, self._positions = unsorted[order], np.frombuffer(positions, np.int64)[order]
+        self._check_unique()
+
+    def _check_unique(self) -> None:
+        for at in np.flatnonzero(self._hashes[1:] == self._hashes[:-1]):
+            second = int(self._positions[at + 1])
+            key = self._key_at(second)
+            before = int(np.searchsorted(self._hashes, self._hashes[at]))
+            for first in self._positions[before : at + 1].tolist():
+                if self._key_at(first) == key:
+                    places = " and ".join(map(self._entries.place, (first, second)))
+                    raise ListError(f"the overlay has the key {key!r} twice: {places}; take one of them out")
+
+    def _key_at(self, position: int) -> str:
+        return _key(self._entries.read(position), self._entries, position)
+
+
+def content_of(path: str, access: Access = PLAIN) -> str:
+    """A hash of all bytes of an overlay. Raises: ListError."""
+    digest = blake2b(digest_size=16)
+    name = f"{path}.bin" if _is_metainfo(path, access) else path
+    try:
+        with open_binary(name, access) as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except DataError as error:
+        raise ListError(f"cannot read the overlay {path}: {error.message}") from error
+    return digest.hexdigest()
+
+
+class _Lines:
+    """Lines of a file; one that is compressed or far away is first copied into an unnamed temporary file."""
+
+    def __init__(self, path: str, access: Access) -> None:
+        self.path = path
+        local = is_local(path)
+        if local is None or path.endswith(".gz"):
+            self._copy = _copied(path, access)
+            self._read: Callable[[int, int], bytes] = self._read_copy
+        else:
+            self._read = LocalFile(local).read_upto
+
+    def _read_copy(self, offset: int, size: int) -> bytes:
+        return os.pread(self._copy.fileno(), size, offset)
+
+    def scan(self) -> Iterator[tuple[int, bytes]]:
+        position, rest = 0, b""
+        while block := self._read(position + len(rest), _BLOCK):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                yield position, line
+                position += len(line) + 1
+            if len(rest) > _LONGEST:
+                raise ListError(f"the overlay {self.path} is no JSONL: a line at byte {position} does not end")
+        if rest:
+            yield position, rest
+
+    def read(self, position: int) -> bytes:
+        size = _LINE
+        while True:
+            data = self._read(position, size)
+            end = data.find(b"\n")
+            if end >= 0 or len(data) < size:
+                return data if end < 0 else data[:end]
+            size *= 8
+
+    def place(self, position: int) -> str:
+        before = sum(1 for at, _ in self.scan() if at < position)
+        return f"{self.path}, line {before + 1}"
+
+
+class _Metainfo:
+    """Entries of ``PREFIX.bin`` and ``PREFIX.idx``."""
+
+    def __init__(self, path: str, access: Access) -> None:
+        self.path, self._file = path, IndexedFile(path, access)
+
+    def scan(self) -> Iterator[tuple[int, bytes]]:
+        return ((number, self._file.read(number)) for number in range(len(self._file)))
+
+    def read(self, position: int) -> bytes:
+        return self._file.read(position)
+
+    def place(self, position: int) -> str:
+        return f"{self.path}, utterance {position}"
+
+
+# A TouchDataset's metadata tells where its own audio came from, and of its rate and times: not of the utterance's.
+_OF_ITS_AUDIO = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
+
+
+def _of_text(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name not in _OF_ITS_AUDIO}
+
+
+def _is_metainfo(path: str, access: Access) -> bool:
+    """Whether it is a prefix of ``.bin`` and ``.idx``, and no file itself."""
+    local = is_local(path)
+    if local is not None:
+        return os.path.isfile(f"{local}.idx")
+    return not path.rsplit("/", 1)[-1].endswith((".jsonl", ".json", ".gz", ".list", ".txt"))
+
+
+def _copied(path: str, access: Access) -> IO[bytes]:
+    copy: Any = tempfile.TemporaryFile(prefix="uio_overlay_")  # noqa: SIM115  closed with the table
+    with open_binary(path, access) as file:
+        source: Any = gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
+        try:
+            while block := source.read(_BLOCK):
+                copy.write(block)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ListError(f"the overlay {path} is damaged: {error}; fetch it again") from error
+        except OSError as error:
+            raise ListError(f"the overlay {path} cannot be unpacked to a temporary file: {error}") from error
+    copy.flush()
+    opened: IO[bytes] = copy
+    return opened
+
+
+def _hash(key: str) -> int:
+    return int.from_bytes(blake2b(key.encode("utf-8", "replace"), digest_size=8).digest(), "little")
+
+
+def _parse(data: bytes, entries: _Entries, position: int) -> dict[str, Any]:
+    try:
+        entry = json.loads(data)
+        if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
+            raise ValueError('no JSON object with a "key"')
+    except (ValueError, RecursionError) as error:
+        message = f"{entries.place(position)}: {error}: {data[:80]!r}; mend it"
+        raise DataError("bad_overlay", message) from error
+    return entry
+
+
+def _key(data: bytes, entries: _Entries, position: int) -> str:
+    """Raises: ListError."""
+    try:
+        return str(_parse(data, entries, position)["key"])
+    except DataError as error:
+        raise ListError(f"the overlay cannot be used: {error.message}") from error

@@ -1,0 +1,156 @@
+"""Quarantine files: what failed, a JSON object a line; written by loaders and ``uio verify``, read by ``exclude``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.io.regular import open_regular
+
+__all__ = ["Known", "Quarantine", "entry_of", "home", "read_quarantine"]
+
+_LINE = re.compile(r", line \d+$")
+
+Entry = dict[str, Any]
+
+
+def entry_of(error: DataError, stage: str = "", **where: Any) -> Entry:
+    """What a file says of one failure. ``where``: epoch, rank and so on."""
+    return {
+        "reason": error.reason,
+        "url": error.url,
+        "member": error.member,
+        "offset": error.offset,
+        "key": error.key,
+        "item": error.item,
+        "message": error.message,
+        "stage": stage,
+        **where,
+    }
+
+
+def _spot(reason: str, url: str, member: str, offset: int | None) -> tuple[Any, ...]:
+    """Where a failure is. The member stands before a damaged spot: who resumes there has not read it."""
+    return reason, url, member if offset is None else "", offset
+
+
+def _spot_of(entry: Entry) -> tuple[Any, ...]:
+    return _spot(entry["reason"], home(entry.get("url", "")), entry.get("member", ""), entry.get("offset"))
+
+
+def _identity(entry: Entry) -> tuple[Any, ...]:
+    return (*_spot_of(entry), entry.get("url"), entry.get("key"))
+
+
+class Quarantine:
+    """A file that failures are appended to, each one once, by any number of processes of a machine.
+
+    Raises: OSError if it cannot be opened, ListError if it is none.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._number = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._read = 0
+        self._known: set[tuple[Any, ...]] = set()
+        self._catch_up()
+
+    def add(self, entry: Entry) -> bool:
+        """Append an entry, unless the same failure stands there already."""
+        self._catch_up()
+        if (identity := _identity(entry)) in self._known:
+            return False
+        self._known.add(identity)
+        os.write(self._number, _line(entry))  # one write: lines of several processes do not mix
+        return True
+
+    def close(self) -> None:
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
+
+    def __del__(self) -> None:
+        if hasattr(self, "_number"):
+            self.close()
+
+    def _catch_up(self) -> None:
+        """What other processes appended."""
+        size = os.fstat(self._number).st_size
+        if size <= self._read:
+            return
+        data = os.pread(self._number, size - self._read, self._read)
+        if data[-1:] != b"\n":
+            if self._read == 0 or b"\n" not in data:
+                os.write(self._number, b"\n")  # a line was cut off by a full disk or a crash
+            data = data[: data.rfind(b"\n") + 1]
+        self._read += len(data)
+        self._known.update(_identity(entry) for _, entry in _entries(data))
+
+
+def _line(entry: Entry) -> bytes:
+    try:
+        return (json.dumps(entry, ensure_ascii=False) + "\n").encode()
+    except UnicodeEncodeError:  # a name that is no UTF-8
+        return (json.dumps(entry) + "\n").encode()
+
+
+def _entries(data: bytes) -> Iterator[tuple[int, Entry]]:
+    """Line numbers and entries; lines that are none are passed over."""
+    for number, line in enumerate(data.split(b"\n"), 1):
+        try:
+            entry = json.loads(line) if line.strip() else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict) and _fits(entry):
+            yield number, entry
+
+
+def _fits(entry: Entry) -> bool:
+    texts = all(isinstance(entry.get(name, ""), str) for name in ("reason", "url", "member", "key"))
+    return texts and bool(entry.get("reason")) and isinstance(entry.get("offset"), (int, type(None)))
+
+
+def read_quarantine(path: str | os.PathLike[str]) -> list[Entry]:
+    """The entries of a file. Raises: ListError naming the line if it is damaged, or is none."""
+    try:
+        with open_regular(path) as file:
+            data = file.read()
+    except (DataError, OSError) as error:
+        why = error.message if isinstance(error, DataError) else error.strerror
+        raise ListError(f"cannot read the quarantine file {os.fspath(path)}: {why}") from error
+    found = list(_entries(data))
+    known = {number for number, _ in found}
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip() and number not in known:
+            raise ListError(
+                f"the quarantine file {os.fspath(path)} is damaged (line {number}: no failure with a reason): take the "
+                "line out, or write the file anew with uio verify --quarantine"
+            )
+    return [entry for _, entry in found]
+
+
+def home(url: str) -> str:
+    """The shard, or the list without its line: lines move when a list is edited."""
+    return _LINE.sub("", url)
+
+
+class Known:
+    """What a quarantine file says is bad, to look up."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        whole = (e for e in entries if e.get("key") and e["reason"] != "duplicate_key")  # of two, the first one stays
+        self._keys = frozenset((home(e.get("url", "")), e["key"]) for e in whole)
+        self._spots = frozenset(map(_spot_of, entries))
+
+    def utterance(self, url: str, key: str) -> bool:
+        """Whether this utterance is to be left out."""
+        return (home(url), key) in self._keys
+
+    def failure(self, error: DataError) -> bool:
+        """Whether this failure is known."""
+        spot = _spot(error.reason, home(error.url), error.member, error.offset)
+        return spot in self._spots or bool(error.key and self.utterance(error.url, error.key))

@@ -1,0 +1,70 @@
+"""One line of a raw list: its fields, checked. No torch in here: packing reads lists too."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import Any
+
+from uio_pipes.base.errors import DataError, ListError
+
+__all__ = ["check_segment", "parse", "parse_object"]
+
+_REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
+
+
+def parse(text: str, place: str) -> dict[str, Any]:
+    """Fields of one line; ``place`` is where it stands, for messages.
+
+    Raises:
+        ListError: the line is no JSON object at all (another kind of list).
+        DataError: ``bad_line``, ``missing_key``, ``missing_audio``, ``missing_text`` or ``bad_segment``.
+    """
+    fields = parse_object(text, place)
+    key = str(fields.get("key", ""))
+    for reason, names in _REQUIRED.items():
+        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in names):
+            raise DataError(reason, f"the line has no {' or '.join(names)}", url=place, member=key)
+    check_segment(fields, place, key)
+    return fields
+
+
+def parse_object(text: str, place: str) -> dict[str, Any]:
+    """Fields of one line, whatever they are; a ``key`` and ``txt`` that are numbers become text.
+
+    Raises: ListError, DataError ``bad_line``.
+    """
+    if not text.startswith("{"):
+        raise ListError(
+            f'{place} is no JSON object: {text[:80]!r}. A raw list has {{"key", "wav", "txt"}} a line; '
+            "if this is a list of shards, use from_shard_list (WeNet's data_type shard)"
+        )
+    if not text.isascii():
+        _check_characters(text, place)
+    try:
+        fields: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
+    for name in ("key", "txt"):
+        if isinstance(fields.get(name), (int, float)):
+            fields[name] = str(fields[name])
+    return fields
+
+
+def _check_characters(text: str, place: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # a byte that was none, as a surrogate
+        raise DataError("bad_line", f"no UTF-8 (character {error.start + 1} of the line)", url=place) from error
+
+
+LATEST = 1e9  # seconds: more is a mistake, and too much for counting samples
+
+
+def check_segment(fields: dict[str, Any], place: str, key: str) -> None:
+    start, end = fields.get("start"), fields.get("end")
+    start = 0 if start is None else start
+    numbers = all(type(v) in (int, float) and isfinite(v) and v < LATEST for v in (start, 0 if end is None else end))
+    if not numbers or start < 0 or (end is not None and end <= start):
+        message = f"start and end must be seconds with 0 <= start < end, not {start!r} and {end!r}"
+        raise DataError("bad_segment", message, url=place, member=key)

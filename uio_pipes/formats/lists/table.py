@@ -1,0 +1,152 @@
+"""The lines of data lists, with where each came from: what all lanes of a process share."""
+
+from __future__ import annotations
+
+import glob
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+from hashlib import blake2b
+from itertools import accumulate
+from typing import ClassVar, TypeGuard
+
+from braceexpand import braceexpand
+
+from uio_pipes.base.errors import ListError
+from uio_pipes.base.redact import redact
+from uio_pipes.formats.lists.lines import Lines
+from uio_pipes.formats.lists.manifest import Manifest, ShardEntry
+from uio_pipes.io.access import Access
+from uio_pipes.io.opening import is_local
+from uio_pipes.io.transport import failure, filesystem
+
+__all__ = ["ARCHIVES", "Table", "expand"]
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
+
+
+class Table:
+    """Items of one or several lists, in their order. ``len(table)``, ``table[i]``, ``table.place(i)``."""
+
+    weights = None  # lines tell no lengths
+    direct: ClassVar[tuple[str, ...]] = ARCHIVES  # what is named so is an item itself, not a list of items
+
+    def __init__(self, entries: tuple[str, ...], access: Access | None = None) -> None:
+        self._access = access or Access()
+        self._parts: list[Lines | list[str]] = []  # lists, and what was given itself
+        for entry in entries:
+            for name in expand(entry, self._access):
+                self._add(name)
+        self._firsts = [0, *accumulate(map(len, self._parts))]
+        if not len(self):
+            raise ListError(f"nothing in {_names(entries)}: no line that is neither blank nor a comment (#)")
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    def __getitem__(self, number: int) -> str:
+        part, within = self._find(number)
+        return part[within]
+
+    def place(self, number: int) -> str:
+        """Where an item stands, for messages: ``data.list, line 7``."""
+        part, within = self._find(number)
+        if isinstance(part, Lines):
+            return f"{redact(part.name)}, line {part.line(within)}"
+        return redact(part[within])
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all items, credentials left out."""
+        hashed, between = blake2b(digest_size=16), b""
+        for part in self._parts:
+            for text in part.texts() if isinstance(part, Lines) else ["\n".join(part)]:
+                hashed.update(between + redact(text).encode("utf-8", "surrogateescape"))
+                between = b"\n"
+        return hashed.hexdigest()
+
+    @property
+    def lists(self) -> list[str]:
+        """The list files that hold shards."""
+        return [part.name for part in self._parts if _holds_shards(part)]
+
+    def of(self, name: str) -> list[str]:
+        """The items of one list file."""
+        return [item for part in self._parts if isinstance(part, Lines) and part.name == name for item in part]
+
+    def expected(self, number: int) -> ShardEntry | None:
+        """What the manifest beside its list says of a shard; None without one. Raises: ListError."""
+        part, within = self._find(number)
+        manifest = self._manifests.get(id(part))
+        return manifest.entry(within, part[within]) if manifest is not None else None
+
+    @cached_property
+    def _manifests(self) -> dict[int, Manifest]:
+        found = ((id(part), Manifest.of(part.name, self._access)) for part in self._parts if _holds_shards(part))
+        return {part: manifest for part, manifest in found if manifest is not None}
+
+    def _find(self, number: int) -> tuple[Lines | list[str], int]:
+        """The part that holds an item, and its number there."""
+        at = bisect_right(self._firsts, number) - 1
+        return self._parts[at], number - self._firsts[at]
+
+    def _add(self, name: str) -> None:
+        if _path(name).endswith(self.direct) or name.startswith("{"):
+            if not self._parts or isinstance(self._parts[-1], Lines):
+                self._parts.append([])
+            self._parts[-1].append(name)  # type: ignore[union-attr]
+            return
+        lines = Lines.known(name, self._access)
+        if not len(lines):
+            raise ListError(f"the list {name} is empty: no line that is neither blank nor a comment (#)")
+        self._parts.append(lines)
+
+
+def _holds_shards(part: Lines | list[str]) -> TypeGuard[Lines]:
+    return isinstance(part, Lines) and not part[0].startswith("{")
+
+
+def _path(name: str) -> str:
+    """Without what follows the path in a URL: a signature, perhaps."""
+    return name.partition("?")[0] if "://" in name else name
+
+
+def expand(entry: str, access: Access) -> Iterator[str]:
+    """Braces first, then globs, sorted; a name without either is itself."""
+    if entry.lstrip().startswith('{"'):
+        yield entry.strip()
+        return
+    try:
+        names = list(braceexpand(entry))
+    except ValueError as error:
+        raise ListError(f"unbalanced braces in {entry!r}: {error}") from error
+    for name in names:
+        if (
+            not glob.has_magic(name)
+            or os.path.exists(is_local(name) or "")
+            or ("?" in name and "://" in name and "*" not in name)
+        ):
+            yield name
+            continue
+        found = _glob(name, access)
+        if not found:
+            raise ListError(f"no file matches {name!r}" + (f" (of {entry!r})" if name != entry else ""))
+        yield from found
+
+
+def _glob(pattern: str, access: Access) -> list[str]:
+    path = is_local(pattern)
+    if path is not None:
+        return sorted(glob.glob(path, recursive=True))
+    try:
+        fs, inner = filesystem(pattern, access)
+        return sorted(str(fs.unstrip_protocol(p)) for p in fs.glob(inner))
+    except Exception as error:  # each fsspec backend raises classes of its own
+        what = failure(error, pattern, access).message
+    raise ListError(f"cannot look up {pattern!r}: {what}")
+
+
+def _names(entries: tuple[str, ...]) -> str:
+    names = ", ".join(str(e) for e in entries[:3]) or "the given list"
+    return names + (f", … ({len(entries)} in all)" if len(entries) > 3 else "")

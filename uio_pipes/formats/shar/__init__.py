@@ -1,0 +1,1 @@
+"""Lhotse Shar: cuts and their data in parallel shards."""

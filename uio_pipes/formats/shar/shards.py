@@ -1,0 +1,107 @@
+"""Which files make up the shards of a Lhotse Shar: ``cuts.000001.jsonl.gz``, ``recording.000001.tar``, …"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, ClassVar
+
+from uio_pipes.base.errors import ListError
+from uio_pipes.core.sample import Origin
+from uio_pipes.formats.lists.table import expand
+from uio_pipes.io.access import Access
+from uio_pipes.sources.list_files import Item
+from uio_pipes.sources.listing import Listing
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+__all__ = ["ListShar", "SharTable"]
+
+_NAME = re.compile(r"(?P<field>[^./]+)(?:\.(?P<number>[^/]*))?\.(?:tar|jsonl)(?:\.gz)?")
+Sources = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class ListShar(Listing):
+    """Shards of a Lhotse Shar: a folder, or paths (globs and braces too) for each field."""
+
+    name: ClassVar[str] = "list_shar"
+
+    sources: str | Sources
+    shuffle: bool = False
+    access: Access = field(default_factory=Access)
+
+    def describe(self, *, stable: bool = False) -> str:
+        """As for every stage; for fingerprints without the paths: the files' names have a fingerprint of their own."""
+        return f"list_shar(shuffle={self.shuffle})" if stable else super().describe()
+
+    def table(self) -> SharTable:
+        """Look up the files. Raises: ListError."""
+        return SharTable(self.sources, self.access)
+
+    def item(self, table: SharTable, number: int, origin: Origin) -> Item:
+        return Item(json.dumps(table.shards[number]), table.place(number), origin)
+
+    @classmethod
+    def example(cls, corpus: Pipeline) -> Pipeline:
+        return corpus
+
+
+class SharTable:
+    """``shards``: for each, the file of each field. Raises: ListError."""
+
+    weights = None
+
+    def __init__(self, sources: str | Sources, access: Access) -> None:
+        if isinstance(sources, str):
+            found = _in_folder(sources, access)
+        else:
+            found = {name: [path for entry in paths for path in expand(entry, access)] for name, paths in sources}
+        _check(found)
+        names = list(found)
+        self.shards = [dict(zip(names, files, strict=True)) for files in zip(*found.values(), strict=True)]
+        bases = [path.rpartition("/")[2] for shard in self.shards for path in shard.values()]
+        self.digest = blake2b("\n".join(bases).encode(), digest_size=16).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def place(self, number: int) -> str:
+        return str(self.shards[number]["cuts"])
+
+
+def _in_folder(folder: str, access: Access) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in map(str, expand(f"{folder.rstrip('/')}/*", access)):
+        name = _NAME.fullmatch(path.rpartition("/")[2])
+        if name is not None:
+            found.setdefault(name["field"], []).append(path)
+    if "cuts" not in found:
+        raise ListError(
+            f"the folder {folder} has no cuts.*.jsonl(.gz): it is no Lhotse Shar, or not all of it is there"
+        )
+    return {"cuts": found.pop("cuts"), **dict(sorted(found.items()))}
+
+
+def _check(found: Mapping[str, Sequence[str]]) -> None:
+    """Raises: ListError unless each shard has a file of every field, of the same number."""
+    if not found.get("cuts") or len(found) < 2:
+        raise ListError(f"a Shar needs cuts and a field beside them (recording, features), not only {sorted(found)}")
+    cuts = [_number(path) for path in found["cuts"]]
+    for name, paths in found.items():
+        numbers = [_number(path) for path in paths]
+        if numbers != cuts:
+            lacking = sorted(set(cuts) ^ set(numbers))[:3] or ["in another order"]
+            raise ListError(
+                f"cuts have {len(cuts)} shards and {name} {len(numbers)}, which do not pair by number "
+                f"({', '.join(lacking)}): fetch what is missing, or name the files field by field"
+            )
+
+
+def _number(path: str) -> str:
+    name = _NAME.fullmatch(path.rpartition("/")[2])
+    return str(name["number"] or "") if name is not None else ""

@@ -1,0 +1,1 @@
+"""Tar shards: headers, members, utterances, and the indexes beside them."""

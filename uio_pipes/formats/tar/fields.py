@@ -1,0 +1,83 @@
+"""What the members of an utterance are to a sample: the same for shards read through and for indexed ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from uio_pipes.base.errors import DataError
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Utterance
+from uio_pipes.io.local import Payload
+from uio_pipes.io.text_ref import TextRef
+
+__all__ = ["TEXT_SUFFIXES", "as_fields", "text_of"]
+
+# Members that are text wherever they are used. The bytes of all others are left as they are: json, cls, pyd, …
+TEXT_SUFFIXES = frozenset(
+    [
+        "txt",
+        "text",
+        "transcript",
+        "speaker",
+        "spk",
+        "gender",
+        "age",
+        "lang",
+        "language",
+        "locale",
+        "dialect",
+        "accent",
+        "task",
+        "domain",
+        "emotion",
+        "style",
+    ]
+)
+
+
+def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, Any]:
+    """``key``, ``txt``, ``wav`` (the first audio member), ``feat`` (npy) and other members under their suffix.
+
+    Those of ``TEXT_SUFFIXES`` are texts, decoded when they are touched (webdataset's ``en.txt`` is one, by its end).
+    """
+    fields: dict[str, Any] = {"key": key, "txt": txt}
+    for suffix, payload in members.items():
+        if suffix in AUDIO_SUFFIXES:
+            fields.setdefault("wav", payload)
+        elif suffix == "npy":
+            fields["feat"] = payload
+        elif suffix != "txt":
+            is_text = suffix.rpartition(".")[2] in TEXT_SUFFIXES
+            fields[suffix] = TextRef(payload, f"{key}.{suffix}") if is_text else payload
+    return fields
+
+
+def text_of(utterance: Utterance, url: str, text: str = "txt") -> str:
+    """The transcript, without blanks around it: the member ``text``, or for ``SUFFIX:NAME`` a field of its JSON.
+
+    Raises: DataError ``bad_text`` or ``missing_text``.
+    """
+    suffix, _, name = text.partition(":")
+    payload = utterance.fields[suffix]
+    data = payload if isinstance(payload, bytes) else payload.read()
+    try:
+        return _named(data, name) if name else data.decode().strip()
+    except KeyError:
+        reason, message = "missing_text", f"the JSON has no text {name!r}"
+    except UnicodeDecodeError as error:
+        reason, message = "bad_text", f"the text is no UTF-8 ({error.reason} at byte {error.start})"
+    except (ValueError, RecursionError) as error:
+        reason, message = "bad_text", f"the text is in no JSON object: {error}"
+    bad = DataError(reason, message, url=url, member=f"{utterance.key}.{suffix}", offset=utterance.offset)
+    bad.key = utterance.key
+    raise bad
+
+
+def _named(data: bytes, name: str) -> str:
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError(f"it is {type(found).__name__}")
+    if not isinstance(found.get(name), str):
+        raise KeyError(name)
+    return str(found[name]).strip()

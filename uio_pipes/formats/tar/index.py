@@ -1,0 +1,236 @@
+"""The index of one tar shard, in a small file beside it: keys, texts, where members are, how long the audio is.
+
+Layout: magic, version, bytes of the header, CRC32 of all that follows; a JSON header (the shard's size, time or ETag
+and CRC32, the columns, the spots that are damaged); the columns, unsigned little-endian numbers and UTF-8 text.
+Nothing in it is executed, and every bound is checked before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.audio.decode import AudioInfo
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.sidecar_frame import framed, unframed
+
+__all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "Member", "ShardIndex", "ShardStamp", "dumps", "loads"]
+
+MAGIC, VERSION = b"UIOTARIX", 1
+BLOCK = 512  # offsets are counted in blocks of a tar
+_DTYPES = {"u1", "u2", "u4", "u8"}
+_TEXTS = ("keys", "txts")
+PER_UTTERANCE = ("key_ends", "txt_ends", "starts", "member_ends", "samples", "sample_rates", "channels")
+PER_MEMBER = ("suffix", "offset", "size", "crc")
+_MOST = 1 << 48  # of any count: bytes, samples
+
+Column = npt.NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class ShardStamp:
+    """What a shard was when it was indexed. ``stamp``: ``mtime:ns`` or ``etag:…``, "" where there is neither."""
+
+    size: int
+    stamp: str
+    crc32: int
+    compression: str = ""
+
+    def differs(self, size: int, stamp: str) -> bool:
+        """Whether a shard of this size and stamp is another."""
+        kinds = self.stamp.partition(":")[0], stamp.partition(":")[0]
+        return size != self.size or (kinds[0] == kinds[1] and stamp != self.stamp)
+
+
+class Member(NamedTuple):
+    """One member of an utterance: where its bytes are in the shard, and their CRC32."""
+
+    suffix: str
+    offset: int
+    size: int
+    crc: int
+
+
+@dataclass
+class ShardIndex:
+    """The utterances of one shard, by number, and the spots that are damaged.
+
+    ``grouping``, ``text``: as it was read, see ``load_from_tar``; ``columns``: numbers per utterance and per member;
+    ``keys``, ``txts``: all of them joined.
+    """
+
+    shard: ShardStamp
+    grouping: str
+    text: str
+    suffixes: Sequence[str]
+    columns: dict[str, Column]
+    keys: bytes
+    txts: bytes
+    errors: list[DataError] = field(default_factory=list)
+    digest: str = ""
+
+    def __len__(self) -> int:
+        return len(self.columns["starts"])
+
+    def key(self, number: int) -> str:
+        return self._text("key_ends", self.keys, number)
+
+    def txt(self, number: int) -> str:
+        return self._text("txt_ends", self.txts, number)
+
+    def _text(self, ends: str, texts: bytes, number: int) -> str:
+        column = self.columns[ends]
+        return texts[int(column[number - 1]) if number else 0 : int(column[number])].decode("utf-8", "replace")
+
+    def start(self, number: int) -> int:
+        """Byte offset of an utterance's first header."""
+        return int(self.columns["starts"][number]) * BLOCK
+
+    def members(self, number: int) -> Iterator[Member]:
+        """In the order of the shard."""
+        ends, columns = self.columns["member_ends"], self.columns
+        for i in range(int(ends[number - 1]) if number else 0, int(ends[number])):
+            suffix = self.suffixes[columns["suffix"][i]]
+            yield Member(suffix, int(columns["offset"][i]) * BLOCK, int(columns["size"][i]), int(columns["crc"][i]))
+
+    def info(self, number: int) -> AudioInfo | None:
+        """Length of the audio, or of features (frames, at 100 Hz); None where only decoding tells."""
+        columns = self.columns
+        rate = int(columns["sample_rates"][number])
+        return AudioInfo(int(columns["samples"][number]), rate, int(columns["channels"][number])) if rate else None
+
+    @property
+    def frames(self) -> int:
+        """10 ms frames in all, where headers tell them."""
+        return int(self.lengths(100).sum())
+
+    def lengths(self, rate: int) -> npt.NDArray[np.int64]:
+        """Of each utterance, in samples at ``rate`` Hz, rounded up; 0 where only decoding tells."""
+        samples = self.columns["samples"].astype(np.int64)
+        rates = np.maximum(self.columns["sample_rates"].astype(np.int64), 1)
+        return -(-samples * rate // rates)
+
+    def find(self, key: str) -> int | None:
+        """The number of the first utterance with this key."""
+        wanted, at = key.encode("utf-8", "surrogateescape"), -1
+        ends = self.columns["key_ends"]
+        while wanted and (at := self.keys.find(wanted, at + 1)) >= 0:
+            number = int(np.searchsorted(ends, at, side="right"))
+            begins = int(ends[number - 1]) if number else 0
+            if begins == at and int(ends[number]) == at + len(wanted):
+                return number
+        return None
+
+
+def dumps(index: ShardIndex) -> bytes:
+    """The bytes of an index."""
+    columns = {name: _smallest(index.columns[name]) for name in (*PER_UTTERANCE, *PER_MEMBER)}
+    body = b"".join([index.keys, index.txts, *(column.tobytes() for column in columns.values())])
+    header = {
+        "shard": vars(index.shard),
+        "grouping": index.grouping,
+        "text": index.text,
+        "suffixes": list(index.suffixes),
+        "utterances": len(index),
+        "members": len(columns["suffix"]),
+        "texts": [len(index.keys), len(index.txts)],
+        "dtypes": {name: column.dtype.str[1:] for name, column in columns.items()},
+        "errors": [[e.reason, e.message, e.member, e.offset, e.key] for e in index.errors],
+    }
+    return framed(MAGIC, VERSION, header, body)
+
+
+def _smallest(values: Column) -> Column:
+    most = int(values.max()) if len(values) else 0
+    code = next(code for code in sorted(_DTYPES) if most < 1 << 8 * int(code[1]))
+    return values.astype(f"<{code}")
+
+
+def loads(data: bytes, name: str, url: str = "") -> ShardIndex:
+    """What :func:`dumps` made, for the shard at ``url``. Raises: ListError naming the file, whatever is in it."""
+    try:
+        return _loads(data, url)
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError, AttributeError) as error:
+        raise ListError(f"the index {name} is damaged or is none ({error}): make it anew with uio index") from error
+
+
+def _loads(data: bytes, url: str) -> ShardIndex:
+    header, at = unframed(data, MAGIC, VERSION)
+    body = memoryview(data)[at:]
+    utterances, members = _count(header["utterances"]), _count(header["members"])
+    texts = []
+    for size in map(_count, header["texts"]):
+        texts.append(data[at : at + size])
+        at += size
+    columns: dict[str, Column] = {}
+    for name in (*PER_UTTERANCE, *PER_MEMBER):
+        dtype = header["dtypes"][name]
+        if dtype not in _DTYPES:
+            raise ValueError(f"column {name} is of type {dtype!r}")
+        count = utterances if name in PER_UTTERANCE else members
+        columns[name] = np.frombuffer(data, f"<{dtype}", count, at)
+        at += columns[name].nbytes
+    if at != len(data):
+        raise ValueError(f"it has {len(data)} bytes instead of {at}")
+    keys, txts = texts
+    stamp = _stamp(header["shard"])
+    grouping, text, *suffixes = _names([header["grouping"], header["text"], *header["suffixes"]])
+    index = ShardIndex(stamp, grouping, text, suffixes, columns, keys, txts)
+    _check(index)
+    index.errors = [_error(fields, url) for fields in header["errors"]]
+    content = (stamp.size, stamp.crc32, utterances, len(index.errors), crc32(body))
+    index.digest = blake2b(repr(content).encode(), digest_size=16).hexdigest()
+    return index
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise ValueError(f"{str(value)[:40]!r} is no count")
+    return value
+
+
+def _stamp(fields: dict[str, Any]) -> ShardStamp:
+    stamp, compression = fields["stamp"], fields["compression"]
+    if not isinstance(stamp, str) or not isinstance(compression, str):
+        raise ValueError("what it says of its shard is no text")
+    return ShardStamp(_count(fields["size"]), stamp, _count(fields["crc32"]), compression)
+
+
+def _names(names: list[Any]) -> list[str]:
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("its suffixes are no names")
+    return names
+
+
+def _error(fields: Any, url: str) -> DataError:
+    reason, message, member, offset, key = fields
+    if not all(isinstance(text, str) for text in (reason, message, member, key)):
+        raise ValueError("what it says of a damaged spot is no text")
+    error = DataError(reason, message, url=url, member=member, offset=None if offset is None else _count(offset))
+    error.key = key
+    return error
+
+
+def _check(index: ShardIndex) -> None:
+    """Raises: ValueError if a column points outside of what it points into."""
+    columns = index.columns
+    ends = {"key_ends": len(index.keys), "txt_ends": len(index.txts), "member_ends": len(columns["suffix"])}
+    for name, end in ends.items():
+        column = columns[name]
+        if (int(column[-1]) if len(column) else 0) != end or (column[1:] < column[:-1]).any():
+            raise ValueError(f"column {name} is out of bounds")
+    if len(columns["suffix"]) and int(columns["suffix"].max()) >= len(index.suffixes):
+        raise ValueError("column suffix is out of bounds")
+    for name in ("starts", "offset", "size", "samples", "sample_rates", "channels"):
+        if len(columns[name]) and int(columns[name].max()) >= _MOST // BLOCK:
+            raise ValueError(f"column {name} is out of bounds")
+    if not index.shard.compression and len(columns["offset"]):
+        last = columns["offset"].astype(np.int64) * BLOCK + columns["size"].astype(np.int64)
+        if int(last.max()) > index.shard.size:
+            raise ValueError("a member ends behind the shard")

@@ -1,0 +1,220 @@
+"""The members of a tar archive, one after the other; damage is an error and reading goes on behind it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NoReturn
+
+from uio_pipes.base.errors import DataError
+from uio_pipes.formats.tar.header import BLOCK, ZEROS, BadHeader, Header, has_magic, padded, parse_header, parse_pax
+from uio_pipes.io.local import Ref
+from uio_pipes.io.stream import ByteSource
+
+__all__ = ["MAX_MEMBER", "Member", "TarMembers"]
+
+MAX_MEMBER = 1 << 30  # bytes: a member above that is passed over
+_MAX_METADATA = 1 << 20  # bytes of a PAX header or a long name
+
+_RECORD = 20  # blocks that GNU tar, Python and libarchive fill up with zeros
+_RECORDS = (1, _RECORD, *(1 << n for n in range(5, 12)))  # other writers fill up nothing; tar -b, what it is told
+
+_REGULAR = frozenset({b"0", b"\0", b"7"})
+_NO_PAYLOAD = frozenset({b"1", b"2", b"3", b"4", b"5", b"6"})  # links, devices, directories, fifos: size is ignored
+_METADATA = frozenset({b"L", b"K", b"x", b"X", b"g"})
+
+
+class Member(NamedTuple):
+    """A regular file in the archive. ``start``: its first header block; ``offset``, ``size``: its payload, in bytes."""
+
+    name: str
+    start: int
+    offset: int
+    size: int
+
+
+class TarMembers:
+    """Reads headers from ``offset`` on. ``start`` and ``at``: where the last thing read began and the next begins.
+
+    ``damaged``: what lies before is damaged and reported, so an archive that ends right there is no news.
+    ``note``: after a run of zero blocks, ``unclear_end`` if it need not be what it was taken for, an archive's end.
+    """
+
+    def __init__(self, url: str, source: ByteSource, offset: int, damaged: bool, largest: int = MAX_MEMBER) -> None:
+        self.start = self.at = offset
+        self._largest = largest
+        self._url, self._source, self.damaged = url, source, damaged
+        self._block, self._last = b"", ""  # the last block read as a header; the last good member
+        self._zeros, self._over = 0, False
+        self.note: DataError | None = None
+
+    def next(self) -> Member | None:
+        """The next regular file; None for a run of zero blocks; ``StopIteration`` at the end.
+
+        Raises ``DataError``: ``bad_header``, ``truncated``, ``missing_end``, ``zeros``, ``unsupported_member``,
+        ``huge_member``, or what the source raises. May be called again after each, except that a failing source fails
+        again.
+        """
+        while not self._over:
+            self.start = self.at
+            self.note = None
+            block = self._read()
+            if len(block) < BLOCK:
+                self._end(block)
+            if block == ZEROS:
+                self._pass_zeros()
+                return None
+            self._zeros = 0
+            try:
+                member = self._member(block)
+            except BadHeader as error:
+                raise self._resync(str(error)) from None
+            if member is not None:
+                return member
+        raise StopIteration
+
+    def cut_short(self, what: str, offset: int, end: int) -> DataError:
+        """The error for an archive that ends within ``what`` at ``offset``, or the failure that made it end there."""
+        reason, message = "truncated", f"the archive ends within {what}: fetch or pack the file again"
+        if self._source.failure is not None:
+            reason, message = self._source.failure.reason, self._source.failure.message
+        self.at, self._over = end, True
+        return self._error(reason, message, offset)
+
+    def _error(self, reason: str, message: str, offset: int) -> DataError:
+        return DataError(reason, message, url=self._url, member=self._last, offset=offset)
+
+    def _read(self) -> bytes:
+        self._block = self._source.read_upto(self.at, BLOCK)
+        return self._block
+
+    def _end(self, rest: bytes) -> NoReturn:
+        """The archive ends with ``rest``, less than a block."""
+        self._over = True
+        sound = self._source.failure is None and not rest.strip(b"\0")
+        if (sound and self._zeros >= 2) or (self.damaged and not rest):
+            raise StopIteration
+        end = self.at + len(rest)
+        if not sound:
+            raise self.cut_short("a header", self.at, end)
+        self.at = end
+        message = "the archive ends without the two zero blocks that every tar ends with: it is cut off, fetch it again"
+        raise self._error("missing_end", message, end)
+
+    def _pass_zeros(self) -> None:
+        """Goes behind the zero blocks at ``at``. Raises: DataError if they cannot be what a tar ends with: two, and
+        up to the end of a record, behind members."""
+        while (block := self._read()) == ZEROS:
+            self._zeros, self.at = self._zeros + 1, self.at + BLOCK
+        ended, size = len(block) < BLOCK, self._zeros * BLOCK
+        if self.start > 0 and ended and self._zeros <= _RECORD + 1:
+            return  # a cut within the usual zeros has lost nothing
+        if self.start > 0 and self._may_be_an_end():
+            self.note = self._unclear(size, ended) if ended or _is_header(block) else None
+            self.damaged = ended
+            return
+        self._zeros, self.damaged = 0, True
+        message = f"{size} bytes of zeros, which no tar has here: never written, or lost; fetch the file again"
+        error = self._error("zeros", message, self.start)
+        if len(block) == BLOCK and not _is_header(block):
+            self._resync("")
+        raise error
+
+    def _may_be_an_end(self) -> bool:
+        fills = (record for record in _RECORDS if self.at % (record * BLOCK) == 0)
+        return self._zeros >= 2 and any(self._zeros <= record + 1 for record in fills)
+
+    def _unclear(self, size: int, ended: bool) -> DataError:
+        what = "the end that tar -b writes" if ended else "one archive's end, and another archive follows"
+        message = f"{size} bytes of zeros: {what}, or utterances were lost; a manifest of the list tells (uio index)"
+        return self._error("unclear_end", message, self.start)
+
+    def _member(self, block: bytes) -> Member | None:
+        """What the header ``block`` at ``at`` begins, None for a directory; its metadata blocks come before it."""
+        long_name, pax = "", dict[str, str]()
+        while (header := parse_header(block)).type in _METADATA:
+            if header.type == b"L":
+                long_name = self._metadata(header).split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+            elif header.type in b"xX":
+                pax = parse_pax(self._metadata(header))
+            self.at += BLOCK + padded(header.size)
+            block = self._read()
+            if len(block) < BLOCK:
+                raise self.cut_short("a header", self.at, self.at + len(block))
+        if not (long_name or pax):
+            return self._located(header)
+        sparse = any(key.startswith("GNU.sparse.") for key in pax)
+        size = pax.get("size", "")
+        return self._located(
+            Header(
+                pax.get("path") or long_name or header.name,
+                _pax_size(size, header.size),
+                b"S" if sparse else header.type,
+            )
+        )
+
+    def _located(self, header: Header) -> Member | None:
+        """Passes over the member that ``header``, at ``at``, describes."""
+        name, size, kind = header
+        self.damaged, self._last = False, name
+        offset = self.at + BLOCK
+        self.at = offset + (0 if kind in _NO_PAYLOAD else padded(size))
+        if kind == b"5" or name.endswith("/"):
+            return None
+        if kind not in _REGULAR:
+            message = f"a link, device or other special member (tar type {kind!r}): pack regular files, tar -h"
+            raise self._error("unsupported_member", message, self.start)
+        if size > self._largest:
+            message = f"a member of {size} bytes, above the limit of {self._largest}: leave it out, or raise max_member"
+            self.damaged = True  # what it belongs to goes with it
+            raise self._error("huge_member", message, self.start)
+        return Member(name, self.start, offset, size)
+
+    def _metadata(self, header: Header) -> bytes:
+        if header.size > _MAX_METADATA:
+            raise BadHeader(f"its metadata of {header.size} bytes are more than any name or attribute needs")
+        payload = self._source.payload(self.at + BLOCK, header.size)
+        if payload is None:
+            raise self.cut_short("a header", self.at, self.at + BLOCK + header.size)
+        return payload.read() if isinstance(payload, Ref) else payload
+
+    def _resync(self, why: str) -> DataError:
+        """Goes to the next header behind the bad one at ``at``; returns the error to raise."""
+        bad, self.damaged = self._block, True
+        message = f"not a tar header, {why} (it begins with {bad[:16]!r}): fetch or pack the file again"
+        error = self._error("bad_header", message, self.at)
+        self.at += BLOCK
+        while len(block := self._read()) == BLOCK and not _is_header(block):
+            self.at += BLOCK
+        if bad[156:157] in _METADATA or b"PaxHeader" in bad[:100] or b"@LongLink" in bad[:100]:
+            self._pass_over(block)  # with its metadata it has lost its name
+        elif len(block) < BLOCK:
+            self.at += len(block)
+        return error
+
+    def _pass_over(self, block: bytes) -> None:
+        """Goes behind the member that ``block`` at ``at`` begins."""
+        while len(block) == BLOCK and _is_header(block):
+            header = parse_header(block)
+            self.at += BLOCK + (0 if header.type in _NO_PAYLOAD else padded(header.size))
+            if header.type not in _METADATA:
+                return
+            block = self._read()
+        self.at += len(block) % BLOCK
+
+
+def _pax_size(text: str, otherwise: int) -> int:
+    if not text:
+        return otherwise
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise BadHeader(f"its PAX size is {text[:40]!r}")
+    return int(text)
+
+
+def _is_header(block: bytes) -> bool:
+    """Whether ``block`` is beyond doubt a header: payload is searched for it too."""
+    if not has_magic(block):
+        return False
+    try:
+        parse_header(block)
+    except BadHeader:
+        return False
+    return True

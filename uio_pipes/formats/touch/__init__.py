@@ -1,0 +1,1 @@
+"""TouchDatasets: pairs of `.bin` and `.idx` files, their folders and checksums."""

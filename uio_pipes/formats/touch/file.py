@@ -1,0 +1,203 @@
+"""One pair of files of a TouchDataset, ``NAME.bin`` and ``NAME.idx``: items of different lengths, by number.
+
+``.idx``, little-endian: ``MMIDIDX\\0\\0``, version (8 bytes, 1), code of the items' dtype (1 byte), N (8), M (8),
+N lengths in items (4 each), N offsets in bytes (8 each), M bounds of documents (8 each). No torch in here: packing
+writes them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from struct import Struct
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.redact import redact
+from uio_pipes.formats.touch.checksums import bad_crc, read_checksums, remedy_for
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import RandomFile
+from uio_pipes.io.remote import open_file
+
+__all__ = ["DTYPES", "HEADER", "MAGIC", "VERSION", "IndexedFile"]
+
+MAGIC = b"MMIDIDX\0\0"
+VERSION = 1
+HEADER = Struct("<9sQBQQ")
+DTYPES: dict[int, np.dtype[Any]] = {
+    code: np.dtype(name) for code, name in enumerate(("u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), 1)
+}
+_PIECE = 8 << 20  # bytes read at a time where all are read
+_EVERY = 16  # of items that follow one another, the offset of each 16th is kept
+
+
+class IndexedFile:
+    """Items by number, none read yet. Takes 4 bytes an item; 12 where items do not follow one another in the file.
+
+    Raises: ListError if the two files cannot be used. Items are checked to fill ``.bin``, without gaps or overlaps.
+    """
+
+    def __init__(self, prefix: str, access: Access | None = None) -> None:
+        self._access = access
+        self.data: RandomFile = open_file(f"{prefix}.bin", access)
+        index = open_file(f"{prefix}.idx", access)
+        try:
+            count, columns, bounds = self._columns(index)
+            size = self.data.size
+        except DataError as error:
+            raise ListError(f"{error.url}: {error.message} (a TouchDataset is made by: uio convert SRC DST)") from error
+        digest = blake2b(columns, digest_size=16)
+        digest.update(f"{self.dtype.str} {size}".encode())
+        self.digest = digest.hexdigest()
+        self.lengths: npt.NDArray[np.int32] = np.frombuffer(columns, "<i4", count).copy()
+        self._set_offsets(np.frombuffer(columns, "<i8", count, 4 * count), index.path, size)
+        _check_documents(np.frombuffer(bounds, "<i8"), count, index.path)
+
+        self._crcs: memoryview[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def span(self, number: int) -> tuple[int, int]:
+        """Offset and size of an item, in bytes."""
+        size = self._length[number] * self._width
+        if not self._contiguous:
+            return self._offset[number], size
+        block = number // _EVERY
+        return self._offset[block] + sum(self._length[block * _EVERY : number]) * self._width, size
+
+    def read(self, number: int) -> bytes:
+        """An item's bytes. Raises: DataError."""
+        data = self.data.read(*self.span(number))
+        self.check(number, data)
+        return data
+
+    def each(self) -> Iterator[memoryview]:
+        """All items in turn, read in large pieces and not compared with anything. Raises: DataError."""
+        first = 0
+        while first < len(self):
+            begin, size = self.span(first)
+            ends = [size]
+            while self._contiguous and ends[-1] < _PIECE and first + len(ends) < len(self):
+                ends.append(ends[-1] + self._length[first + len(ends)] * self._width)
+            data = memoryview(self.data.read(begin, ends[-1]))
+            yield from (data[start:end] for start, end in zip([0, *ends], ends, strict=False))
+            first += len(ends)
+
+    def compare(self, indexes: str | None = None) -> None:
+        """Compare items with the checksums that ``uio index`` made, from now on. ``indexes``: its ``--into``.
+
+        Raises: ListError if there are none, or they are of another index.
+        """
+        known = read_checksums(self.data.path, self._access, indexes)
+        if known.digest != self.digest or len(known.crcs) != len(self):
+            url = self.data.path
+            raise ListError(
+                f"the checksums of {redact(url)} are stale, they are of another index than the .idx beside it: fetch "
+                f"that again, or if the data was made anew, make them anew with {remedy_for(url, indexes)}"
+            )
+        self._crcs = known.crcs.data  # whose items are numbers of Python
+
+    def crc(self, number: int) -> int | None:
+        """The CRC32 that an item must have; None where items are not compared."""
+        return None if self._crcs is None else self._crcs[number]
+
+    def check(self, number: int, data: bytes) -> None:
+        """Compare the bytes of an item. Raises: DataError ``bad_crc``."""
+        if self._crcs is not None and crc32(data) != self._crcs[number]:
+            raise bad_crc(self.data.path, self.span(number)[0])
+
+    def _columns(self, index: RandomFile) -> tuple[int, memoryview, memoryview]:
+        """How many items there are; lengths and offsets, and bounds of documents, as they stand in the file."""
+        head = index.read_upto(0, HEADER.size)
+        again = "convert the data again (uio convert), or fetch the file again"
+        if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
+            raise ListError(
+                f"{index.path} is no index of a TouchDataset: it begins with {head[:9]!r}, not {MAGIC!r}; name others"
+            )
+        if len(head) < HEADER.size:
+            raise ListError(f"{index.path} ends within its header, after {len(head)} bytes: {again}")
+        _, version, code, count, documents = HEADER.unpack(head)
+        if version != VERSION:
+            raise ListError(f"{index.path} is of version {version}; version {VERSION} can be read: {again}")
+        if code not in DTYPES:
+            raise ListError(f"{index.path} has the dtype code {code}; 1 to {len(DTYPES)} are known: {again}")
+        self.dtype = DTYPES[code]
+        told = HEADER.size + 12 * count + 8 * documents
+        if told != index.size:
+            raise ListError(
+                f"{index.path} tells {count} items and {documents} bounds of documents, that is {told} bytes, and has "
+                f"{index.size}: {again}"
+            )
+        body = memoryview(index.read(HEADER.size, 12 * count + 8 * documents))
+        return count, body[: 12 * count], body[12 * count :]
+
+    def _set_offsets(self, offsets: npt.NDArray[np.int64], name: str, size: int) -> None:
+        bad = np.flatnonzero((self.lengths < 0) | (offsets < 0))
+        if len(bad):
+            n = int(bad[0])
+            raise ListError(
+                f"{name}: item {n} has length {self.lengths[n]} and offset {offsets[n]}; it is damaged: fetch it again"
+            )
+        sizes = self.lengths.astype(np.int64) * self.dtype.itemsize
+        beyond = int(np.count_nonzero(offsets > size - sizes))
+        if beyond:
+            raise ListError(
+                f"{self.data.path} ends after {size} bytes, and {beyond} of {len(offsets)} items in {name} lie beyond; "
+                "fetch it again"
+            )
+        sizes += offsets  # now their ends
+        last = int(sizes.max(initial=0))
+        if last < size:
+            raise ListError(
+                f"{self.data.path} has {size} bytes, of which {name} knows {last}: the two are not of one making; "
+                "fetch both again"
+            )
+        self._contiguous = _in_order(offsets, sizes)
+        if not self._contiguous:
+            _check_cover(offsets, sizes, name)
+        self._width = self.dtype.itemsize
+        self._length: memoryview[int] = self.lengths.data  # whose items are Python's numbers, and soon had
+        self._offset: memoryview[int] = (offsets[::_EVERY] if self._contiguous else offsets).copy().data
+
+
+def _in_order(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> bool:
+    """Whether each item begins where the one before it ends, the first one at 0."""
+    return not len(starts) or (starts[0] == 0 and bool(np.array_equal(starts[1:], ends[:-1])))
+
+
+def _check_cover(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], name: str) -> None:
+    """Items may stand in any order, but every byte belongs to exactly one of them: writers leave no gaps, and an offset
+    or a length that is damaged does. Raises: ListError naming the item."""
+    order = np.lexsort((ends, starts))
+    begins, before = starts[order], np.concatenate([[0], ends[order][:-1]])
+    bad = np.flatnonzero(begins != before)
+    if not len(bad):
+        return
+    at = int(bad[0])
+    item, begin, expected = int(order[at]), int(begins[at]), int(before[at])
+    if begin > expected:
+        what = f"what is before it from byte {expected} on belongs to no item"
+    else:
+        what = f"item {int(order[at - 1])} before it ends at {expected}"
+    raise ListError(
+        f"{name}: item {item} begins at byte {begin}, and {what}: items lie side by side, without gaps or overlaps. "
+        "The index is damaged: fetch it again, or convert the data again (uio convert)"
+    )
+
+
+def _check_documents(bounds: npt.NDArray[np.int64], count: int, name: str) -> None:
+    """Documents begin at item 0, end at the last one and never go back. Raises: ListError naming the bound."""
+    if not len(bounds):
+        return
+    wrong = np.flatnonzero(bounds[1:] < bounds[:-1]) + 1
+    at = 0 if bounds[0] != 0 else int(wrong[0]) if len(wrong) else len(bounds) - 1
+    if bounds[0] != 0 or len(wrong) or bounds[-1] != count:
+        raise ListError(
+            f"{name}: bound {at} of {len(bounds)} of its documents is item {bounds[at]}; bounds rise from 0 to the "
+            f"number of items, {count}. The index is damaged: fetch it again, or convert the data again (uio convert)"
+        )

@@ -1,0 +1,139 @@
+"""Samples without a header, not read yet: the audio of a TouchDataset."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.audio.bounds import check_claims
+from uio_pipes.audio.decode import AudioInfo, check_channel, sample_range
+from uio_pipes.formats.touch.checksums import bad_crc
+from uio_pipes.formats.touch.file import DTYPES
+from uio_pipes.io.local import RandomFile, Ref
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Pcm"]
+
+_PIECE = 1 << 20  # bytes of a long recording that are compared at a time
+
+
+class Pcm(Ref):
+    """Mono samples of ``dtype`` at an offset of a file. Integers are PCM of their width, floats are in [-1, 1].
+
+    Raises: DataError ``bad_audio`` for a rate that no audio has.
+    """
+
+    __slots__ = ("dtype",)
+    info: AudioInfo
+
+    def __init__(
+        self,
+        file: RandomFile,
+        offset: int,
+        size: int,
+        dtype: np.dtype[Any],
+        sample_rate: int,
+        crc: int | None = None,
+    ) -> None:
+        check_claims(sample_rate)
+        self.file, self.offset, self.size, self.head, self.crc, self.dtype = file, offset, size, b"", crc, dtype
+        self.info = AudioInfo(size // dtype.itemsize, sample_rate, 1)
+
+    def decode(self, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
+        """Float32 (1, S) of the seconds from ``start`` to ``end``, of which alone the bytes are read; and the rate.
+
+        Raises: DataError as ``decode``.
+        """
+        import torch  # not before: dictionaries are made of metadata alone
+
+        total, rate, _ = self.info
+        whole = start is None and end is None and total > 0
+        first, last = (0, total) if whole else sample_range(total, rate, start, end)
+        check_channel(channel, 1)
+        width = self.dtype.itemsize
+        if whole and self.crc is not None:
+            data = self._compared(self.file.read(self.offset, self.size))
+        else:
+            self.compare()
+            data = self.file.read(self.offset + first * width, (last - first) * width)
+        return torch.from_numpy(_to_float(np.frombuffer(data, self.dtype))[None]), rate
+
+    def behind(self, bytes_: Ref) -> Pcm:
+        return Pcm(_Fetched(bytes_), self.offset, self.size, self.dtype, self.info.sample_rate, self.crc)
+
+    def compare(self) -> None:
+        """Read all of the recording, once, if its CRC32 is known. Raises: DataError ``bad_crc``."""
+        if self.crc is None:
+            return
+        crc = 0
+        for at in range(0, self.size, _PIECE):
+            crc = crc32(self.file.read(self.offset + at, min(_PIECE, self.size - at)), crc)
+        self._found(crc)
+
+    def _compared(self, data: bytes) -> bytes:
+        if self.crc is not None:
+            self._found(crc32(data))
+        return data
+
+    def _found(self, crc: int) -> None:
+        if crc != self.crc:
+            raise bad_crc(self.file.path, self.offset)
+        self.crc = None  # of a long recording, the next segment reads its own bytes only
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, or on their way there."""
+        return self.size if isinstance(self.file, _Fetched) else 0
+
+    def read(self) -> bytes:
+        """As the bytes of a wav file: what a function that wants an audio file's bytes gets."""
+        data, dtype = self._compared(self.read_at(0, self.size)), self.dtype
+        if dtype.str not in _WAV:
+            data, dtype = _to_float(np.frombuffer(data, dtype)).tobytes(), np.dtype("<f4")
+        rate, width = self.info.sample_rate, dtype.itemsize
+        form = struct.pack("<HHIIHH", _WAV[dtype.str], 1, rate, rate * width, width, 8 * width)
+        head = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", len(data))
+        return b"RIFF" + struct.pack("<I", len(head) + len(data)) + head + data
+
+
+class _Fetched:
+    """What was fetched early, as the file that it was fetched from."""
+
+    __slots__ = ("path", "ref", "size", "stamp")
+
+    def __init__(self, ref: Ref) -> None:
+        self.ref, self.path, self.size, self.stamp = ref, ref.file.path, ref.file.size, ref.file.stamp
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.ref.read_at(offset - self.ref.offset, size)
+
+    read_upto = read
+
+
+_WAV = {"|u1": 1, "<i2": 1, "<i4": 1, "<f4": 3, "<f8": 3}  # format tags
+
+
+def _to_float(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """In memory of its own. (Two passes over what the cache holds: NumPy's mixed multiplication takes longer.)"""
+    out: npt.NDArray[np.float32] = samples.astype(np.float32)
+    scale, offset = _SCALES[samples.dtype.str]
+    if offset:
+        out -= offset
+    if scale != 1:
+        out *= scale
+    return out
+
+
+def _scale(dtype: np.dtype[Any]) -> tuple[np.float32, np.float32]:
+    half = 2.0 ** (8 * dtype.itemsize - 1)
+    scale = 1 / half if dtype.kind in "iu" else 1.0
+    return np.float32(scale), np.float32(half if dtype.kind == "u" else 0)
+
+
+_SCALES = {dtype.str: _scale(dtype) for dtype in DTYPES.values()}

@@ -1,0 +1,74 @@
+"""Keys that occur more than once, over any number of shards or lists, in little memory; shards listed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.errors import DataError
+from uio_pipes.formats.lists.quarantine import home
+from uio_pipes.formats.lists.table import Table
+from uio_pipes.prep.checking.findings import finding
+
+__all__ = ["PackedKeys", "duplicates", "listed_twice"]
+
+_GAP = "\0"  # is in no name of a tar
+
+
+@dataclass(frozen=True)
+class PackedKeys:
+    """The keys of one shard or list, in one string. ``starts``: byte offset of each, or its line."""
+
+    url: str
+    joined: str
+    starts: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, url: str, keys: Sequence[str], starts: Sequence[int]) -> PackedKeys:
+        return cls(url, _GAP.join(key.replace(_GAP, " ") for key in keys), np.array(starts, np.int64))
+
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """64 bits of each key."""
+        keys = self.joined.encode().split(_GAP.encode()) if len(self.starts) else []
+        digests = b"".join(blake2b(key, digest_size=8).digest() for key in keys)
+        return np.frombuffer(digests, np.uint64)
+
+    def key(self, number: int) -> str:
+        return self.joined.split(_GAP)[number]
+
+
+def duplicates(packed: Sequence[PackedKeys]) -> Iterator[DataError]:
+    """One error for each utterance whose key an earlier one has: ``duplicate_key``."""
+    hashes = np.concatenate([keys.hashes() for keys in packed] or [np.empty(0, np.uint64)])
+    firsts = np.cumsum([0, *(len(keys.starts) for keys in packed)])
+    order = np.argsort(hashes, kind="stable")
+    same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1]) + 1
+    first_of = np.maximum.accumulate(np.where(np.isin(np.arange(len(order)), same), 0, np.arange(len(order))))
+    for at in same[np.argsort(order[same])].tolist():
+        first, later = (_placed(packed, firsts, int(order[i])) for i in (first_of[at], at))
+        if first[1] != later[1]:
+            continue  # two keys of one hash
+        (was, _, start), (keys, key, offset) = first, later
+        message = f"the same key is in {was.url} at {start}: leave one out, or name them differently"
+        yield finding("duplicate_key", message, keys.url, key, offset)
+
+
+def listed_twice(table: Table) -> Iterator[DataError]:
+    """One error for each shard that one list has again: ``duplicate_shard``. (Lists may well share shards.)"""
+    seen = dict[tuple[str, str], str]()
+    for number in range(len(table)):
+        item, place = table[number], table.place(number)
+        first = seen.setdefault((home(place), item), place)
+        if first != place and not item.startswith("{"):
+            message = f"{place}, has it again after {first}, and all its utterances would come twice: take one line out"
+            yield DataError("duplicate_shard", message, url=item)
+
+
+def _placed(packed: Sequence[PackedKeys], firsts: npt.NDArray[np.int64], number: int) -> tuple[PackedKeys, str, int]:
+    at = int(np.searchsorted(firsts, number, side="right")) - 1
+    keys, within = packed[at], number - int(firsts[at])
+    return keys, keys.key(within), int(keys.starts[within])

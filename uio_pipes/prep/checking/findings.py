@@ -1,0 +1,14 @@
+"""What checks find: the same errors that reading meets."""
+
+from __future__ import annotations
+
+from uio_pipes.base.errors import DataError
+
+__all__ = ["finding"]
+
+
+def finding(reason: str, message: str, url: str, key: str = "", offset: int | None = None) -> DataError:
+    """The error of one utterance."""
+    error = DataError(reason, message, url=url, member=key, offset=offset)
+    error.key = key
+    return error

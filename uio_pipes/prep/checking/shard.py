@@ -1,0 +1,145 @@
+"""All checks of one shard, in one pass over its bytes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from uio_pipes.audio.decode import decode
+from uio_pipes.audio.sniff import belies
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.lists.manifest import ShardEntry
+from uio_pipes.formats.tar.index import ShardIndex
+from uio_pipes.formats.tar.index_files import has_sidecar, open_sidecar, read_sidecar
+from uio_pipes.formats.tar.reader import Grouping
+from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, miscounted
+from uio_pipes.io.access import Access
+from uio_pipes.prep.checking.duplicates import PackedKeys
+from uio_pipes.prep.checking.findings import finding
+from uio_pipes.prep.indexing.scan import Looked, Pass
+
+__all__ = ["Checked", "Wanted", "verify_shard"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is looked at beyond structure, headers, texts and counts.
+
+    ``decode``: all audio and features; ``crc``: a shard or folder without an index is a finding (where there is
+    one, CRC32s are always compared); ``rate``: Hz that all audio must have; ``indexes``: the folder of
+    ``uio index --into``.
+    """
+
+    decode: bool = False
+    crc: bool = False
+    rate: int | None = None
+    grouping: Grouping = "wenet"
+    text: str = "txt"
+    indexes: str | None = None
+
+
+@dataclass
+class Checked:
+    """What was found in one shard, or in some lines of a raw list."""
+
+    keys: PackedKeys
+    utterances: int = 0
+    bytes: int = 0
+    findings: list[DataError] = field(default_factory=list)
+
+
+def verify_shard(url: str, entry: ShardEntry | None, wanted: Wanted, access: Access | None = None) -> Checked:
+    """Check one shard. ``entry``: of the list's manifest."""
+    checked = Checked(PackedKeys.of(url, [], []))
+    try:
+        reading = Pass(url, access, wanted.grouping, wanted.text)
+        for looked in reading:
+            checked.findings += _named(url, looked, _utterance(looked, wanted))
+        found = reading.scan()
+    except DataError as error:
+        checked.findings.append(error)
+        return checked
+    index = found.index
+    checked.keys = PackedKeys.of(
+        url, [index.key(i) for i in range(len(index))], [index.start(i) for i in range(len(index))]
+    )
+    checked.utterances, checked.bytes = len(index), index.shard.size
+    checked.findings = [*index.errors, *found.bad, *checked.findings]
+    if entry is not None:
+        checked.findings += _against_manifest(url, index, entry)
+    checked.findings += _against_index(url, index, wanted, access)
+    return checked
+
+
+def _named(url: str, looked: Looked, found: Iterator[DataError]) -> Iterator[DataError]:
+    utterance = looked.utterance
+    for each in found:
+        yield finding(each.reason, each.message, url, utterance.key, utterance.offset)
+
+
+def _utterance(looked: Looked, wanted: Wanted) -> Iterator[DataError]:
+    """What is wrong with one utterance beyond its header."""
+    audio = looked.audio
+    if audio is not None and (form := belies(audio[0], audio[1][:16])) is not None:
+        message = f"named .{audio[0]}, but it is {form}: it decodes as what it is; name it so"
+        yield DataError("wrong_suffix", message)
+    if audio is not None and looked.info is not None and "npy" not in looked.utterance.fields:
+        yield from check_rate(looked.info.sample_rate, wanted.rate)
+    if wanted.decode and looked.error is None:
+        try:
+            if audio is not None:
+                decode(audio[1], None)
+            _features(looked)
+        except DataError as error:
+            yield error
+
+
+def check_rate(rate: int, wanted: int | None) -> Iterator[DataError]:
+    if wanted is not None and rate != wanted:
+        yield DataError("wrong_rate", f"{rate} Hz instead of {wanted}: resample it, or leave --rate out")
+
+
+def _features(looked: Looked) -> None:
+    """Raises: DataError ``bad_features``."""
+    data = looked.utterance.fields.get("npy")
+    if not isinstance(data, bytes):
+        return
+    try:
+        array = np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, OSError, EOFError, MemoryError) as error:
+        raise DataError("bad_features", f"cannot read the features: {error}") from error
+    if not np.isfinite(array).all():
+        raise DataError("bad_features", "some features are not numbers (NaN or infinite): make them again")
+
+
+def _against_manifest(url: str, index: ShardIndex, entry: ShardEntry) -> Iterator[DataError]:
+    seen = len(index) + sum(error.reason not in NO_UTTERANCE for error in index.errors)
+    if seen != entry.utterances:
+        yield miscounted(url, entry.utterances, seen)
+    crc, same = f"{index.shard.crc32:08x}", entry._replace(utterances=seen)
+    if bad := against_manifest(url, same, seen, index.shard.size, crc):
+        yield bad
+
+
+def _against_index(url: str, now: ShardIndex, wanted: Wanted, access: Access | None) -> Iterator[DataError]:
+    if not has_sidecar(url, access, wanted.indexes):
+        if wanted.crc:
+            yield DataError("missing_index", "the shard has no index: make it with uio index", url=url)
+        return
+    try:
+        open_sidecar(url, access, wanted.indexes)
+    except ListError as error:
+        yield DataError("stale_index", str(error), url=url)
+    try:
+        then = read_sidecar(url, access, wanted.indexes)
+    except ListError:
+        return  # damaged, said so above
+    crcs = {now.start(i): {m.suffix: m.crc for m in now.members(i)} for i in range(len(now))}
+    for i in range(len(then)):
+        members = {m.suffix: m.crc for m in then.members(i)}
+        if members != crcs.get(then.start(i), members):
+            message = "the bytes are not those that were indexed (CRC32): fetch or pack the file again"
+            yield finding("bad_crc", message, url, then.key(i), then.start(i))

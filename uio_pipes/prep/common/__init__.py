@@ -1,0 +1,1 @@
+"""What all preparation shares: pools, progress bars, suggestions."""

@@ -1,0 +1,1 @@
+"""The example folder of `uio example`."""

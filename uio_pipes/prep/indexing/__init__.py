@@ -1,0 +1,1 @@
+"""Indexing shards and folders of TouchDatasets."""

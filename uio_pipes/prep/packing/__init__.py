@@ -1,0 +1,1 @@
+"""Packing: which shard an utterance belongs to, and packing on a cluster."""

@@ -1,0 +1,206 @@
+"""Which shard an utterance belongs to: known from the list alone, before anything is decoded."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.errors import ListError
+from uio_pipes.prep.reading.utterance_lists import Bad, Source, Utterance
+from uio_pipes.prep.writing.cutting import FRAMES_PER_SECOND, Form
+
+__all__ = ["Group", "PackSettings", "Placement", "Split", "parse_group", "parse_groups", "parse_split"]
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class Group:
+    """Utterances of ``low`` <= frames < ``high``, frames of 10 ms."""
+
+    low: int
+    high: int
+
+    @property
+    def folder(self) -> str:
+        """``10_500``."""
+        return f"{self.low}_{self.high}"
+
+
+def parse_group(text: str) -> Group:
+    """``"10:500"``, as CAT writes it. Raises: ValueError."""
+    low, colon, high = text.strip().partition(":")
+    if not (colon and low.isdigit() and high.isdigit() and int(low) < int(high)):
+        raise ValueError(f"a group is LOW:HIGH in frames of 10 ms with LOW below HIGH, as 10:500; not {text!r}")
+    return Group(int(low), int(high))
+
+
+def parse_groups(text: str) -> tuple[Group, ...]:
+    """``"10:500,500:1000"``: none shares a length with another. Raises: ValueError."""
+    groups = tuple(parse_group(part) for part in text.split(",") if part)
+    for one, other in itertools.pairwise(sorted(groups, key=lambda group: group.low)):
+        if other.low < one.high:
+            shared = f"{one.low}:{one.high} and {other.low}:{other.high}"
+            raise ValueError(f"groups must not overlap, an utterance goes to one of them; {shared} do")
+    return groups
+
+
+@dataclass(frozen=True)
+class Split:
+    """The share ``index`` (from 1) of ``count``: one job of an array."""
+
+    index: int = 1
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.index}of{self.count}"
+
+
+def parse_split(text: str) -> Split:
+    """``"3/8"``: the third of eight. Raises: ValueError."""
+    index, slash, count = text.strip().partition("/")
+    if not (slash and index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
+        raise ValueError(f"a share is i/n with i from 1 to n, as 3/8; not {text!r}")
+    return Split(int(index), int(count))
+
+
+@dataclass(frozen=True)
+class PackSettings:
+    """How to pack. ``size``: utterances in a shard; ``name``: of a shard, its number to be filled in.
+
+    ``form`` and ``sample_rate`` are those of ``cut_recording``; a rate of None keeps each recording's own.
+    """
+
+    size: int = 2000
+    groups: tuple[Group, ...] = ()
+    form: Form = "wav"
+    sample_rate: int | None = 16_000
+    name: str = "data-{:05d}.tar"
+
+    def identity(self, digest: str) -> dict[str, Any]:
+        """These settings and the content of what is packed."""
+        return asdict(self) | {"groups": [group.folder for group in self.groups], "list": digest}
+
+
+class Placement:
+    """Where everything of a source goes. Reads it once, again if keys come twice; 4 bytes an utterance stay in memory
+    (12 while it is read).
+
+    Attributes: ``shards`` (names, in the order in which they begin), ``counts`` (utterances of each), ``left_out``
+    (reasons and counts of what lies in no group), ``bad`` (lines that cannot be read, and keys that an
+    utterance before has), ``apart`` (no recording is in
+    two shards, as far as neighbours tell).
+    """
+
+    def __init__(self, source: Source, settings: PackSettings) -> None:
+        self.source, self.settings = source, settings
+        self.shards: list[str] = []
+        self.counts: list[int] = []
+        self.left_out: Counter[str] = Counter()
+        self.bad: list[Bad] = []
+        self.apart = True
+        self._groups = sorted(settings.groups, key=lambda group: group.low)
+        self._place()
+
+    def _place(self) -> None:
+        self._of = array("i")
+        hashes = array("q")
+        placed: Counter[str] = Counter()
+        current: dict[str, int] = {}
+        recording, last = "", NOWHERE
+        for one in self.source:
+            folder = self._folder(one)
+            hashes.append(hash(one.key))
+            if folder is None:
+                self._of.append(NOWHERE)
+                continue
+            number, within = divmod(placed[folder], self.settings.size)
+            if not within:
+                current[folder] = len(self.shards)
+                self.shards.append(folder + self.settings.name.format(number))
+                self.counts.append(0)
+            placed[folder] += 1
+            shard = current[folder]
+            self.counts[shard] += 1
+            self._of.append(shard)
+            if isinstance(one, Utterance):
+                self.apart &= one.wav != recording or shard == last
+                recording, last = one.wav, shard
+        self._leave_out_twice(np.frombuffer(hashes, np.int64))
+
+    def _leave_out_twice(self, hashes: npt.NDArray[np.int64]) -> None:
+        """The second and later utterances of one key, in whichever shard, go nowhere: readers would join them."""
+        placed = np.flatnonzero(np.frombuffer(self._of, np.int32) != NOWHERE)
+        hashes = hashes[placed]
+        sorted_hashes = np.sort(hashes)
+        twice = sorted_hashes[1:][sorted_hashes[1:] == sorted_hashes[:-1]]
+        if not len(twice):
+            return
+        suspects = set(placed[np.isin(hashes, twice)].tolist())
+        first: dict[str, int] = {}
+        for number, one in enumerate(self.source):
+            if number in suspects and first.setdefault(one.key, number) != number:
+                detail = f"utterance {number + 1} of the list has the key of utterance {first[one.key] + 1}: rename one"
+                self.bad.append(Bad(one.key, "duplicate_key", detail))
+                self.counts[self._of[number]] -= 1
+                self._of[number] = NOWHERE
+        self._drop_empty()
+
+    def _drop_empty(self) -> None:
+        """Shards that have nothing left."""
+        kept = [number for number, count in enumerate(self.counts) if count]
+        moved = {old: new for new, old in enumerate(kept)} | {NOWHERE: NOWHERE}
+        self._of = array("i", (moved[number] for number in self._of))
+        self.shards, self.counts = [self.shards[n] for n in kept], [self.counts[n] for n in kept]
+
+    def share(self, split: Split) -> set[str]:
+        """Shards of one job: of each folder's, neighbours, so that few recordings are cut by two jobs."""
+        folders: dict[str, list[str]] = {}
+        for shard in self.shards:
+            folders.setdefault(shard.rpartition("/")[0], []).append(shard)
+        begin, end = split.index - 1, split.index
+        return {
+            shard
+            for shards in folders.values()
+            for shard in shards[len(shards) * begin // split.count : len(shards) * end // split.count]
+        }
+
+    def utterances(self, wanted: set[str]) -> Iterator[tuple[str, Utterance]]:
+        """Shard (a path relative to the folder) and utterance, in the source's order, of the ``wanted`` shards."""
+        want = [shard in wanted for shard in self.shards]
+        for number, one in zip(self._of, self.source, strict=True):
+            if number != NOWHERE and want[number] and isinstance(one, Utterance):
+                yield self.shards[number], one
+
+    def count(self, shard: str) -> int:
+        """Utterances that belong to a shard."""
+        if not hasattr(self, "_counts"):
+            self._counts = dict(zip(self.shards, self.counts, strict=True))
+        return self._counts[shard]
+
+    def _folder(self, one: Utterance | Bad) -> str | None:
+        if isinstance(one, Bad):
+            self.bad.append(one)
+            return None
+        if not self._groups:
+            return ""
+        seconds = one.seconds if one.seconds is not None else one.duration
+        if seconds is None:
+            raise ListError(
+                f"groups by length need start and end of each utterance, or its duration; {one.key} has none: add "
+                '"duration" (seconds) to the lines of the list'
+            )
+        frames = int(seconds * FRAMES_PER_SECOND + 1e-6)
+        for group in self._groups:
+            if group.low <= frames < group.high:
+                return f"{group.folder}/"
+        short, long = frames < self._groups[0].low, frames >= self._groups[-1].high
+        self.left_out["too_short" if short else "too_long" if long else "between_groups"] += 1
+        return None

@@ -1,0 +1,1 @@
+"""Reading what is to be prepared: lists, Kaldi folders, texts."""

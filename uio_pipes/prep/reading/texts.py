@@ -1,0 +1,92 @@
+"""The texts of whatever holds some, for dictionaries: audio is neither opened nor missed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from uio_pipes.base.errors import NOTES, DataError, ListError
+from uio_pipes.formats.lists.raw_line import parse_object
+from uio_pipes.formats.touch.file import IndexedFile
+from uio_pipes.formats.touch.table import folders
+from uio_pipes.io.access import PLAIN
+from uio_pipes.prep.reading.data_list import DataType, data_type_of, names_touchdataset
+from uio_pipes.prep.reading.shard_texts import shard_texts
+from uio_pipes.prep.reading.utterance_lists import Bad, RawList, fields_of, is_folder, read_table, unwritable
+
+__all__ = ["Texts"]
+
+logger = logging.getLogger("uio_pipes")
+
+
+class Texts:
+    """The texts of a raw list, a list of shards, TouchDatasets or a Kaldi folder; ``bad``: what could not be read."""
+
+    def __init__(self, url: str, data_type: DataType | None = None) -> None:
+        self.url, self.bad = url.rstrip("/") or "/", list[Bad]()
+        self._read = _reader(self.url, data_type)
+
+    def __iter__(self) -> Iterator[str]:
+        self.bad = []
+        for one in self._read(self.url):
+            if isinstance(one, Bad):
+                self.bad.append(one)
+            else:
+                yield one
+
+
+def _reader(url: str, data_type: DataType | None) -> Callable[[str], Iterator[str | Bad]]:
+    if names_touchdataset(url):
+        return _of_indexed
+    if is_folder(url):
+        return _of_kaldi
+    return _of_raw if (data_type or data_type_of(url)) == "raw" else _of_shards
+
+
+def _of_raw(url: str) -> Iterator[str | Bad]:
+    return RawList(url).read(_text)
+
+
+def _of_kaldi(url: str) -> Iterator[str | Bad]:
+    table = read_table(f"{url}/text", 0)
+    for number in range(len(table)):
+        try:
+            yield table.value(number)
+        except DataError as error:
+            yield _bad(error)
+
+
+def _of_indexed(url: str) -> Iterator[str | Bad]:
+    for folder, name in folders((url,), None, PLAIN):
+        file = IndexedFile(f"{folder.rstrip('/')}/{name}")
+        for number in range(len(file)):
+            place = f"{folder}/{name}, utterance {number}"
+            try:
+                yield _text(file.read(number), place)
+            except ListError as error:
+                yield Bad(place, "bad_line", str(error))
+
+
+def _of_shards(url: str) -> Iterator[str | Bad]:
+    for found in shard_texts(url):
+        if isinstance(found, str):
+            yield found
+        elif found.reason in NOTES and not found.key:
+            logger.warning("%s", found)  # of a whole shard: no utterance failed
+        else:
+            yield _bad(found)
+
+
+def _text(line: bytes, place: str) -> str | Bad:
+    """Of the JSON of one utterance. Raises: ListError if it is something else."""
+    fields = fields_of(line, place, parse_object)
+    if isinstance(fields, Bad):
+        return fields
+    key, txt = str(fields.get("key") or place), fields.get("txt")
+    if not isinstance(txt, str):
+        return Bad(key, "missing_text", f"{place}: the utterance has no txt")
+    return unwritable(txt, key, place) or txt
+
+
+def _bad(error: DataError) -> Bad:
+    return Bad(error.key or error.member or error.url, error.reason, str(error))

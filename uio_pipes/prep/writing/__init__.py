@@ -1,0 +1,1 @@
+"""Writing shards and folders: complete, or not there at all."""

@@ -1,0 +1,194 @@
+"""One utterance on its way from one form to another, and the parts that it is written to."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from uio_pipes.base.errors import DataError, UioError
+from uio_pipes.core.sample import Sample, compute
+from uio_pipes.io.local import Ref
+from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.prep.writing.cutting import Audio, frames_of, to_int16
+from uio_pipes.prep.writing.folder import Folder
+from uio_pipes.prep.writing.indexed_writer import PairWriter
+from uio_pipes.prep.writing.journal import Finished
+from uio_pipes.prep.writing.shard_writer import ShardFile
+
+__all__ = ["Converted", "To", "decode", "open_part"]
+
+To = Literal["indexed", "shards", "raw"]
+_OF_AUDIO = frozenset(["wav", "start", "end", "duration", "sample_rate", "key", "txt"])
+
+
+class Converted(NamedTuple):
+    """``metadata``: ``key``, ``wav`` (where it was), ``txt``, ``sample_rate``, and what else is JSON of the fields;
+    ``dropped``: names of those that are not."""
+
+    metadata: dict[str, Any]
+    samples: npt.NDArray[np.int16]
+    dropped: list[str]
+
+    @property
+    def frames(self) -> int:
+        return frames_of(len(self.samples), int(self.metadata["sample_rate"]))
+
+
+def decode(sample: Sample) -> Converted | DataError:
+    """An utterance of a pipeline that ends with ``decode_audio``, or why there is none."""
+    wav = sample.fields.get("wav")
+    where = wav if isinstance(wav, str) else wav.file.path if isinstance(wav, Ref) else sample.url
+    try:
+        compute(sample)
+        sample.read()
+        known = {"key": sample.key, "wav": where, "txt": _text(sample), "sample_rate": sample["sample_rate"]}
+        samples = to_int16(sample["wav"][0].numpy())
+    except Exception as error:
+        failure = sample.failure(error, "convert")
+        if not isinstance(failure, DataError):
+            raise failure from error
+        return failure
+    dropped = []
+    for name, value in sample.fields.items():
+        if name not in _OF_AUDIO:
+            try:
+                text = value.decode() if isinstance(value, bytes) else value
+                known[name] = json.loads(json.dumps(text, allow_nan=False))
+            except (TypeError, ValueError):
+                dropped.append(name)
+    return Converted(known, samples, dropped)
+
+
+def _text(sample: Sample) -> str:
+    text = sample.fields.get("txt")
+    if not isinstance(text, str):
+        raise DataError("missing_text", "the utterance has no text")
+    return text
+
+
+class Part:
+    """One part under way. Used as a context: it comes to its place when the block ends well."""
+
+    keeps: ClassVar[frozenset[str] | None] = None  # fields that it has a place for; None: all
+
+    def __init__(self, out: Folder, name: str) -> None:
+        self.out, self.name = out, name
+        self.dropped: set[str] = set()
+        self.utterances, self.frames, self.bytes = 0, 0, 0
+        self.failed: list[list[str]] = []
+        self.stack = ExitStack()
+
+    def add(self, one: Converted) -> None:
+        """One utterance."""
+        self.store(one)
+        self.dropped.update(one.dropped)
+        if self.keeps is not None:
+            self.dropped.update(one.metadata.keys() - self.keeps)
+        self.utterances += 1
+        self.frames += one.frames
+
+    def store(self, one: Converted) -> None:
+        raise NotImplementedError
+
+    def fail(self, sample: Sample, error: UioError) -> None:
+        """What became of an utterance that could not be decoded."""
+        self.failed.append([sample.key, getattr(error, "reason", ""), str(error)])
+
+    def finished(self) -> Finished:
+        """What to note of it."""
+        return Finished(self.name, self.bytes, self.utterances, self.frames, "", self.failed)
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stack.__exit__(kind, error, trace)
+        if kind is None and not self.utterances:
+            self.out.remove_folder(self.name)
+
+
+class IndexedPart(Part):
+    """A folder of a TouchDataset."""
+
+    def __init__(self, out: Folder, name: str, mark: str) -> None:
+        super().__init__(out, name)
+        folder = self.stack.enter_context(out.staged_folder(name, mark))
+        self._audio = self.stack.enter_context(PairWriter(folder / "audio", np.int16))
+        self._metainfo = self.stack.enter_context(PairWriter(folder / "metainfo", np.uint8))
+
+    def store(self, one: Converted) -> None:
+        text = json.dumps(one.metadata, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        self._audio.add(one.samples)
+        self._metainfo.add(text)
+        self.bytes += one.samples.nbytes
+
+
+class RawPart(Part):
+    """A folder of audio files, and the lines of the raw list."""
+
+    def __init__(self, out: Folder, name: str, mark: str, form: Literal["wav", "flac"]) -> None:
+        super().__init__(out, name)
+        self.form = form
+        self._folder: Path = self.stack.enter_context(out.staged_folder(name, mark))
+        self._list = self.stack.enter_context((self._folder / "list.jsonl").open("w", encoding="utf-8"))
+
+    def store(self, one: Converted) -> None:
+        file = f"{self.utterances:06d}.{self.form}"
+        data = _encoded(one, self.form)
+        (self._folder / file).write_bytes(data)
+        self.bytes += len(data)
+        line = one.metadata | {"wav": self.out.join(f"{self.name}/{file}")}
+        self._list.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+class ShardPart(Part):
+    """A tar of ``KEY.txt``, ``KEY.wav`` and, where it is known, ``KEY.speaker``."""
+
+    keeps: ClassVar[frozenset[str]] = frozenset(["key", "wav", "txt", "sample_rate", "speaker"])
+
+    def __init__(self, out: Folder, name: str, mark: str, form: Literal["wav", "flac"]) -> None:
+        super().__init__(out, name)
+        self.form = form
+        self._shard = ShardFile(out, name, mark)
+        self._done: Finished | None = None
+
+    def store(self, one: Converted) -> None:
+        known = one.metadata
+        utterance = Utterance(known["key"], known["wav"], known["txt"], speaker=str(known.get("speaker", "")))
+        self._shard.add(utterance, Audio(_encoded(one, self.form), self.form, one.frames))
+
+    def finished(self) -> Finished:
+        assert self._done is not None
+        done = self._done
+        return Finished(done.shard, done.bytes, done.utterances, done.frames, done.crc32, [*self.failed, *done.failed])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._done = self._shard.finish()
+        else:
+            self._shard.abandon(kind, error, trace)
+
+
+def open_part(to: To, out: Folder, name: str, mark: str, form: Literal["wav", "flac"]) -> Part:
+    """A part to be written."""
+    if to == "indexed":
+        return IndexedPart(out, name, mark)
+    return ShardPart(out, name, mark, form) if to == "shards" else RawPart(out, name, mark, form)
+
+
+def _encoded(one: Converted, form: Literal["wav", "flac"]) -> bytes:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, one.samples, one.metadata["sample_rate"], format=form.upper(), subtype="PCM_16")
+    return buffer.getvalue()

@@ -1,0 +1,288 @@
+"""Utterances out of a recording: its bytes as they are, or decoded once and each one encoded as 16-bit wav or flac.
+
+No torch in here: the processes that pack start in a quarter of a second and stay small. The samples are those of
+``uio_pipes`` in raw mode (``decode_audio`` of the same segment): equal for lossless formats; of Opus, which raw
+mode enters in the middle, within 60 dB.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import wave
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from uio_pipes.audio.bounds import check_claims
+from uio_pipes.audio.codecs import check_coded, coded, decode_coded
+from uio_pipes.audio.containers import HEAD, check_length
+from uio_pipes.audio.kind import suffix_of
+from uio_pipes.audio.mpeg import counted, is_mp3
+from uio_pipes.audio.ogg import MAGIC, check_ogg, check_ogg_segment
+from uio_pipes.base.errors import DataError
+from uio_pipes.io.command import run_command
+from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.regular import open_regular
+from uio_pipes.prep.reading.utterance_lists import Utterance
+
+__all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording", "encode", "frames_of", "to_int16"]
+
+Form = Literal["as-is", "wav", "flac"]
+TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
+BLOCK = 1 << 20  # samples decoded at a time
+UNKNOWN = 2**62  # libsndfile's count of samples where the header tells none is above this
+FRAMES_PER_SECOND = 100
+
+
+class Audio(NamedTuple):
+    """An audio file: its bytes, what its name ends in, and how long it is in frames of 10 ms (-1: not known)."""
+
+    data: bytes
+    suffix: str
+    frames: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An utterance that could not be cut: a ``reason`` to count it under, and what exactly was wrong."""
+
+    reason: str
+    detail: str
+
+
+Cut = Audio | Failure
+
+
+def frames_of(samples: int, sample_rate: int) -> int:
+    """Frames of 10 ms that samples take, the last one begun: as everywhere where lengths are planned."""
+    return -(-samples * FRAMES_PER_SECOND // sample_rate)
+
+
+def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None, form: Form) -> list[Cut]:
+    """For each utterance of this recording, its audio file, or why there is none.
+
+    ``form`` "as-is": whole files stay what they are, but for those of another rate than ``sample_rate``, if that is
+    given; what must be decoded becomes wav.
+    """
+    try:
+        whole = form == "as-is" and all(one.start is None and one.end is None for one in utterances)
+        data = _read(wav) if whole or wav.endswith("|") or is_local(wav) is None else None
+        source = (is_local(wav) or wav) if data is None else data
+        head, size = _head(source)
+        if not size:
+            raise DataError("empty_audio", "the file has 0 bytes; make it again", url=wav)
+        check_length(head, size)
+        if whole and data is not None and (kept := _as_it_is(data, wav, sample_rate)) is not None:
+            return [kept] * len(utterances)
+        return _decoded(source, wav, utterances, sample_rate, "flac" if form == "flac" else "wav")
+    except DataError as error:
+        return [_failure(error, wav)] * len(utterances)
+    except (soundfile.SoundFileError, OSError, ValueError) as error:
+        missing = is_local(wav) is not None and not _exists(is_local(wav) or "")
+        failure = Failure("missing_file" if missing else "bad_audio", f"{wav}: {_told(error)}")
+        return [failure] * len(utterances)
+
+
+def _failure(error: DataError, wav: str) -> Failure:
+    return Failure(error.reason, str(error) if error.url else f"{wav}: {error}")
+
+
+def _head(source: str | bytes) -> tuple[bytes, int]:
+    """First bytes of a file or its content, and the size of it all."""
+    if isinstance(source, bytes):
+        return source, len(source)
+    with open_regular(source) as file:
+        return file.read(HEAD), os.fstat(file.fileno()).st_size
+
+
+def _told(error: Exception) -> str:
+    """Without the name that libsndfile knows: of bytes it is that of a Python object."""
+    if isinstance(error, soundfile.LibsndfileError):
+        return str(error.error_string)
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _read(wav: str) -> bytes:
+    if wav.endswith("|"):  # the list's reader lets commands through only where they are allowed
+        return run_command(wav)
+    with open_binary(wav) as file:
+        return file.read()
+
+
+def _exists(path: str) -> bool:
+    try:
+        with open(path, "rb"):
+            return True
+    except OSError:
+        return False
+
+
+def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
+    """None if it must be resampled. Raises DataError for what is no sound audio file, by its header."""
+    suffix = suffix_of(data, wav)
+    if kind := coded(data):
+        check_coded(data, kind)
+        return Audio(data, suffix, -1) if sample_rate is None else None
+    with soundfile.SoundFile(io.BytesIO(counted(data))) as audio:
+        check_claims(audio.samplerate, audio.channels)
+        rate, samples = audio.samplerate, audio.frames
+        if suffix in ("flac", "mp3") and 0 < samples < UNKNOWN:  # a cut shows at the end only
+            audio.seek(samples - 1)
+            if not len(audio.read(1)):
+                raise DataError("truncated_audio", "the file ends before its header says; copy it again", url=wav)
+    if sample_rate not in (None, rate):
+        return None
+    if data[:4] == MAGIC:
+        check_ogg(lambda offset, count: data[offset : offset + count], len(data))
+    if samples <= 0:
+        raise DataError("empty_audio", "it has no samples", url=wav)
+    known = samples < UNKNOWN
+    return Audio(data, suffix, frames_of(samples, rate) if known else -1)
+
+
+def _decoded(
+    source: str | bytes, wav: str, utterances: list[Utterance], sample_rate: int | None, form: Literal["wav", "flac"]
+) -> list[Cut]:
+    if kind := coded(source):
+        decoded = decode_coded(source, kind, None, None)
+        samples, rate, total = to_int16(decoded.samples[0]), decoded.sample_rate, decoded.total
+        ranges = [_range(utterance, rate, total) for utterance in utterances]
+    else:
+        if is_mp3(_head(source)[0]):
+            source = counted(source if isinstance(source, bytes) else _read(source))
+        with (
+            io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file,
+            soundfile.SoundFile(file if isinstance(source, bytes) else file.fileno(), closefd=False) as audio,
+        ):
+            rate, total = audio.samplerate, audio.frames
+            check_claims(rate, audio.channels)
+            ranges = [_range(utterance, rate, total) for utterance in utterances]
+            until = max((found[1] for found in ranges if isinstance(found, tuple)), default=0)
+            if _is_ogg(source):
+                try:
+                    _check_ogg(source, audio, 0, until if all(isinstance(found, tuple) for found in ranges) else total)
+                except DataError:
+                    return [_alone(source, audio, wav, one, sample_rate or rate, form) for one in utterances]
+            samples = _decode(audio, wav, until)
+    return [
+        found if isinstance(found, Failure) else _encode(samples, *found, rate, sample_rate or rate, form, wav)
+        for found in ranges
+    ]
+
+
+def _is_ogg(source: str | bytes) -> bool:
+    return _head(source)[0][:4] == MAGIC
+
+
+def _check_ogg(source: str | bytes, audio: soundfile.SoundFile, first: int, last: int) -> None:
+    """Raises: DataError if pages that hold these samples are damaged or missing; libsndfile would not tell."""
+    if isinstance(source, bytes):
+        where = audio.samplerate, audio.frames, first, last
+        check_ogg_segment(lambda offset, count: source[offset : offset + count], len(source), *where)
+        return
+    with open_regular(source) as file:
+        size = os.fstat(file.fileno()).st_size
+        where = audio.samplerate, audio.frames, first, last
+        check_ogg_segment(lambda offset, count: os.pread(file.fileno(), count, offset), size, *where)
+
+
+def _alone(
+    source: str | bytes,
+    audio: soundfile.SoundFile,
+    wav: str,
+    utterance: Utterance,
+    sample_rate: int,
+    form: Literal["wav", "flac"],
+) -> Cut:
+    """One utterance of a damaged recording: what was decoded before it would not tell where it begins."""
+    rate, total = audio.samplerate, audio.frames
+    try:
+        last = total if utterance.end is None else round(utterance.end * rate)
+        _check_ogg(source, audio, round((utterance.start or 0) * rate), last)
+        found = _range(utterance, rate, total)
+        if isinstance(found, Failure):
+            return found
+        audio.seek(found[0])
+        samples = _decode(audio, wav, found[1] - found[0])
+    except DataError as error:
+        return _failure(error, wav)
+    return _encode(samples, 0, found[1] - found[0], rate, sample_rate, form, wav)
+
+
+def _range(utterance: Utterance, rate: int, total: int) -> tuple[int, int] | Failure:
+    """First and last + 1 sample."""
+    if not 0 < total < UNKNOWN:
+        return Failure("empty_audio", f"{utterance.wav} has no samples")
+    low = 0.0 if utterance.start is None else utterance.start * rate
+    high = float(total) if utterance.end is None else utterance.end * rate
+    first, last = round(low), min(round(high), total)
+    if not 0 <= low < high <= total + TOLERANCE * rate or first >= last:
+        where = f"{utterance.start} to {utterance.end} s of {utterance.wav}, which has {total / rate:.2f} s"
+        return Failure("bad_segment", where)
+    return first, last
+
+
+def _decode(audio: soundfile.SoundFile, wav: str, wanted: int) -> NDArray[np.int16]:
+    """The first channel's first ``wanted`` samples, fewer if decoding ends early."""
+    exact = audio.subtype == "PCM_16"
+    samples = np.empty(wanted, np.int16)
+    done = 0
+    while done < wanted:
+        block = audio.read(min(BLOCK, wanted - done), dtype="int16" if exact else "float32", always_2d=True)[:, 0]
+        if not len(block):
+            break
+        if audio.subtype in ("FLOAT", "DOUBLE") and not np.isfinite(block).all():
+            raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make it again", url=wav)
+        samples[done : done + len(block)] = block if exact else to_int16(block)
+        done += len(block)
+    return samples[:done]
+
+
+def to_int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Of [-1, 1], as 16-bit PCM: rounded and clipped."""
+    scaled: NDArray[np.float32] = np.rint(samples * np.float32(32768))
+    np.clip(scaled, -32768, 32767, out=scaled)
+    return scaled.astype(np.int16)
+
+
+def _encode(
+    samples: NDArray[np.int16],
+    first: int,
+    last: int,
+    rate: int,
+    sample_rate: int,
+    form: Literal["wav", "flac"],
+    wav: str,
+) -> Cut:
+    if last > len(samples):
+        return Failure("truncated_audio", f"{wav}: decoding ended after {len(samples) / rate:.2f} s")
+    cut = samples[first:last]
+    if rate != sample_rate:
+        cut = _resampled(cut, rate, sample_rate)
+    return Audio(encode(cut, sample_rate, form), form, frames_of(len(cut), sample_rate))
+
+
+def encode(samples: NDArray[np.int16], sample_rate: int, form: Literal["wav", "flac"]) -> bytes:
+    """A mono wav or flac file, 16 bits."""
+    buffer = io.BytesIO()
+    if form == "flac":
+        soundfile.write(buffer, samples, sample_rate, format="FLAC", subtype="PCM_16")
+        return buffer.getvalue()
+    with wave.open(buffer, "wb") as file:
+        file.setparams((1, 2, sample_rate, 0, "NONE", ""))
+        file.writeframes(samples.astype("<i2", copy=False).tobytes())
+    return buffer.getvalue()
+
+
+def _resampled(samples: NDArray[np.int16], rate: int, sample_rate: int) -> NDArray[np.int16]:
+    import torch  # only here, for recordings of another rate
+
+    from uio_pipes.dsp.resample import resample
+
+    torch.set_num_threads(1)  # the cores are shared by processes, and one thread gives the same bits everywhere
+    waveform = torch.from_numpy(samples.astype(np.float32) / np.float32(32768))[None]
+    return to_int16(resample(waveform, rate, sample_rate)[0].numpy())

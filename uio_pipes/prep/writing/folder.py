@@ -1,0 +1,187 @@
+"""The folder that is written to, on this machine or wherever fsspec writes: files in it are complete or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from uio_pipes.base.errors import ListError
+from uio_pipes.io.opening import is_local
+from uio_pipes.prep.common.suggestions import meant
+from uio_pipes.prep.writing.files import naming
+
+__all__ = ["Folder", "write_to"]
+
+
+class Folder:
+    """A folder by path or URL. On this machine files are written beside their place and moved into it; elsewhere they
+    are uploaded whole (of an object store, nobody sees an object before it is complete)."""
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        self.url = os.fspath(url).rstrip("/") or "/"
+        path = is_local(self.url)
+        self.path = None if path is None else Path(path)
+        self._fs: Any = None
+        self._root = ""
+        if self.path is None:
+            self._fs, self._root = _filesystem(self.url)
+
+    def join(self, name: str) -> str:
+        """Path or URL of a file in it."""
+        return f"{self.url}/{name}" if self.path is None else str(self.path / name)
+
+    def sizes(self, suffixes: tuple[str, ...]) -> dict[str, int]:
+        """Bytes of the files below it whose names end so, by names relative to it."""
+        if self.path is not None:
+            files = (path for path in self.path.rglob("*") if path.name.endswith(suffixes))
+            return {str(p.relative_to(self.path)): p.stat().st_size for p in files if not p.name.startswith(".")}
+        with self._reached():
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(self._root, detail=True)
+            except FileNotFoundError:
+                return {}
+        return {name[len(self._root) :].lstrip("/"): int(info["size"] or 0)
+                for name, info in found.items() if name.endswith(suffixes)}  # fmt: skip
+
+    def read(self, names: list[str]) -> list[bytes]:
+        """Their contents; files that are not there are an error of the system."""
+        if self.path is not None:
+            return [(self.path / name).read_bytes() for name in names]
+        with self._reached():
+            paths = [f"{self._root}/{name}" for name in names]
+            found: dict[str, bytes] = self._fs.cat(paths) if paths else {}
+            return [found[path] for path in paths] if len(paths) > 1 else list(_one(found))
+
+    def exists(self, name: str) -> bool:
+        """Whether a file is there."""
+        if self.path is not None:
+            return (self.path / name).is_file()
+        with self._reached():
+            self._fs.invalidate_cache()
+            return bool(self._fs.exists(f"{self._root}/{name}"))
+
+    def write(self, name: str, data: bytes, mark: str = "") -> None:
+        """Write one file; ``mark`` as of :meth:`staged`."""
+        with self.staged(name, mark) as temporary:
+            temporary.write_bytes(data)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        if self.path is not None:
+            (self.path / name).unlink(missing_ok=True)
+        elif self.exists(name):
+            with self._reached():
+                self._fs.rm_file(f"{self._root}/{name}")
+
+    @contextlib.contextmanager
+    def staged(self, name: str, mark: str = "") -> Iterator[Path]:
+        """A path on this machine to write to; it becomes ``name`` when the block ends well. ``mark``: of whose it is,
+        to be found as ``.NAME.MARK.PID.part`` if the process is killed."""
+        if self.path is None:
+            with tempfile.TemporaryDirectory(prefix="uio-") as scratch:
+                temporary = Path(scratch) / "file"
+                with naming(temporary):
+                    yield temporary
+                with self._reached():
+                    self._fs.put_file(str(temporary), f"{self._root}/{name}")
+            return
+        place = self.path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = place.with_name(f".{place.name}.{mark}.{os.getpid()}.part")
+        try:
+            with naming(place):
+                yield temporary
+            os.replace(temporary, place)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def staged_folder(self, name: str, mark: str) -> Iterator[Path]:
+        """A folder on this machine to write files to; they come to the folder ``name`` when the block ends well, those
+        that end in .idx last."""
+        if self.path is None:
+            with tempfile.TemporaryDirectory(prefix="uio-") as scratch:
+                with naming(Path(scratch)):
+                    yield Path(scratch)
+                for path in _indexes_last(Path(scratch)):
+                    with self._reached():
+                        self._fs.put_file(str(path), f"{self._root}/{name}/{path.name}")
+            return
+        place = self.path / name
+        temporary = place.with_name(f".{place.name}.{mark}.{os.getpid()}.part")
+        temporary.mkdir(parents=True)
+        try:
+            with naming(place):
+                yield temporary
+            place.mkdir(exist_ok=True)
+            for path in _indexes_last(temporary):
+                os.replace(path, place / path.name)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder, if it is there."""
+        if self.path is not None:
+            shutil.rmtree(self.path / name, ignore_errors=True)
+            return
+        with self._reached(), contextlib.suppress(FileNotFoundError):
+            self._fs.rm(f"{self._root}/{name}", recursive=True)
+
+    def clean(self, mark: str) -> None:
+        """Remove what a killed process with this ``mark`` left."""
+        if self.path is not None:
+            for leftover in self.path.rglob(f".*.{mark}.*.part"):
+                if leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
+                else:
+                    leftover.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except NotImplementedError as error:
+            raise ListError(
+                f"{self.url} cannot be written to: name a folder, or a URL as s3://bucket/folder"
+            ) from error
+        except Exception as error:  # each fsspec backend raises classes of its own
+            reason = f"{type(error).__name__}: {error}"
+            remedy = "check the URL, the connection and the credentials"
+            raise ListError(f"{self.url} cannot be used: {reason}; {remedy}") from error
+
+
+def _indexes_last(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir(), key=lambda path: (path.suffix == ".idx", path.name))
+
+
+def write_to(url: str | os.PathLike[str], data: bytes) -> None:
+    """Write one file by path or URL: complete, or not at all."""
+    parent, _, name = os.fspath(url).rpartition("/")
+    Folder(parent or ("/" if os.fspath(url).startswith("/") else ".")).write(name, data)
+
+
+def _one(found: Any) -> Iterator[bytes]:
+    if isinstance(found, bytes):
+        yield found
+    else:
+        yield from found.values()
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    try:
+        filesystem, root = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise ListError(f"{url}: a package for this protocol is not installed: {error}") from error
+    except ValueError as error:
+        raise ListError(f"{url}: {error}{meant(url)}") from error
+    return filesystem, str(root).rstrip("/")

@@ -1,0 +1,1 @@
+"""What the `uio` command reports of data, graphs, speed and saved states."""

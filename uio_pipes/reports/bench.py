@@ -1,0 +1,186 @@
+"""``bench``: how fast a pipeline is, and where its time goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.printable import counted
+from uio_pipes.core.statistics import Stats
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.reports.clock import HEADERS, READING, Clock, headers_timed, timed
+from uio_pipes.run.lane_runner import Message
+from uio_pipes.run.loader import Loader
+from uio_pipes.run.shared_memory import Ring, Writer
+from uio_pipes.run.workers import Packed
+
+__all__ = ["Bench", "Row", "bench"]
+
+HANDED = 30  # batches whose way between processes is timed
+FEW = 3  # epochs in a measurement with workers that still mean something
+STATE = "state, order"
+SOURCES = ("load_from_tar", "open_files", "load_records", "load_from_raw", "list_files", READING, HEADERS)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one stage takes: microseconds per utterance delivered, and its share of the time in one process."""
+
+    stage: str
+    microseconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What came out in ``seconds``, after the first batch."""
+
+    utterances: int
+    batches: int
+    hours: float
+    seconds: float
+    first_batch: float
+    epochs: int  # that it took: 1 where the data lasted
+
+    @property
+    def per_second(self) -> float:
+        return self.utterances / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """``alone``: in one process; ``workers``: with ``num_workers`` of them. ``handed``: microseconds per utterance
+    that its batch takes from worker to trainer."""
+
+    rows: list[Row]
+    alone: Speed
+    num_workers: int
+    workers: Speed | None
+    handed: float
+    failures: int
+
+    @property
+    def advice(self) -> str:
+        return _advice(self)
+
+
+def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, seed: int = 0) -> Bench:
+    """Run ``pipeline`` for about ``seconds``: in this process with a clock on every stage; then, with ``num_workers``,
+    for as long in workers, without clocks. Epoch follows epoch where the data are few.
+
+    Raises: PipelineError if nothing comes out.
+    """
+    clock = Clock()
+    loader = Loader(timed(pipeline, clock), seed=seed, rank=0, world_size=1)
+    kept: list[Any] = []
+    with headers_timed(clock):
+        alone = _run(loader, seconds, clock.spent.clear, kept)
+    spent = dict(clock.spent)
+    spent[STATE] = max(0.0, alone.seconds - sum(spent.values()))
+    total = sum(spent.values()) or 1.0
+    rows = [Row(name, took / max(1, alone.utterances) * 1e6, took / total) for name, took in spent.items()]
+    workers, handed = None, 0.0
+    if num_workers:
+        handed = _hand_over(kept, alone.utterances / max(1, alone.batches))
+        workers = _run(Loader(pipeline, seed=seed, rank=0, world_size=1, num_workers=num_workers), seconds, None, [])
+    return Bench(
+        sorted(rows, key=lambda r: -r.share), alone, num_workers, workers, handed, loader.stats().failures
+    )  # fmt: skip
+
+
+def _run(loader: Loader, seconds: float, begun: Callable[[], None] | None, kept: list[Any]) -> Speed:
+    start = time.perf_counter()
+    batches = _epochs(loader)
+    kept.append(next(batches))
+    first = time.perf_counter() - start
+    if begun is not None:
+        begun()
+    began, utterances, count, frames, epochs = time.perf_counter(), 0, 0, 0, 1
+    before, epoch = loader.stats(), loader.epoch
+    for batch in batches:
+        if len(kept) < HANDED:
+            kept.append(batch)
+        stats = loader.stats()
+        if loader.epoch != epoch:  # its counts begin anew
+            epoch, before, epochs = loader.epoch, Stats(), epochs + 1
+        utterances, frames = utterances + stats.utterances - before.utterances, frames + stats.frames - before.frames
+        count, before = count + 1, stats
+        if time.perf_counter() - began >= seconds:
+            break
+    return Speed(utterances, count, frames / 360_000, time.perf_counter() - began, first, epochs)
+
+
+def _epochs(loader: Loader) -> Iterator[Any]:
+    while True:
+        empty = True
+        for batch in loader:
+            empty = False
+            yield batch
+        if empty:
+            why = ", ".join(f"{n} × {reason}" for reason, n in loader.stats().skipped.items()) or "its list is empty"
+            raise PipelineError(f"nothing comes out of the pipeline ({why}); see uio inspect")
+
+
+def _hand_over(batches: list[Any], utterances: float) -> float:
+    ring, took = Ring.made(1), []
+    writer = Writer(ring)
+    for batch in batches:
+        began = time.perf_counter()
+        writer.begin()
+        Packed(Message(0, 0, 0, batch), writer).unpacked(ring, pin=False)
+        took.append(time.perf_counter() - began)
+    return median(took) / max(1.0, utterances) * 1e6
+
+
+# What to do about it
+
+
+def _advice(result: Bench) -> str:
+    workers = result.workers
+    if workers is not None and workers.epochs > FEW:
+        return (
+            f"the data lasted for {workers.seconds / workers.epochs:.2f} s an epoch, so that starting workers is most "
+            "of what was measured: bench on a longer list"
+        )
+    if workers is not None and result.alone.per_second:
+        gain = workers.per_second / result.alone.per_second
+        if gain < 0.6 * result.num_workers:
+            are = f"{counted(result.num_workers, 'worker')} {'is' if result.num_workers == 1 else 'are'}"
+            text = f"{are} {gain:.1f} times as fast as one process"
+            if result.handed * result.alone.per_second > 2e5:
+                return f"{text}, and handing over takes {result.handed:.0f} µs an utterance: make batches smaller"
+            return f"{text}: the cores or the storage are used up; compare with fewer workers, and look at the top row"
+    top = result.rows[0]
+    share = f"{top.stage}: {top.share:.0%} of the time"
+    if top.stage == HEADERS and top.share >= 0.4:
+        return f"{share}; {_REMEDIES[HEADERS]}"
+    reading = sum(r.share for r in result.rows if r.stage.split(": ")[-1] in SOURCES)
+    if reading >= 0.4:
+        return (
+            f"reading takes {reading:.0%} of the time: put the shards on a local disk, or give from_shard_list(…, "
+            "cache=…) a folder there; for raw lists pack shards (uio pack); more workers read in parallel"
+        )
+    if top.share < 0.4:
+        return f"no stage dominates ({share}): add workers until the trainer no longer waits (uio.watch shows it)"
+    return f"{share}; {_REMEDIES.get(top.stage.split(': ')[-1].split(' #')[0], 'more workers share it')}"
+
+
+_REMEDIES = {
+    HEADERS: "known lengths need no headers: uio index and from_tar_index, or a duration in the raw list",
+    "decode_audio": "16-bit PCM wav decodes ten times as fast as compressed audio, for more disk (uio pack)",
+    "resample": "store the audio at the rate that you train with (uio pack --resample)",
+    "speed_perturb": "it resamples: fewer speeds other than 1.0 cost less, or add workers",
+    "fbank": "add workers; or store features once, where you augment none of the audio",
+    "mfcc": "add workers; or store features once, where you augment none of the audio",
+    "log_mel_spectrogram": "add workers; or store features once, where you augment none of the audio",
+    "tokenize": "a slow tokenizer: store its tokens in the data, or add workers",
+    "map": "your own function: profile it, or give it length= to be run only for what is delivered",
+    "flat_map": "your own function: profile it",
+    "filter": "a filter's function that touches audio decodes it: filter by length or text instead",
+    "pad": "copying padded batches: sort or bucket_batch makes them less padded",
+    STATE: "Loader(snapshot_every=…) takes fewer snapshots; larger batches cost less each",
+}

@@ -1,0 +1,74 @@
+"""The drawings of ``simulate`` and ``bench``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from uio_pipes.reports.bench import Bench
+from uio_pipes.reports.simulate import Simulation
+from uio_pipes.seeing.drawing import new_figure
+
+__all__ = ["of_bench", "of_simulation"]
+
+BLUE, RED, GREY = "tab:blue", "tab:red", "lightgray"
+POINTS = 2000  # steps that are drawn one by one
+
+
+def of_simulation(run: Simulation) -> Any:
+    figure = new_figure(2, 2)
+    steps, batches, waits, last = figure.subplots(2, 2).flat
+    ranks = range(run.world_size)
+    steps.bar(ranks, run.own, color=GREY, label="batches of its lanes")
+    steps.bar(ranks, run.steps, color=BLUE, width=0.5, label=f"steps ({run.uneven})")
+    steps.set(title="steps of each rank", xlabel="rank")
+    steps.legend(fontsize=7)
+    _whole(steps.xaxis, steps.yaxis, batches.yaxis)
+    batches.hist(np.concatenate(run.padded), bins=40, color=BLUE)
+    batches.set(title=f"padded frames of a batch (padding {run.padding_ratio:.1%})", xlabel="frames", ylabel="batches")
+    _waits(waits, run)
+    if run.buckets:
+        names = [f"{b.low}-" if b.high is None else f"<{b.high}" for b in run.buckets]
+        last.bar(names, [b.fill or 0 for b in run.buckets], color=BLUE)
+        last.set(title="buckets' fill", ylim=(0, 1.05), xlabel="frames")
+        last.tick_params(axis="x", labelrotation=60, labelsize=7)
+    else:
+        last.hist(run.lengths / 100, bins=40, color=BLUE)
+        _whole(last.yaxis)
+        last.set(title="utterances planned", xlabel="planned length (s)", ylabel="utterances")
+    return figure
+
+
+def _whole(*axes: Any) -> None:
+    """Ticks of what is counted: ranks, steps, batches."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+
+
+def _waits(axes: Any, run: Simulation) -> None:
+    """Slowest rank against the mean of all, step by step (or by averages of neighbouring steps)."""
+    steps = min(map(len, run.padded))
+    table = np.stack([p[:steps] for p in run.padded])
+    width = max(1, -(-steps // POINTS))
+    kept = steps - steps % width
+    if kept:
+        highest, mean = (row[:kept].reshape(-1, width).mean(1) for row in (table.max(0), table.mean(0)))
+        at = np.arange(len(mean)) * width
+        axes.fill_between(at, mean, highest, color=RED, alpha=0.4, linewidth=0, label="waiting for the slowest")
+        axes.plot(at, mean, color=BLUE, linewidth=0.8, label="mean of the ranks")
+        axes.legend(fontsize=7)
+    axes.set(title=f"ranks wait {run.skew:.1%} of the time", xlabel="step", ylabel="padded frames", ylim=(0, None))
+    _whole(axes.xaxis)
+
+
+def of_bench(result: Bench) -> Any:
+    figure = new_figure(1, 1)
+    axes = figure.subplots()
+    rows = [r for r in result.rows if r.share >= 0.005][::-1]
+    axes.barh([r.stage for r in rows], [r.microseconds for r in rows], color=BLUE)
+    speed = result.alone
+    axes.set(title=f"one process: {speed.per_second:,.0f} utterances/s", xlabel="µs per utterance")
+    return figure

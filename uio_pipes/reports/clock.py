@@ -1,0 +1,151 @@
+"""Times every stage of a pipeline while it runs as it always does: taps between stages, and deferred stages wrapped."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+from uio_pipes.audio.length import Plan
+from uio_pipes.base.errors import DataError
+from uio_pipes.core import sample as samples
+from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, Stage
+from uio_pipes.io.local import Ref
+from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.stages.map import Map
+from uio_pipes.stages.mix import _Several
+
+__all__ = ["HEADERS", "READING", "Clock", "headers_timed", "timed"]
+
+READING = "reading audio"
+HEADERS = "reading headers"
+T = TypeVar("T")
+
+
+class Clock:
+    """Seconds by name; what is timed within something else counts there, and not for that."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        self._within = 0.0  # seconds of what was timed within the current one
+
+    def time(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """``function(…)``, timed under ``name``."""
+        before, self._within = self._within, 0.0
+        began = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            took = time.perf_counter() - began
+            self.spent[name] += took - self._within
+            self._within = before + took
+
+
+def timed(pipeline: Pipeline, clock: Clock, within: str = "") -> Pipeline:
+    """``pipeline`` with a ``clock`` on every stage; it gives the same batches."""
+    stages: list[Stage] = []
+    for stage, site in pipeline._sites():
+        name = within + site.name + (f" #{site.ordinal + 1}" if site.ordinal else "")
+        if isinstance(stage, _Several):
+            parts = {key: timed(p, clock, f"{within}{key}: ") for key, p in stage.branches.items()}
+            stage = replace(stage, pipelines=parts)
+        if isinstance(stage, Map):
+            stages.append(replace(stage, function=_timed_function(stage.function, name, clock)))
+        elif isinstance(stage, PerUtterance) and type(stage).build is PerUtterance.build:
+            stages.append(_TimedStage(stage, name, clock))
+        else:
+            stages += [stage, _Tap(name, clock)]
+    return Pipeline(tuple(stages))
+
+
+@contextlib.contextmanager
+def headers_timed(clock: Clock) -> Iterator[None]:
+    """Headers have a row of their own: whichever stage asks first for a length, it is not what takes the time."""
+    measure = vars(samples)["measure"]
+    setattr(samples, "measure", functools.partial(clock.time, HEADERS, measure))  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(samples, "measure", measure)  # noqa: B010
+
+
+def _timed_function(function: Callable[..., Any], name: str, clock: Clock) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return clock.time(name, function, *args, **kwargs)
+
+    with_name = functools.WRAPPER_ASSIGNMENTS if hasattr(function, "__name__") else ()
+    return functools.wraps(function, assigned=with_name)(run)
+
+
+@dataclass(frozen=True)
+class _TimedStage(PerUtterance):
+    inner: PerUtterance
+    label: str
+    clock: Clock
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.inner.name
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return self.inner.reads
+
+    @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        return self.inner.writes
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        return self.clock.time(self.label, self.inner.plan, plan, sample, draws)
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        if "wav" in self.reads:
+            self.clock.time(READING, _read, sample)
+        self.clock.time(self.label, self.inner.apply, sample, draws)
+
+
+def _read(sample: Sample) -> None:
+    """Have the audio's bytes read before they are decoded: those of a file, into the system's cache."""
+    wav = sample.fields.get("wav")
+    if isinstance(wav, Ref):
+        sample.fields["wav"] = wav.read()
+    elif isinstance(wav, str) and is_local(wav) is not None:
+        try:
+            with open_binary(wav) as file:
+                file.read()
+        except (DataError, OSError):
+            return  # the stage says it better
+
+
+@dataclass(frozen=True)
+class _Tap(Stage):
+    name: ClassVar[str] = "tap"
+    takes: ClassVar[tuple[str, ...]] = ("any",)
+
+    label: str
+    clock: Clock
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _TapNode(source, self.label, self.clock)
+
+
+class _TapNode(Node):
+    """What the stage before it takes for an item, without what is timed further up."""
+
+    def __init__(self, source: Node, label: str, clock: Clock) -> None:
+        super().__init__(source)
+        self.label, self.clock = label, clock
+
+    def next(self) -> Any:
+        return self.clock.time(self.label, self.source.next)
+
+    def skip(self, n: int) -> None:
+        self.clock.time(self.label, self.source.skip, n)

@@ -1,0 +1,202 @@
+"""``inspect``: what is in data: utterances, hours, characters, sample rates, failures. Audio is not decoded."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from uio_pipes.audio.decode import sample_range
+from uio_pipes.audio.length import audio_info
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.sample import Sample
+from uio_pipes.io.local import Ref
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.run.lane_runner import one_thread
+from uio_pipes.run.planning import LENIENT
+
+__all__ = ["Contents", "inspect"]
+
+SAMPLES = 5
+REPORTS = 20
+BIN = 0.5  # seconds of a bin in the histogram of durations
+CODECS = (
+    (b"RIFF", "wav"), (b"RF64", "wav"), (b"fLaC", "flac"), (b"ID3", "mp3"), (b"\xff\xfb", "mp3"), (b"\xff\xf3", "mp3"),
+    (b"0&\xb2u", "wma"), (b"\xff\xf1", "aac"), (b"\xff\xf9", "aac"),
+)  # fmt: skip
+
+
+@dataclass
+class Contents:
+    """What was found. ``durations``: bins of half a second → utterances; ``unknown``, ``unknown_rates``: utterances
+    whose length, or sample rate, only decoding tells; ``whole``: False where ``limit`` cut it off."""
+
+    utterances: int = 0
+    seconds: float = 0.0
+    shortest: tuple[float, str] | None = None
+    longest: tuple[float, str] | None = None
+    durations: Counter[int] = field(default_factory=Counter)
+    characters: Counter[str] = field(default_factory=Counter)
+    texts: int = 0
+    empty_texts: int = 0
+    rates: Counter[int] = field(default_factory=Counter)
+    channels: Counter[int] = field(default_factory=Counter)
+    codecs: Counter[str] = field(default_factory=Counter)
+    fields: Counter[str] = field(default_factory=Counter)
+    speakers: Counter[str] = field(default_factory=Counter)
+    unknown: int = 0
+    unknown_rates: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    reports: list[str] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    whole: bool = True
+
+    @property
+    def hours(self) -> float:
+        return self.seconds / 3600
+
+    @property
+    def odd(self) -> dict[str, int]:
+        """Characters that are rarely wanted in a transcript: control ones, private ones, marks of bad decoding."""
+        return {c: n for c, n in self.characters.most_common() if _is_odd(c)}
+
+    def add(self, other: Contents) -> None:
+        """Take over what another part of the data has."""
+        for name, value in vars(other).items():
+            mine = getattr(self, name)
+            if isinstance(value, Counter):
+                mine.update(value)
+            elif isinstance(value, list):
+                mine += value
+            elif isinstance(value, bool):
+                self.whole = self.whole and value
+            elif isinstance(value, (int, float)):
+                setattr(self, name, mine + value)
+        for found in (other.shortest, other.longest):
+            if found is not None:
+                self._extremes(*found)
+        self.samples, self.reports = self.samples[:SAMPLES], self.reports[:REPORTS]
+
+    def see(self, sample: Sample) -> None:
+        """Count one utterance. Raises: DataError if its header is bad, or its segment lies elsewhere."""
+        fields = sample.fields
+        plan = sample.planned()
+        info = None if "feat" in fields or "wav" not in fields else audio_info(fields["wav"], fields)
+        if info is not None and not (fields.get("start") is None and fields.get("end") is None):
+            sample_range(info.samples, info.sample_rate, fields.get("start"), fields.get("end"))
+        self.utterances += 1
+        self.fields.update(sorted(fields))
+        if plan is None:
+            self.unknown += 1
+        else:
+            seconds = plan.length / 100 if plan.frames is not None else plan.samples / plan.sample_rate
+            self.seconds += seconds
+            self.durations[int(seconds / BIN)] += 1
+            self._extremes(seconds, sample.key)
+        if info is not None:
+            self.rates[info.sample_rate] += 1
+            self.channels[info.channels] += 1
+        elif "wav" in fields and "feat" not in fields:
+            self.unknown_rates += 1
+        self.codecs["features" if "feat" in fields else _codec(fields.get("wav"))] += 1
+        if isinstance(txt := fields.get("txt"), str):
+            self.texts += 1
+            self.empty_texts += not txt.strip()
+            self.characters.update(c for c in txt if c != " ")
+        if (speaker := sample.get("speaker")) is not None:
+            self.speakers[str(speaker)] += 1
+        if len(self.samples) < SAMPLES:
+            self.samples.append(_shown(sample, plan, info))
+
+    def _extremes(self, seconds: float, key: str) -> None:
+        if self.shortest is None or seconds < self.shortest[0]:
+            self.shortest = (seconds, key)
+        if self.longest is None or seconds > self.longest[0]:
+            self.longest = (seconds, key)
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON has it."""
+        counts = {
+            n: dict(getattr(self, n).most_common()) for n in ("rates", "channels", "codecs", "fields", "failures")
+        }
+        bins = {f"{at * BIN:g}": n for at, n in sorted(self.durations.items())}
+        return {
+            "utterances": self.utterances, "hours": self.hours, "whole": self.whole, "unknown_lengths": self.unknown,
+            "unknown_rates": self.unknown_rates,
+            "shortest": self.shortest, "longest": self.longest, "durations": bins, "texts": self.texts,
+            "empty_texts": self.empty_texts, "characters": len(self.characters),
+            "most_frequent": dict(self.characters.most_common(20)), "odd_characters": self.odd,
+            "speakers": len(self.speakers), **counts, "reports": self.reports, "samples": self.samples,
+        }  # fmt: skip
+
+
+def inspect(pipeline: Pipeline, *, limit: int | None = None, jobs: int = 1) -> Contents:
+    """Look at every utterance of ``pipeline`` (a source), or at about the first ``limit``.
+
+    Raises: ListError if the list cannot be used.
+    """
+    if limit is not None or jobs == 1:
+        return _part(pipeline, 0, 1, limit)
+    total = Contents()
+    with ProcessPoolExecutor(jobs) as pool:
+        lanes = range(jobs)
+        for part in pool.map(_part, [pipeline] * jobs, lanes, [jobs] * jobs, [None] * jobs):
+            total.add(part)
+    return total
+
+
+def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None) -> Contents:
+    ledger, seen = Ledger(LENIENT), Contents()
+    for sample in _samples(pipeline, Lane(ledger, lane, lanes)):
+        if limit is not None and seen.utterances >= limit:
+            seen.whole = False
+            break
+        try:
+            seen.see(sample)
+        except DataError as error:
+            failure = sample.failure(error, "inspect")
+            assert isinstance(failure, DataError)
+            ledger.fail(failure, "inspect")
+        if len(ledger.reports) > REPORTS:
+            del ledger.reports[REPORTS:]
+    seen.failures.update(ledger.skipped)
+    seen.reports += ledger.reports[:REPORTS]
+    return seen
+
+
+def _samples(pipeline: Pipeline, lane: Lane) -> Iterator[Sample]:
+    node = pipeline.build(lane)
+    with one_thread():
+        node.reset(None)
+        while True:
+            try:
+                sample = node.next()
+            except StopIteration:
+                return
+            yield sample
+
+
+def _codec(wav: Any) -> str:
+    if isinstance(wav, str):
+        return wav.rsplit(".", 1)[-1].lower()[:8] if "." in wav.rsplit("/", 1)[-1] else "(no suffix)"
+    head = wav.read_at(0, min(64, wav.size)) if isinstance(wav, Ref) else wav[:64] if isinstance(wav, bytes) else b""
+    if head[:4] == b"OggS":
+        return "opus" if b"OpusHead" in head else "ogg"
+    if head[4:8] == b"ftyp":
+        return "m4a"
+    return next((name for magic, name in CODECS if head.startswith(magic)), "none" if wav is None else "samples")
+
+
+def _shown(sample: Sample, plan: Any, info: Any) -> dict[str, Any]:
+    seconds = None if plan is None else round(plan.length / 100, 2)
+    shown = {"key": sample.key, "seconds": seconds, "txt": str(sample.fields.get("txt", ""))[:200], "from": sample.url}
+    return shown | ({} if info is None else {"sample_rate": info.sample_rate})
+
+
+def _is_odd(character: str) -> bool:
+    return character == "\ufffd" or unicodedata.category(character) in ("Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs")

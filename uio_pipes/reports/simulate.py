@@ -1,0 +1,313 @@
+"""``simulate``: what ranks and workers would get in an epoch, by plan, before a GPU is booked."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.printable import counted
+from uio_pipes.core.lane import lanes_of, worker_of
+from uio_pipes.core.statistics import LEAVE_OUT_LESS
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.run.epoch_end import UNEVEN
+from uio_pipes.run.no_batches import Losses, no_batch, nothing_read
+from uio_pipes.run.planning import LanePlan, plan_lanes
+from uio_pipes.sources.open_files import OpenFiles
+from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.dynamic_batch import DynamicBatch
+from uio_pipes.stages.resample import Resample
+
+__all__ = ["Bucket", "Simulation", "reads_headers", "simulate"]
+
+Column = npt.NDArray[np.int64]
+SHOWN = (0, 5, 50, 95, 100)  # percentiles
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """``low`` <= length < ``high`` (None: no bound), in frames; ``fill``: mean share of what its batches may hold."""
+
+    low: int
+    high: int | None
+    batches: int
+    utterances: int
+    fill: float | None
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The batches of one rank in its order; utterances in each, the longest's frames, sum of frames."""
+
+    counts: Column
+    longest: Column
+    frames: Column
+
+    @property
+    def padded(self) -> Column:
+        return self.counts * self.longest
+
+    def first(self, steps: int) -> Rank:
+        return Rank(self.counts[:steps], self.longest[:steps], self.frames[:steps])
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What came out. Lengths and frames are planned ones: 10 ms of audio, or feature frames.
+
+    Attributes:
+        steps: batches that each rank delivers; own: batches that its lanes have in one pass.
+        padded: padded frames of each batch that is delivered, by rank; lengths: of all utterances planned.
+        skew: share of the frames' time that ranks wait for the slowest at each step.
+        workers: padded frames of the busiest worker over those of the mean one.
+        left_out: utterances by reason, failures among them, those that headers show (what fails only in
+            decoding is taken as good); cut_off: utterances and batches behind the common end.
+        rates: utterances by sample rate in Hz, where headers tell it, those left out as ``mixed_rates`` too.
+        notes: what a loader would warn of before it begins.
+    """
+
+    world_size: int
+    num_workers: int
+    lanes: int
+    epoch: int
+    uneven: str
+    steps: list[int]
+    own: list[int]
+    padded: list[Column]
+    counts: list[Column]
+    lengths: Column
+    utterances: int
+    padding_ratio: float
+    skew: float
+    workers: float
+    left_out: dict[str, int]
+    failures: int
+    cut_off: tuple[int, int]
+    buckets: list[Bucket]
+    fill: float | None
+    reports: list[str]
+    rates: dict[int, int]
+    notes: list[str]
+
+    @property
+    def delivered_share(self) -> float:
+        """Share of the planned utterances that is delivered."""
+        return 1 - self.cut_off[0] / len(self.lengths) if len(self.lengths) else 1.0
+
+    @property
+    def remedy(self) -> str:
+        """How less would be cut off; empty if nothing is."""
+        return LEAVE_OUT_LESS if self.cut_off[0] else ""
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON has it: without what is per utterance or per batch."""
+        scalars = ("world_size", "num_workers", "lanes", "epoch", "uneven", "steps", "own", "utterances")
+        out: dict[str, Any] = {name: getattr(self, name) for name in scalars}
+        out["hours"] = float(self.lengths.sum()) / 360_000
+        out["padding_ratio"], out["skew"], out["busiest_worker"] = self.padding_ratio, self.skew, self.workers
+        out["padded_frames_per_batch"] = spread(np.concatenate(self.padded))
+        out["utterances_per_batch"] = spread(np.concatenate(self.counts))
+        out["frames_per_utterance"] = spread(self.lengths)
+        out["left_out"] = dict(self.left_out)
+        out["failures_known_from_headers"] = self.failures
+        out["cut_off"] = {"utterances": self.cut_off[0], "batches": self.cut_off[1]}
+        out["delivered_share"], out["remedy"], out["notes"] = self.delivered_share, self.remedy, list(self.notes)
+        out["buckets"] = [vars(b) for b in self.buckets]
+        out["fill"] = self.fill
+        out["rates"] = dict(self.rates)
+        return out
+
+
+def spread(values: Column) -> dict[str, float]:
+    """Mean and some percentiles."""
+    if not len(values):
+        return {}
+    points = np.percentile(values, SHOWN, method="nearest")
+    return {"mean": float(values.mean()), **{f"p{p}": int(v) for p, v in zip(SHOWN, points, strict=True)}}
+
+
+def simulate(
+    pipeline: Pipeline,
+    *,
+    world_size: int = 1,
+    num_workers: int = 0,
+    lanes: int | None = None,
+    seed: int = 0,
+    epoch: int = 0,
+    uneven: str | None = None,
+    told: Callable[[int, int], None] = lambda done, lanes: None,
+) -> Simulation:
+    """Plan ``epoch`` of ``Loader(pipeline, …)`` on so many ranks and workers. ``told``: called after each lane.
+
+    Raises: PipelineError, ListError as the loader would.
+    """
+    notes = pipeline._warnings(lanes or world_size * max(1, num_workers))
+    uneven = uneven or ("stop" if world_size > 1 else "join")
+    lanes = lanes or world_size * max(1, num_workers)
+    if uneven not in UNEVEN:
+        raise PipelineError(f"uneven must be one of {UNEVEN}, not {uneven!r}")
+    if not 1 <= world_size <= lanes or num_workers < 0:
+        raise PipelineError(
+            f"{lanes} lanes cannot feed {world_size} ranks of {num_workers} workers: lanes must be at least world_size"
+        )
+    pipeline._check_lanes(lanes)
+    plans: list[LanePlan] = []
+    for plan in plan_lanes(pipeline, lanes, seed, epoch):
+        plans.append(plan)
+        told(len(plans), lanes)
+    rates = sum((plan.rates for plan in plans), Counter[int]())
+    if (timed := rates.pop(0, 0)) and not _resamples(pipeline):
+        notes.append(
+            f"the sample rates of {counted(timed, 'utterance')} are not known here, as `duration` tells the lengths: "
+            "uio inspect shows them, and .resample(16_000) before the features makes them one"
+        )
+    losses = Losses.of((vars(plan) for plan in plans), next((r for plan in plans for r in plan.reports), ""))
+    why = losses.told(pipeline)
+    if losses.failures and not any(plan.lengths for plan in plans):
+        raise nothing_read(epoch, why)
+    ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)]) for r in range(world_size)]
+    own = [len(rank.counts) for rank in ranks]
+    if uneven != "join" and not min(own):
+        raise no_batch(why=why)
+    if uneven == "repeat":
+        again = _Again(pipeline, lanes, seed, epoch, world_size)
+        ranks = [again.extend(rank, r, max(own)) for r, rank in enumerate(ranks)]
+    steps = own if uneven == "join" else [{"stop": min, "repeat": max}[uneven](own)] * world_size
+    seen = [rank.first(n) for rank, n in zip(ranks, steps, strict=True)]
+    padded = sum(int(r.padded.sum()) for r in seen)
+    left_out, failures = Counter[str](), 0
+    for plan in plans:
+        left_out.update(plan.skipped)
+        failures += plan.failures
+    buckets, fill = _buckets(pipeline, plans)
+    return Simulation(
+        world_size, num_workers, lanes, epoch, uneven, steps, own,
+        padded=[r.padded for r in seen],
+        counts=[r.counts for r in seen],
+        lengths=np.concatenate([np.asarray(plan.lengths, np.int64) for plan in plans]),
+        utterances=sum(int(r.counts.sum()) for r in seen),
+        padding_ratio=1 - sum(int(r.frames.sum()) for r in seen) / padded if padded else 0.0,
+        skew=_skew([r.padded for r in seen]),
+        workers=_busiest(plans, world_size, num_workers),
+        left_out=dict(sorted(left_out.items())),
+        failures=failures,
+        cut_off=(
+            sum(int(r.counts[n:].sum()) for r, n in zip(ranks, steps, strict=True)) if uneven == "stop" else 0,
+            sum(len(r.counts) - n for r, n in zip(ranks, steps, strict=True)) if uneven == "stop" else 0,
+        ),
+        buckets=buckets,
+        fill=fill,
+        reports=[report for plan in plans for report in plan.reports],
+        rates=dict(rates.most_common()),
+        notes=notes,
+    )  # fmt: skip
+
+
+def reads_headers(pipeline: Pipeline) -> bool:
+    """Whether shards have to be read through to plan."""
+    within = (p for stage in pipeline.stages for p in stage.branches.values())
+    return any(isinstance(stage, OpenFiles) for stage in pipeline.stages) or any(map(reads_headers, within))
+
+
+def _resamples(pipeline: Pipeline) -> bool:
+    """Whether all audio gets one sample rate."""
+    return any(
+        isinstance(stage, Resample) or (stage.branches and all(map(_resamples, stage.branches.values())))
+        for stage in pipeline.stages
+    )
+
+
+def _in_order(plans: list[LanePlan]) -> Rank:
+    """A rank's batches in the epoch's order: by (k, lane). Those of which nothing is left are not delivered."""
+    columns = [np.asarray([p.counts, p.longest, p.frames], np.int64).reshape(3, -1) for p in plans]
+    ks = np.concatenate([np.arange(c.shape[1]) for c in columns])
+    lanes = np.concatenate([np.full(c.shape[1], p.lane) for c, p in zip(columns, plans, strict=True)])
+    all_ = np.concatenate(columns, axis=1)[:, np.lexsort((lanes, ks))]
+    all_ = all_[:, all_[0] > 0]
+    return Rank(all_[0], all_[1], all_[2])
+
+
+@dataclass(frozen=True)
+class _Again:
+    """Deals a rank's lanes again, pass after pass, until it has enough batches."""
+
+    pipeline: Pipeline
+    lanes: int
+    seed: int
+    epoch: int
+    world_size: int
+
+    def extend(self, rank: Rank, number: int, steps: int) -> Rank:
+        pass_ = 0
+        while len(rank.counts) < steps:
+            pass_ += 1
+            mine = lanes_of(self.lanes, number, self.world_size)
+            more = _in_order(list(plan_lanes(self.pipeline, self.lanes, self.seed, self.epoch, mine, pass_)))
+            if not len(more.counts):
+                raise no_batch("use fewer ranks")
+            pairs = zip(vars(rank).values(), vars(more).values(), strict=True)
+            rank = Rank(*(np.concatenate(pair) for pair in pairs))
+        return rank
+
+
+def _skew(padded: list[Column]) -> float:
+    """Share of all ranks' time, counted in padded frames, that they wait for the slowest at each step."""
+    steps = max(map(len, padded))
+    table = np.zeros((len(padded), steps), np.int64)
+    there = np.zeros_like(table, bool)
+    for row, mask, values in zip(table, there, padded, strict=True):
+        row[: len(values)], mask[: len(values)] = values, True
+    busy, held = int(table.sum()), int((table.max(axis=0) * there.sum(axis=0)).sum()) if steps else 0
+    return 1 - busy / held if held else 0.0
+
+
+def _busiest(plans: list[LanePlan], world_size: int, num_workers: int) -> float:
+    loads = Counter[tuple[int, int]]()
+    for plan in plans:
+        worker = (plan.lane % world_size, worker_of(plan.lane, world_size, num_workers))
+        loads[worker] += sum(n * longest for n, longest in zip(plan.counts, plan.longest, strict=True))
+    mean = sum(loads.values()) / len(loads)
+    return max(loads.values()) / mean if mean else 1.0
+
+
+def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], float | None]:
+    """The buckets of ``bucket_batch``, and how full batches are on average (of a budget, or of given sizes)."""
+    stage = next((s for s in reversed(pipeline.stages) if isinstance(s, (BucketBatch, DynamicBatch))), None)
+    if stage is None:
+        return [], None
+    found: dict[int, list[tuple[int, float | None]]] = {}
+    bounds: list[int] = []
+    for plan in plans:
+        bounds = list(plan.boundaries or ()) or bounds
+        for count, longest in zip(plan.counts, plan.longest, strict=True):
+            if count:
+                at = bisect_right(plan.boundaries or (), longest)
+                found.setdefault(at, []).append((count, _fill(stage, at, count, longest)))
+    fills = [f for batches in found.values() for _, f in batches if f is not None]
+    fill = sum(fills) / len(fills) if fills else None
+    if isinstance(stage, DynamicBatch):
+        return [], fill
+    return [_bucket(at, bounds, found.get(at, [])) for at in range(len(bounds) + 1)], fill
+
+
+def _bucket(at: int, bounds: list[int], batches: list[tuple[int, float | None]]) -> Bucket:
+    fills = [f for _, f in batches if f is not None]
+    low, high = bounds[at - 1] if at else 0, bounds[at] if at < len(bounds) else None
+    return Bucket(low, high, len(batches), sum(n for n, _ in batches), sum(fills) / len(fills) if fills else None)
+
+
+def _fill(stage: BucketBatch | DynamicBatch, at: int, count: int, longest: int) -> float | None:
+    budget = stage.budget
+    if budget is None:
+        sizes = stage.bucket_batch_sizes if isinstance(stage, BucketBatch) else None
+        return None if sizes is None else count / sizes[at]
+    if budget.unit != "frames":
+        return None
+    cost = longest if budget.quadratic is None else longest * (budget.quadratic + longest)
+    return count * cost / (budget.most * (budget.quadratic or 1))

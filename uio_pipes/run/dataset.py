@@ -1,0 +1,191 @@
+"""A pipeline as an ``IterableDataset`` or an ``IterDataPipe``, for trainers that bring their own loader."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from uio_pipes.base.errors import NothingRead, PipelineError
+from uio_pipes.core.stage import require_whole
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.run.loader import Loader
+
+__all__ = ["PipelineDataPipe", "PipelineDataset"]
+
+logger = logging.getLogger("uio_pipes")
+UNSET = -1
+MOST_WORKERS = 1024
+NOTHING, DELIVERED, FAILED = range(3)  # how a worker's epoch ended
+THEIRS = {"num_workers", "prefetch", "pin_memory", "uneven", "steps_per_epoch"}
+
+
+class PipelineDataset(IterableDataset[Any]):
+    """A pipeline as an ``IterableDataset``, for torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``.
+
+    Give it to them with ``batch_size=None``, since batches come ready: ``DataLoader(pipeline.as_dataset(),
+    batch_size=None)``. Each of their workers runs its own lanes, in the order (k, lane), where k counts the batches
+    of a lane. Call ``set_epoch`` before each epoch, as for a ``DistributedSampler``. The number of workers must be
+    the same when a state is loaded.
+
+    Args:
+        pipeline: what to run.
+        **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
+            and ``steps_per_epoch``, which belong to the other loader or to its trainer. ``rank`` and ``world_size``
+            are by default those of ``torch.distributed`` where the dataset is made.
+
+    Raises:
+        PipelineError: an option breaks a rule; or, from the other loader, ``batch_size=None`` is missing.
+    """
+
+    def __init__(self, pipeline: Pipeline, **options: Any) -> None:
+        own = sorted(THEIRS & set(options))
+        if own:
+            raise PipelineError(f"as_dataset: {own[0]} is of the loader that the dataset is given to; set it there")
+        self.pipeline, self.options = pipeline, _with_topology(options)
+        self.partition = bool(options.get("partition", True))
+        # In shared memory: workers that outlive an epoch (persistent_workers) see it, too.
+        self._epoch = _shared_number()
+        self._begun = _shared_number()  # the last epoch that worker 0 began
+        self._ends = _shared_number(MOST_WORKERS)
+        self._state: dict[str, Any] | None = None
+        self._loader: Loader | None = None
+        self._make(0, 1)  # wrong options fail now
+
+    def _make(self, worker: int, workers: int) -> Loader:
+        """A loader of this worker's lanes: lane by lane as a world in which each worker is a rank."""
+        options = dict(self.options)
+        rank, world_size = options.pop("rank"), options.pop("world_size")
+        options.setdefault("lanes", world_size * workers)
+        place = {"rank": rank + world_size * worker, "world_size": world_size * workers}
+        return _OfWorker(self._ends, worker, workers, self.pipeline, **options, **place, uneven="join")
+
+    def set_epoch(self, epoch: int) -> None:
+        """As :meth:`Loader.set_epoch`; before the loader is iterated over. Workers that live on see it, too."""
+        self._epoch[0] = epoch
+        if self._loader is not None:
+            self._loader.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
+        before, state, self._state = self._loader, self._state, None
+        loader = self._loader = self._make(worker, workers)  # only a loaded state is gone on from
+        if before is not None:
+            loader.set_epoch(before.epoch)
+        if (epoch := int(self._epoch)) != UNSET:
+            loader.set_epoch(epoch)
+        if state is not None:
+            loader.load_state_dict(state)
+        elif worker == 0 and self.partition:
+            self._remember(loader.epoch)
+        batches = iter(loader)
+        return map(_as_ready, batches) if "batch" in self.pipeline._kind else batches
+
+    def _remember(self, epoch: int) -> None:
+        if int(self._begun) == epoch:
+            logger.warning(
+                "epoch %d is begun again: call dataset.set_epoch(epoch) before each epoch, or every one is the same",
+                epoch,
+            )
+        self._begun[0] = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of this worker's lanes."""
+        if self._loader is not None and self._state is None:
+            return dict(self._loader.state_dict())
+        return dict(self._state or {})
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go to where :meth:`state_dict` was taken."""
+        self._state = dict(state_dict) or None
+        if self._loader is not None and self._state is not None:
+            self._loader.load_state_dict(self._state)  # for who goes on with an iterator that is there already
+
+
+class _OfWorker(Loader):
+    """The loader of one worker's lanes. That nothing could be read is an error if it is so in all workers.
+
+    ``ends``: of each worker, 3 × the epoch that it ended last, plus how.
+    """
+
+    def __init__(self, ends: torch.Tensor, worker: int, workers: int, pipeline: Pipeline, **options: Any) -> None:
+        super().__init__(pipeline, **options)
+        self.ends, self.worker = ends[:workers], worker
+
+    def _at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
+        if self.worker < len(self.ends):
+            self.ends[self.worker] = 3 * epoch + (DELIVERED if delivered else NOTHING if error is None else FAILED)
+        others = [int(end) - 3 * epoch for i, end in enumerate(self.ends) if i != self.worker]
+        if all(end in (NOTHING, FAILED) for end in others):  # the last one to end
+            if error is None and not delivered and FAILED in others:
+                error = NothingRead(
+                    f"nothing could be read in epoch {epoch}, in any worker: their log tells why. Check the paths in "
+                    "the list and mend the data; `uio verify` tells what is wrong with each file"
+                )
+            super()._at_end(epoch, delivered, error)
+
+
+class PipelineDataPipe(IterDataPipe[Any]):
+    """A pipeline's batches (or utterances) for graphs of torch's own datapipes: ``.map(…)``, ``.zip(…)`` and so on.
+
+    Ranks and workers get their lanes, as in a :class:`PipelineDataset`: no ``.sharding_filter()`` of torch's behind it.
+    """
+
+    def __init__(self, dataset: PipelineDataset) -> None:
+        super().__init__()
+        self.dataset = dataset
+
+    def set_epoch(self, epoch: int) -> None:
+        """As :meth:`PipelineDataset.set_epoch`."""
+        self.dataset.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.dataset)
+
+
+class ReadyBatch(dict[str, Any]):
+    """A padded batch, which torch's ``default_collate`` must not put into another one."""
+
+
+class ReadyList(list[Any]):
+    """A batch of utterances, likewise."""
+
+
+def _as_ready(batch: Any) -> Any:
+    return ReadyBatch(batch) if type(batch) is dict else ReadyList(batch) if type(batch) is list else batch
+
+
+def _refuse(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    raise PipelineError(
+        "the pipeline makes its batches itself, and the DataLoader would put them into batches once more: give it "
+        "batch_size=None, as in DataLoader(pipeline.as_dataset(), batch_size=None)"
+    )
+
+
+default_collate_fn_map.update({ReadyBatch: _refuse, ReadyList: _refuse})
+
+
+def _shared_number(count: int = 1) -> torch.Tensor:
+    number: Any = torch.full((count,), UNSET)
+    number.share_memory_()
+    shared: torch.Tensor = number
+    return shared
+
+
+def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
+    """``options`` with rank and world size, as this process has them now: workers may not know them."""
+    known = dict(options)
+    partition = known.pop("partition", True)
+    if "rank" not in known and dist.is_available() and dist.is_initialized():
+        known.update(rank=dist.get_rank(), world_size=dist.get_world_size())
+    known.setdefault("rank", 0)
+    known.setdefault("world_size", 1)
+    require_whole("rank", known["rank"], 0)
+    require_whole("world_size", known["world_size"], 1)
+    return known if partition else {**known, "rank": 0, "world_size": 1}

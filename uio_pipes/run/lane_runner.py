@@ -1,0 +1,257 @@
+"""Runs lanes: the same code in the main process, in worker processes and in a dataset.
+
+A :class:`LaneRunner` runs one lane and says after each batch where it stands. A :class:`LaneStream` runs several
+lanes in the epoch's order: by (pass, k, lane). What they hand over is a :class:`Message`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from uio_pipes.base.errors import StateError, UioError
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.sample import Sample, realize
+from uio_pipes.pipeline import Pipeline
+
+__all__ = ["LaneRunner", "LaneStream", "Message", "Position", "RunSpec", "one_thread"]
+
+REPLAYED = 1 << 16  # batches that a resume passes over at most, unless snapshot_every is more
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What all lanes of an epoch have in common."""
+
+    pipeline: Pipeline
+    lanes: int
+    seed: int
+    epoch: int
+    policy: Policy
+    snapshot_every: int = 1
+    repeat: bool = False
+    pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches that are not even made
+
+
+@dataclass
+class Message:
+    """One batch of a lane, or its end; and where the lane stands after it."""
+
+    lane: int
+    pass_: int
+    k: int  # number of the batch in its lane; after the last one, how many there were
+    batch: Any = None  # None: every utterance of it failed, or the lane's end
+    done: bool = False
+    snapshot: str | None = None  # JSON of the nodes' state, from time to time
+    counts: dict[str, Any] = field(default_factory=dict)
+    reports: list[str] = field(default_factory=list)
+    remaining: tuple[int, int] = (0, 0)
+    memory: int = 0  # bytes: estimate for the buffers of this process, with a lane's first batch
+    error: Exception | None = None
+
+
+class LaneRunner:
+    """One lane of one epoch. ``state`` is what a :class:`Position` wrote, parsed."""
+
+    def __init__(self, spec: RunSpec, lane: int, state: dict[str, Any], tables: dict[Hashable, Any]) -> None:
+        self.spec, self.lane, self.tables = spec, lane, tables
+        self.k: int = state["k"]
+        self.pass_: int = state["pass"]
+        self.done: bool = state["done"]
+        self.to_pass = spec.pass_over.get(lane, 0)
+        self.ledger = Ledger(spec.policy)
+        if state["counts"]:
+            self.ledger.load(state["counts"])
+        self._build()
+        if not self.done:
+            with self.context.pulse.patient():
+                self._restore(state)
+
+    def _build(self) -> None:
+        spec = self.spec
+        lane = Lane(self.ledger, self.lane, spec.lanes, spec.seed, spec.epoch, self.pass_, tables=self.tables)
+        self.context = lane
+        self.node = spec.pipeline.build(lane)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
+        with one_thread(), self.ledger.passing_over(skimming=self.spec.pipeline._skims):
+            self._reset(state["nodes"])
+            try:
+                for _ in range(_replayed(state, self.lane, self.spec)):
+                    self.node.next()
+            except StopIteration:
+                raise StateError(
+                    f"lane {self.lane} ended before the batch where its state was saved: its shards changed. Restore "
+                    'them, or begin the epoch again with Loader(on_change="restart")'
+                ) from None
+
+    def _reset(self, nodes: dict[str, Any] | None) -> None:
+        if nodes is None:
+            self.node.reset(None)
+            return
+        try:
+            self.node.reset(nodes)
+        except StateError as error:
+            raise StateError(f"lane {self.lane}: {error}") from error
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
+            raise StateError(
+                f"the state of lane {self.lane} does not fit its nodes ({type(error).__name__}: {error}); "
+                "it is damaged, or a node given to .through(…) changed: use an older checkpoint"
+            ) from error
+
+    def again(self) -> None:
+        """Deal the lane once more, as the next pass (``uneven="repeat"``)."""
+        self.pass_, self.k, self.done = self.pass_ + 1, 0, False
+        self._build()
+        self.node.reset(None)
+
+    def next(self) -> Message:
+        """The next batch of the lane, or its end."""
+        k = self.k
+        passing = self.to_pass > 0
+        self.ledger.skimming = passing and self.spec.pipeline._skims
+        with one_thread():
+            try:
+                item = self.node.next()
+                batch = None if passing else self._deliver(item)
+            except StopIteration:
+                self.done = True
+                if rests := self.context.pulse.rests:
+                    self.ledger.reports.append(f"{rests}: nothing came of a whole round of this lane's data: it ends")
+                return self._message(k, None, None)
+        self.k += 1
+        self.to_pass -= passing
+        snapshot = _dump(self.node.get_state(), self.lane) if self.k % self.spec.snapshot_every == 0 else None
+        return self._message(k, batch, snapshot)
+
+    def _deliver(self, item: Any) -> Any:
+        """What goes to the trainer: with everything computed that still is deferred. None: nothing is left of it."""
+        if isinstance(item, Sample):
+            made = self._computed([item])
+            return made[0] if made else None
+        if isinstance(item, list) and item and isinstance(item[0], Sample):
+            return self._computed(item) or None
+        return None if isinstance(item, (list, dict)) and not item else item
+
+    def _computed(self, samples: list[Sample]) -> list[dict[str, Any]]:
+        realized = [(dict(sample), length) for sample, length in realize(samples, self.context, whole=True)]
+        self.ledger.delivered([length for _, length in realized])
+        return [fields for fields, _ in realized]
+
+    def _message(self, k: int, batch: Any, snapshot: str | None) -> Message:
+        reports, self.ledger.reports = self.ledger.reports, []
+        counts = self.ledger.save()
+        remaining = self.node.remaining()
+        memory = self.node.memory() if k == 0 else 0
+        return Message(self.lane, self.pass_, k, batch, self.done, snapshot, counts, reports, remaining, memory)
+
+
+class LaneStream(Iterator[Message]):
+    """Several lanes in the order (pass, k, lane). Ends with the last lane, or never (``repeat``)."""
+
+    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]]) -> None:
+        self.spec = spec
+        tables: dict[Hashable, Any] = {}
+        self.runners = {
+            i: LaneRunner(spec, i, states[i], tables) for i in lanes if not states[i]["done"] or spec.repeat
+        }
+        self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
+        heapq.heapify(self.queue)
+        if spec.repeat:
+            for i in (i for i, r in self.runners.items() if r.done):
+                self._repeat(i)
+
+    def __next__(self) -> Message:
+        if not self.queue:
+            raise StopIteration
+        _, _, lane = heapq.heappop(self.queue)
+        runner = self.runners[lane]
+        message = runner.next()
+        message.memory *= len(self.runners)
+        if not runner.done:
+            heapq.heappush(self.queue, (runner.pass_, runner.k, lane))
+        elif self.spec.repeat:
+            self._repeat(lane)
+        return message
+
+    def _repeat(self, lane: int) -> None:
+        runner = self.runners[lane]
+        runner.again()
+        heapq.heappush(self.queue, (runner.pass_, runner.k, lane))
+
+
+class Position:
+    """Where a lane stands for the trainer: after the last batch that it received."""
+
+    def __init__(self, epoch: int, state: dict[str, Any] | None = None) -> None:
+        fresh: dict[str, Any] = {"epoch": epoch, "pass": 0, "k": 0, "done": False, "counts": {}, "at": 0, "nodes": None}
+        self.state: dict[str, Any] = {k: v for k, v in (state or fresh).items() if k != "nodes"}
+        self.nodes = json.dumps((state or fresh)["nodes"], separators=(",", ":"))
+        self.waited_us = int(self.state["counts"].get("waited_us", 0))
+
+    def advance(self, message: Message, waited_us: int = 0) -> None:
+        """The trainer received ``message`` after waiting for it."""
+        state = self.state
+        self.waited_us += waited_us
+        state["pass"], state["done"], state["counts"] = message.pass_, message.done, message.counts
+        state["k"] = message.k if message.done else message.k + 1
+        if message.pass_ > 0 and message.k == 0 and message.snapshot is None:
+            state["at"], self.nodes = 0, "null"
+        if message.done:
+            state["at"], self.nodes = state["k"], "null"
+        elif message.snapshot is not None:
+            state["at"], self.nodes = state["k"], message.snapshot
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """The lane's counts, the trainer's waiting included."""
+        return {**self.state["counts"], "waited_us": self.waited_us}
+
+    @property
+    def text(self) -> str:
+        """The lane's part of a state: JSON."""
+        head = json.dumps({**self.state, "counts": self.counts if self.state["counts"] else {}})
+        return f'{head[:-1]}, "nodes": {self.nodes}}}'
+
+
+def _replayed(state: dict[str, Any], lane: int, spec: RunSpec) -> int:
+    """Batches to pass over from the lane's snapshot to where it stands. Raises: StateError if it cannot be so many."""
+    count: int = state["k"] - state["at"]
+    most = max(spec.snapshot_every, REPLAYED)
+    if count > most:
+        raise StateError(
+            f"lane {lane}: at is {state['at']}, but k is {state['k']}: {count} batches after its last snapshot, more "
+            f"than {most}. Use an older checkpoint, or snapshot_every={count} if the state was saved with as much"
+        )
+    return count
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """What is realized runs with one intra-op thread: the same bits on every machine, and no fight over cores."""
+    before = torch.get_num_threads()
+    if before != 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if before != 1:
+            torch.set_num_threads(before)
+
+
+def _dump(state: dict[str, Any], lane: int) -> str:
+    try:
+        return json.dumps(state, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise UioError(
+            f"the state of lane {lane} is not made of ints, strings, lists and string-keyed dicts ({error}); "
+            "see get_state of the nodes given to .through(…)"
+        ) from error

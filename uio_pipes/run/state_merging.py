@@ -1,0 +1,158 @@
+"""States that ranks saved one by one, joined: of each lane the newest, also where one rank is an epoch ahead of others.
+
+Under ``uneven="join"`` ranks do not wait for each other, so one may have begun epoch e + 1 while another is still in e,
+or at its end without having asked for more. Where e is over, the result is a state of e + 1 in which the lanes that
+nobody has begun are fresh. Where it is not, the result is a state of e in which the lanes of those that went ahead are
+done, and its ``meta`` holds, as ``ahead``, the state of e + 1 that the loader goes on with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from uio_pipes.base.errors import StateError
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.run.state import lane_age, lane_name, lanes_in, read_meta
+
+__all__ = ["merge_states"]
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What one rank saved of one epoch. ``own``: it was there itself, and did not only carry it along."""
+
+    meta: dict[str, Any]
+    lanes: dict[int, str]
+    own: bool = True
+
+    @property
+    def epoch(self) -> int:
+        return int(self.meta["epoch"])
+
+    @property
+    def count(self) -> int:
+        return int(self.meta["lanes"])
+
+    @property
+    def age(self) -> tuple[int, bool, int]:
+        return self.epoch, self.meta["ended"], self.meta.get("step", 0)
+
+
+def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Join states that ranks saved one by one into one that holds the newest state of each lane.
+
+    Ranks may be one epoch apart (``uneven="join"``): nothing is lost or repeated then.
+
+    Args:
+        states: what each rank's ``loader.state_dict()`` returned.
+
+    Raises:
+        StateError: the states are of different runs (seed, lanes, graph or list), or further than an epoch apart.
+    """
+    given = list(states)
+    if not given:
+        raise StateError("merge_states got no state: pass the state_dict() of each rank")
+    saved = [_saved(state) for state in given]
+    carried = [_saved(s.meta["ahead"], own=False) for s in saved if "ahead" in s.meta]
+    newest = max([*saved, *carried], key=lambda s: s.age)
+    for one in [*saved, *carried]:
+        _check_same(one, newest, ("seed", "graph", "list"))
+        if one.epoch == newest.epoch or "stream" in newest.meta:
+            _check_same(one, newest, ("lanes",))
+    merged = _newest(saved)
+    same = all(one.count == newest.count for one in saved)
+    behind = any(one.epoch < newest.epoch for one in saved) and not all(
+        done or epoch == newest.epoch for epoch, _, done, _ in map(lane_age, merged.values())
+    )
+    if "stream" in newest.meta or (same and not behind and not carried):
+        return _state(newest.meta, merged)
+    return _apart([*saved, *carried], newest)
+
+
+def _saved(state: Mapping[str, Any], own: bool = True) -> _Saved:
+    meta = read_meta(state)
+    lanes = lanes_in(state, meta["lanes"])
+    return _Saved(meta, {lane: state[lane_name(lane)] for lane in lanes}, own)
+
+
+def _check_same(one: _Saved, other: _Saved, names: tuple[str, ...]) -> None:
+    for name in names:
+        if one.meta[name] != other.meta[name]:
+            raise StateError(
+                f"{name}: one state has {one.meta[name]!r}, another {other.meta[name]!r}; "
+                "join only states that the ranks of one run saved"
+            )
+
+
+def _newest(saved: Iterable[_Saved]) -> dict[int, str]:
+    """Each lane's newest string."""
+    found: dict[int, str] = {}
+    for one in saved:
+        for lane, text in one.lanes.items():
+            if lane not in found or lane_age(text) > lane_age(found[lane]):
+                found[lane] = text
+    return found
+
+
+def _state(meta: dict[str, Any], lanes: dict[int, str], ahead: dict[str, str] | None = None) -> dict[str, str]:
+    own = {name: value for name, value in meta.items() if name != "ahead"} | ({"ahead": ahead} if ahead else {})
+    return {lane_name(lane): lanes[lane] for lane in sorted(lanes)} | {"meta": json.dumps(own, ensure_ascii=False)}
+
+
+def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
+    """The state where some ranks are in an epoch and others in the next one."""
+    _check_gaps(saved, newest)
+    late = [s for s in saved if s.epoch == newest.epoch]
+    early = [s for s in saved if s.epoch == newest.epoch - 1]
+    reached = {lane for s in late if s.own for lane in s.lanes}
+    if all(s.count == newest.count for s in early):
+        over = reached
+        unbegun = {lane for s in early for lane in s.lanes} - reached
+    else:
+        world = _world([s for s in [*early, *late] if s.own])
+        ranks = {min(s.lanes) for s in late if s.own and s.lanes}
+        over = {lane for lane in range(early[0].count if early else 0) if lane % world in ranks}
+        unbegun = {lane for lane in range(newest.count) if lane % world not in ranks}
+    before = max(early, key=lambda s: s.age, default=newest)
+    for one in early:
+        _check_same(one, before, ("lanes",))
+    ended = dict.fromkeys(over, _fresh(before.epoch, done=True))
+    lanes = _newest(early) | ended
+    later = dict.fromkeys(unbegun, _fresh(newest.epoch)) | _newest(late)
+    if all(lane_age(text)[2] for text in lanes.values()):
+        return _state(newest.meta, later)
+    return _state(before.meta, lanes, ahead=_state(newest.meta, later))
+
+
+def _fresh(epoch: int, done: bool = False) -> str:
+    """A lane of which nothing is known but that it has not begun, or that it is done."""
+    counts = Ledger().save() if done else {}
+    return json.dumps({"epoch": epoch, "pass": 0, "k": 0, "done": done, "counts": counts, "at": 0, "nodes": None})
+
+
+def _world(saved: list[_Saved]) -> int:
+    """How many ranks there are: rank r of w has the lanes r, r + w, … of each epoch. Raises: StateError."""
+    first = {min(s.lanes) for s in saved if s.lanes}
+    without = sum(not s.lanes for s in saved)  # ranks beyond the number of lanes
+    for world in range(len(first), len(first) + without + 1):
+        if all(sorted(s.lanes) == [*range(min(s.lanes), s.count, world)] for s in saved if s.lanes):
+            return world
+    raise StateError(
+        "lanes: the states are of two epochs with different numbers of lanes "
+        f"({sorted({s.count for s in saved})}), and not of all ranks of one run: pass the newest state of every rank, "
+        "and no others"
+    )
+
+
+def _check_gaps(saved: list[_Saved], newest: _Saved) -> None:
+    """Raises: StateError if a rank was last seen more than one epoch before the newest."""
+    known = {min(s.lanes) for s in saved if s.lanes and s.epoch >= newest.epoch - 1}
+    for one in saved:
+        if one.lanes and min(one.lanes) not in known:
+            raise StateError(
+                f"epoch: one state is of epoch {one.epoch}, another of {newest.epoch}; ranks that are further than one "
+                "epoch apart cannot be joined. Pass the newest state of every rank"
+            )

@@ -1,0 +1,112 @@
+"""For trainers that save the state of a loader by themselves: Lightning, Accelerate.
+
+Both keep what rank 0's ``state_dict()`` returned and give it to every rank; ours lists the rank's own lanes. Lightning
+takes one batch more than it has trained on when it saves. Neither package is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch.distributed as dist
+
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.run.epoch_end import private_group, refuse_join
+from uio_pipes.run.loader import Loader
+from uio_pipes.run.state_merging import merge_states
+
+__all__ = ["Gathered", "LightningLoader"]
+
+
+class Gathered:
+    """The state of all ranks' lanes, on every rank: ``accelerator.register_for_checkpointing(uio.Gathered(loader))``.
+
+    Its ``state_dict`` is a collective: every rank calls it at the same step, as ``accelerator.save_state`` does.
+
+    Args:
+        loader: this rank's loader.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def state_dict(self) -> dict[str, str]:
+        """Where all lanes stand. Raises: StateError under ``uneven="join"``, where ranks are not at the same step."""
+        return _gathered(self.loader, self.loader.state_dict())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """As :meth:`Loader.load_state_dict`, on any number of ranks."""
+        self.loader.load_state_dict(state_dict)
+
+
+class LightningLoader:
+    """A :class:`Loader` for Lightning's ``Trainer``.
+
+    It counts ranks when the trainer first uses it, after Lightning has started them, so that it can be made
+    anywhere. Its state leaves out the batch that Lightning takes ahead (to know which one is the last), and holds
+    the lanes of all ranks. It has no length: Lightning would not ask whether an epoch is over, and the next one
+    would be empty.
+
+    Args:
+        pipeline: what to run.
+        validation: give every rank everything, from the beginning each time it is iterated over. Lightning looks at
+            two batches before the training, which a loader that goes on where it was left would then lack. Default:
+            False.
+        **options: those of :class:`Loader`.
+
+    Raises:
+        PipelineError: an option breaks a rule, or is ``uneven="join"``: Lightning's ranks step together.
+    """
+
+    def __init__(self, pipeline: Pipeline, *, validation: bool = False, **options: Any) -> None:
+        if options.get("uneven") == "join":
+            raise PipelineError(
+                "Lightning's ranks step together, so uneven='join' would let them wait for ever; "
+                "leave it out, or take 'repeat' (each rank goes on until the last has ended)"
+            )
+        Loader(pipeline, **{**options, "uneven": "join", "rank": 0, "world_size": 1})  # wrong options fail now
+        self.pipeline, self.validation = pipeline, validation
+        self.options = {**options, "partition": False} if validation else options
+        self._loader: Loader | None = None
+        self._trained: dict[str, str] | None = None  # where the loader stood before the batch that was taken last
+
+    @property
+    def loader(self) -> Loader:
+        """The loader of this rank; made when it is first asked for."""
+        if self._loader is None:
+            self._loader = Loader(self.pipeline, **self.options)
+        return self._loader
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.validation:
+            self._loader = None
+        loader = self.loader
+        self._trained = None
+        batches = iter(loader)
+        trained = loader.state_dict()
+        for batch in batches:
+            self._trained = trained
+            yield batch
+            trained = loader.state_dict()
+        self._trained = None  # what Lightning asked for ahead was not there: all of it has been trained on
+
+    def state_dict(self) -> dict[str, str]:
+        """Where all lanes of all ranks stand, on every rank: a collective, which Lightning calls as one."""
+        return _gathered(self.loader, self._trained or self.loader.state_dict())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """As :meth:`Loader.load_state_dict`, on any number of ranks."""
+        self._trained = None
+        self.loader.load_state_dict(state_dict)
+
+
+def _gathered(loader: Loader, state: dict[str, str]) -> dict[str, str]:
+    if loader.world_size == 1:
+        return state
+    if not loader.together:
+        refuse_join()
+    states: list[Any] = [None] * loader.world_size
+    dist.all_gather_object(states, state, group=private_group())
+    return merge_states(states)

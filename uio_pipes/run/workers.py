@@ -1,0 +1,214 @@
+"""How batches get from where lanes run to the trainer: in this process, or from one worker process each.
+
+Each worker is a torch ``DataLoader`` with one worker of its own, so that the main process can choose which one it
+takes the next batch from (torch's own round robin would tie the order to the number of workers). Small tensors travel
+as arrays inside the message, large ones in a :class:`~uio_pipes.run.shared_memory.Ring`; what finds no room there goes
+torch's way, as a shared memory file of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import pickle
+import signal
+import traceback
+import weakref
+from collections.abc import Iterator
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+import uio_pipes.core.batch_memory as batch_memory  # as a name of the package it would import all of api
+from uio_pipes.base.processes import end_with_parent
+from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec
+from uio_pipes.run.shared_memory import LENT, PLAIN, Place, Ring, Writer
+
+__all__ = ["InProcess", "Packed", "Source", "Worker", "walk"]
+
+SMALL = 1 << 13  # bytes: below, an array in the message costs less than a place in the ring
+SMALLER = 1 << 16  # bytes: below, it costs less than a file
+GRACE = 30  # torchrun's own: seconds that a worker lives on after SIGTERM, unless its trainer ends before
+
+
+class InProcess:
+    """Lanes that run in this process."""
+
+    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]], pin: bool) -> None:
+        self._stream = LaneStream(spec, lanes, states)
+        self._pin = pin
+
+    def take(self) -> Message:
+        """The next message of these lanes, in their order."""
+        message = next(self._stream)
+        if self._pin:
+            message.batch = _pinned(message.batch)
+        return message
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Worker:
+    """Lanes that run in a process of their own. Raises what fails there."""
+
+    def __init__(
+        self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]], pin: bool, prefetch: int
+    ) -> None:
+        # Under way, being made, one that a user's node may hold, the trainer's.
+        self._ring = Ring.made(prefetch + 2 + LENT)
+        self._pin = pin
+        loader: Any = DataLoader(
+            _Stream(self._ring, spec, lanes, states),
+            batch_size=None,
+            num_workers=1,
+            prefetch_factor=prefetch,
+            collate_fn=_as_is,
+            worker_init_fn=_begin,
+            generator=torch.Generator(),  # its seed for workers must not come from the trainer's generator
+        )
+        self._batches: Any = iter(loader)
+        # Only the worker can write now: who waits for it, in a thread perhaps, learns at once that it has ended.
+        self._batches._worker_result_queue._writer.close()
+        self._pid = os.getpid()
+        self._pids = ", ".join(str(worker.pid) for worker in self._batches._workers)
+        _end_at_exit(self)
+
+    def take(self) -> Message:
+        """The next message of these lanes, in their order."""
+        message = self._receive()
+        if message.error is not None:
+            raise message.error from WorkerTraceback(message.reports[0])
+        return message
+
+    def _receive(self) -> Message:
+        with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
+            packed: Packed = next(self._batches)
+            return packed.unpacked(self._ring, self._pin)
+        raise RuntimeError(f"worker process {self._pids} was killed (out of memory?); load the last state to go on")
+
+    def close(self) -> None:
+        """End the process; what it had prepared is dropped."""
+        batches, self._batches, self._ring = self._batches, None, None
+        if batches is not None and self._pid == os.getpid():  # not in a process that was forked meanwhile
+            batches._shutdown_workers()
+
+
+Source = InProcess | Worker
+
+_AT_EXIT: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+def _end_at_exit(worker: Worker) -> None:
+    """At the trainer's end, before torch and multiprocessing send SIGTERM to what is left, and wait for that to end."""
+    _AT_EXIT.add(worker)
+    atexit.unregister(_end_all)
+    atexit.register(_end_all)  # the last one registered is called first
+
+
+def _end_all() -> None:
+    for worker in list(_AT_EXIT):
+        worker.close()
+
+
+def _begin(_: int) -> None:
+    """torchrun and Slurm send SIGTERM to all processes of a rank; a trainer that saves first needs its workers.
+
+    torch's own watch over the parent misses one that dies while its worker starts.
+    """
+    end_with_parent()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not what the trainer uses it for
+    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(GRACE))
+
+
+class _Stream(IterableDataset[Any]):
+    def __init__(self, ring: Ring | None, *arguments: Any) -> None:
+        self.ring, self.arguments = ring, arguments
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            writer = Writer(self.ring)
+            batch_memory.use(writer.empty)
+            stream = LaneStream(*self.arguments)
+            while True:
+                writer.begin()
+                message = next(stream, None)
+                if message is None:
+                    return
+                yield Packed(message, writer)
+        except Exception as error:
+            yield Packed(Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]), Writer(None))
+
+
+class _Small:
+    """A small tensor on its way."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.array = tensor.numpy()
+
+
+class Packed:
+    """A message on its way. Pickled at once: what cannot be would otherwise fail in a thread of the queue, unheard."""
+
+    def __init__(self, message: Message, writer: Writer) -> None:
+        message.batch = walk(message.batch, torch.Tensor, lambda tensor: _packed(tensor, writer))
+        self.data = bytes(ForkingPickler.dumps(message))
+        self.slot = writer.sent()
+
+    def unpacked(self, ring: Ring | None, pin: bool) -> Message:
+        """The message, with tensors that nobody else writes to."""
+        message: Message = pickle.loads(self.data)  # from our own worker
+        message.batch = walk(message.batch, _Small, lambda small: torch.from_numpy(small.array))
+        if pin:
+            message.batch = _pinned(message.batch)
+        if self.slot is not None and ring is not None:
+            message.batch = walk(message.batch, Place, ring.received(self.slot, pin).tensor)
+        return message
+
+
+def _packed(tensor: torch.Tensor, writer: Writer) -> Any:
+    """The tensor as it travels: in the message, in the ring, or in torch's way."""
+    usual = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in PLAIN
+    if not usual or tensor.requires_grad or not tensor.is_cpu:
+        return tensor
+    place = writer.place(tensor) if tensor.nbytes > SMALL else None
+    if place is not None:
+        return place
+    return _Small(tensor) if tensor.nbytes <= SMALLER else tensor
+
+
+class WorkerTraceback(Exception):
+    """Where in a worker an error was raised, as text."""
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, or one of its text if it would not survive the way between processes."""
+    try:
+        pickle.loads(pickle.dumps(error))  # our own bytes
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _as_is(message: Any) -> Any:
+    return message
+
+
+def _pinned(batch: Any) -> Any:
+    return walk(batch, torch.Tensor, lambda t: t.pin_memory())
+
+
+def walk(value: Any, kind: type, change: Any) -> Any:
+    """``value`` with ``change`` applied to every ``kind`` in its dicts, lists and tuples."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, dict):
+        return {k: walk(v, kind, change) for k, v in value.items()}
+    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (str, int, float, np.ndarray)):
+        values = [walk(v, kind, change) for v in value]
+        return type(value)(*values) if hasattr(value, "_fields") else type(value)(values)
+    return value

@@ -1,0 +1,95 @@
+"""Utterances joined to one, whose fields are computed from its parts when touched.
+
+Each part keeps the chain that it came with: touching the joined label tokenizes the parts, and decodes none. Its own
+first links (:mod:`uio_pipes.stages.concat_links`) join what the parts have; what stands behind ``concat`` follows them
+in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.sample import Chain, Origin, Sample
+
+__all__ = ["Joined", "join"]
+
+T = TypeVar("T")
+
+
+class Joined(Sample):
+    """Several utterances as one. ``changed``: a function of the user's has set a field of it."""
+
+    __slots__ = ("changed", "parts")
+    parts: list[Sample]
+    changed: bool
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.changed = True
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self.changed = True
+        super().__delitem__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        for link in self.chain.links:
+            if getattr(link, "decides", False):  # which of its fields there are, only their values tell
+                self.compute(link)
+        return super().__iter__()
+
+    def _like(self, origin: Origin) -> Sample:
+        like = Joined(dict(self.fields), origin, self._run_key, self.chain, self.url)
+        like.done, like.parts, like.changed = self.done, list(self.parts), self.changed
+        return like
+
+    def gather(self, get: Callable[[Sample], T], ledger: Ledger) -> list[T]:
+        """``get(part)`` of each part. One that fails is counted and leaves; the rest stays.
+
+        Raises: DataError if no part is left, or if the user has changed fields that were joined from all.
+        """
+        values, good, errors = [], [], []
+        for part in self.parts:
+            try:
+                values.append(get(part))
+            except Exception as error:
+                failure = part.failure(error, "concat")
+                if not isinstance(failure, DataError):
+                    raise failure from error
+                errors.append(failure)
+            else:
+                good.append(part)
+                ledger.fine("concat")
+        if errors:
+            self._leave(good, errors, ledger)
+        return values
+
+    def _leave(self, good: list[Sample], errors: list[DataError], ledger: Ledger) -> None:
+        last = errors.pop() if not good else None
+        if self.changed and last is None:
+            first = errors[0]
+            message = f"{first.message}; all of {self.key} is left out: a function behind concat has changed it"
+            raise DataError(first.reason, message, url=first.url, member=first.member, offset=first.offset)
+        for error in errors:
+            ledger.fail(error, "concat")
+        if last is not None:
+            raise last
+        self.parts = good
+        self.fields["key"] = join_keys(good)
+        done, self.done = self.done, 0  # what was made with the part that left is made again, in the order of the chain
+        self._run(done)
+
+
+def join(parts: list[Sample], chain: Chain) -> Joined:
+    """``parts`` as one utterance; ``chain`` is what :func:`uio_pipes.stages.concat_links.joining` gave for them."""
+    first = parts[0]
+    origin = first.origin._replace(sub=(*first.origin.sub, -len(parts)))  # no number that flat_map gives
+    joined = Joined({"key": join_keys(parts)}, origin, first._run_key, chain, first.url)
+    joined.parts, joined.changed = parts, False
+    return joined
+
+
+def join_keys(parts: list[Sample]) -> str:
+    return "+".join(part.key for part in parts)

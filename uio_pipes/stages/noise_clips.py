@@ -1,0 +1,176 @@
+"""Noises and impulse responses: audio of a list, chosen by the utterance's draws, read when the batch is made.
+
+A choice is made of numbers alone, before anything is read: it depends neither on what the cache holds nor on the
+order of calls. In a shard the member is chosen among all that the shard holds, once that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from uio_pipes.audio.decode import decode, decode_at, decode_file
+from uio_pipes.audio.length import audio_info, segment_samples
+from uio_pipes.base.errors import DataError
+from uio_pipes.base.lru import Lru
+from uio_pipes.core.lane import Draws, Site
+from uio_pipes.core.node import Deferred, Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, StageLink
+from uio_pipes.dsp.resample import resample
+from uio_pipes.formats.lists.clip_list import ClipTable, Place, parse
+from uio_pipes.formats.tar.clip_shard import MEMBER_BYTES, members, read_again, weight
+from uio_pipes.io.local import LocalFile, Payload, Ref
+from uio_pipes.io.opening import is_local, open_binary
+
+__all__ = ["Choice", "ClipLink", "ClipNode", "Clips"]
+
+LONG = 30  # seconds: of longer files only the wanted segment is decoded
+BITS = 32
+
+
+class Choice(NamedTuple):
+    """Which clip, and where in it: numbers of 32 random bits but for ``item``, the number in the list."""
+
+    item: int
+    member: int
+    offset: int
+
+
+def _is_remote(audio: Payload | str) -> bool:
+    return isinstance(audio, str) and is_local(audio) is None
+
+
+class Clips:
+    """The clips of a list. What is decoded stays in a cache of at most ``cache_bytes``; so does what shards hold.
+
+    Every method raises DataError ``reason`` for a clip that cannot be used; the message names it.
+    """
+
+    def __init__(self, paths: tuple[str, ...], reason: str, cache_bytes: int) -> None:
+        self.table = ClipTable(paths)
+        self.lines = [parse(self.table, i) for i in range(len(self.table))]
+        self.reason = reason
+        self.lanes = 0  # of this process
+        self.cache = Lru(cache_bytes)
+
+    def choose(self, draws: Draws) -> Choice:
+        """A clip, each line of the list with equal chances, then each member of its shard; and a place in it."""
+        return Choice(draws.below(len(self.lines)), draws.below(1 << BITS), draws.below(1 << BITS))
+
+    def whole(self, choice: Choice, sample_rate: int) -> torch.Tensor:
+        """The clip's first channel, (S,) float32 at ``sample_rate``; not one of zeros only."""
+        place = self._place(choice)
+        try:
+            clip = self._whole(place, sample_rate)
+            if not clip.any():
+                raise DataError("silent_audio", "every sample is 0")
+        except DataError as error:
+            raise self._bad(choice, place.name, error) from error
+        return clip
+
+    def segment(self, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor:
+        """``samples`` of the clip from the chosen offset on; a shorter clip is repeated, beginning there."""
+        place = self._place(choice)
+        try:
+            part = self._part(place, choice, sample_rate, samples)
+            if part is not None:
+                return part
+            clip = self._whole(place, sample_rate)
+        except DataError as error:
+            raise self._bad(choice, place.name, error) from error
+        spare = len(clip) - samples
+        if spare >= 0:
+            first = (spare + 1) * choice.offset >> BITS
+            return clip[first : first + samples]
+        first = len(clip) * choice.offset >> BITS
+        return clip.repeat(-(-(samples + first) // len(clip)))[first : first + samples]
+
+    def _part(self, place: Place, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor | None:
+        """The segment, decoded alone; None where the clip is short or only decoding tells its length."""
+        if ("clip", place.key, sample_rate) in self.cache or _is_remote(place.audio):
+            return None
+        info = self.cache.get(("info", place.key), lambda: audio_info(place.audio, {}), lambda _: MEMBER_BYTES)
+        if info is None or (total := segment_samples(info, place.start, place.end)) <= LONG * info.sample_rate:
+            return None
+        needed = -(-samples * info.sample_rate // sample_rate) + 1
+        if total <= needed:
+            return None
+        rate = info.sample_rate
+        first = round((place.start or 0) * rate) + ((total - needed + 1) * choice.offset >> BITS)
+        waveform, _ = _decode(place.audio, first / rate, (first + needed) / rate)
+        return _finite(resample(waveform, rate, sample_rate)[0, :samples])
+
+    def _whole(self, place: Place, sample_rate: int) -> torch.Tensor:
+        def make() -> torch.Tensor:
+            waveform, rate = _decode(place.audio, place.start, place.end)
+            return _finite(resample(waveform, rate, sample_rate)[0])
+
+        return self.cache.get(("clip", place.key, sample_rate), make, lambda clip: clip.nbytes)
+
+    def _place(self, choice: Choice) -> Place:
+        line = self.lines[choice.item]
+        if isinstance(line, Place):
+            return line
+        name = line
+        try:
+            found = self.cache.get(("shard", choice.item), lambda: members(line, self.cache.limit // 2), weight)
+            number = len(found) * choice.member >> BITS
+            name = f"{line}, member {found[number][0]!r}"
+            audio = found[number][1]
+            return Place((choice.item, number), name, read_again(line, *audio) if isinstance(audio, tuple) else audio)
+        except DataError as error:
+            raise self._bad(choice, name, error) from error
+
+    def _bad(self, choice: Choice, name: str, error: DataError) -> DataError:
+        place = self.table.place(choice.item)
+        where = name if name.startswith(place) else f"{name} (listed in {place})"
+        return DataError(self.reason, f"{where}: {error.message} [{error.reason}]; mend it, or take it off the list")
+
+
+class ClipNode(Deferred):
+    """Adds the link of a stage that works with clips; its lanes share the clips' cache, and account for it."""
+
+    def __init__(self, source: Node, link: ClipLink) -> None:
+        super().__init__(source, link)
+        self.clips = link.clips
+        self.clips.lanes += 1
+
+    def memory(self) -> int:
+        return super().memory() + self.clips.cache.limit // self.clips.lanes
+
+
+class ClipLink(StageLink):
+    """A stage that works with clips, at its place in a graph: ``act(sample, draws, clips)``."""
+
+    __slots__ = ("act", "clips")
+
+    def __init__(
+        self, stage: PerUtterance, site: Site, clips: Clips, act: Callable[[Sample, Draws, Clips], None]
+    ) -> None:
+        super().__init__(stage, site)
+        self.clips, self.act = clips, act
+
+    def apply(self, sample: Sample) -> None:
+        self.act(sample, sample.draws(self.salt), self.clips)
+
+
+def _finite(clip: torch.Tensor) -> torch.Tensor:
+    if not clip.isfinite().all():
+        raise DataError("bad_audio", "some samples are no finite numbers")
+    return clip
+
+
+def _decode(audio: Payload | str, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
+    path = is_local(audio) if isinstance(audio, str) else None
+    if path is not None:
+        LocalFile(path).size  # noqa: B018  a missing file is said to be missing
+        return decode_file(path, 0, start, end)
+    if isinstance(audio, str):
+        with open_binary(audio) as file:
+            audio = file.read()
+    if isinstance(audio, Ref):
+        return decode_at(audio.read_at, audio.size, 0, start, end)
+    return decode(audio, 0, start, end)
