@@ -6,20 +6,21 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.audio.length import Plan
+from uio_pipes.base.checks import KINDS, require
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.hashing import Draws
 from uio_pipes.base.redact import redact
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["PerUtterance", "Stage", "Upstream", "have_features", "require", "require_whole", "sees_all", "show"]
+__all__ = ["PerUtterance", "Stage", "Upstream", "have_features", "sees_all", "show"]
 
 _SAME = "same"
 Upstream = Callable[[Lane], Node]
@@ -50,8 +51,8 @@ class Stage:
         """Check the kinds of the arguments; subclasses call this first and then check their rules."""
         for f in fields(self):
             value = getattr(self, f.name)
-            if str(f.type) in _KINDS:
-                what, fits = _KINDS[str(f.type)]
+            if str(f.type) in KINDS:
+                what, fits = KINDS[str(f.type)]
                 require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
 
     def __init_subclass__(cls) -> None:
@@ -187,46 +188,6 @@ class StageLink:
 
     def apply(self, sample: Sample) -> None:
         self.stage.apply(sample, sample.draws(self.salt))
-
-
-def is_whole(value: object) -> bool:
-    """Whether ``value`` is an int (and no bool)."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_number(value: object) -> bool:
-    """Whether ``value`` is a finite int or float (and no bool)."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
-
-
-def _all(fits: Callable[[object], bool], value: object) -> bool:
-    return isinstance(value, (list, tuple)) and all(map(fits, value))
-
-
-_KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "int": ("a whole number", is_whole),
-    "int | None": ("a whole number or None", lambda v: v is None or is_whole(v)),
-    "float": ("a number", is_number),
-    "float | None": ("a number or None", lambda v: v is None or is_number(v)),
-    "str": ("a string", lambda v: isinstance(v, str)),
-    "bool": ("True or False", lambda v: isinstance(v, bool)),
-    "bool | None": ("True, False or None", lambda v: v is None or isinstance(v, bool)),
-    "Sequence[float]": ("a list of numbers", lambda v: _all(is_number, v)),
-    "Sequence[int] | None": ("a list of whole numbers", lambda v: v is None or _all(is_whole, v)),
-}
-
-
-def require(condition: bool, stage: str, rule: str, value: object, remedy: str) -> None:
-    """Raises: PipelineError that states the rule, the value and the remedy, unless ``condition`` holds."""
-    if not condition:
-        raise PipelineError(f"{stage}: {rule}, not {value!r}; {remedy}")
-
-
-def require_whole(name: str, value: object, least: int | None = None) -> None:
-    """Raises: PipelineError unless ``value``, of the argument ``name``, is a whole number, ``least`` or more."""
-    if not is_whole(value) or (least is not None and value < least):  # type: ignore[operator]
-        bound = "" if least is None else f", {least} or more"
-        raise PipelineError(f"{name} must be a whole number{bound}, not {value!r}")
 
 
 def show(value: object, *, stable: bool = False) -> str:

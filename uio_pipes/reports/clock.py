@@ -12,8 +12,9 @@ from typing import Any, ClassVar, TypeVar
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core import sample as samples
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import NothingRead, PipelineError
-from uio_pipes.core.stage import require_whole
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.loader import Loader
 

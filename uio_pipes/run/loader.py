@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
+from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import DataError, NothingRead, PipelineError, StateError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.ledger import Policy
-from uio_pipes.core.stage import require_whole
 from uio_pipes.core.statistics import Stats
 from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.io.opening import is_local, stamp

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.errors import DataError, PipelineError, UioError
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger, Policy
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch.utils.data import IterableDataset
 from torchdata.nodes import BaseNode
 
-from uio_pipes.core.lane import Lane, Site, stable_hash
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.sources.iterable_nodes import IndexNode, SkipNode, StateNode
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from uio_pipes.base.checks import require
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.stage import require
 from uio_pipes.formats.touch.table import IndexedTable
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.sources.listing import Listing

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.stage import require
 from uio_pipes.formats.kaldi.files import KaldiFiles
 from uio_pipes.formats.kaldi.table import KaldiTable
 from uio_pipes.io.access import Access

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError, StateError
 from uio_pipes.core.buffer import taken
 from uio_pipes.core.features import LOAD_FEATURES
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Sample, run_key
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
 from uio_pipes.formats.shar.fields import as_fields
 from uio_pipes.formats.shar.reader import Cut, SharReader

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.redact import redact
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.stage import require
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access

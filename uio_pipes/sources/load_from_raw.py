@@ -13,9 +13,10 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Sample, run_key
 from uio_pipes.core.stage import Stage
+from uio_pipes.core.upcoming import Upcoming
 from uio_pipes.formats.lists.raw_line import parse
 from uio_pipes.io.access import CACHE_SIZE
-from uio_pipes.io.lookahead import Upcoming, Whole
+from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.sources.list_files import Item, list_files
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, StateError
 from uio_pipes.base.redact import redact
 from uio_pipes.core.buffer import taken
@@ -15,7 +16,7 @@ from uio_pipes.core.features import LOAD_FEATURES
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Sample, run_key
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.formats.tar.checks import Checks
 from uio_pipes.formats.tar.fields import as_fields, text_of

@@ -11,7 +11,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Origin, Sample, run_key
 from uio_pipes.core.stage import Stage
-from uio_pipes.io.lookahead import Upcoming
+from uio_pipes.core.upcoming import Upcoming
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

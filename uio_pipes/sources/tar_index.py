@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.redact import redact
 from uio_pipes.core.features import LOAD_FEATURES
 from uio_pipes.core.sample import Chain, Origin, Sample
-from uio_pipes.core.stage import require
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.tar.fields import as_fields
 from uio_pipes.formats.tar.index_files import Indexed, identity, open_sidecars

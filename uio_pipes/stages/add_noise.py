@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.checks import is_number, require
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, is_number, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.noise import add_noise
 from uio_pipes.formats.lists.clip_list import ClipTable, entries
 from uio_pipes.stages.noise_clips import ClipLink, ClipNode, Clips

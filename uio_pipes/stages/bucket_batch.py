@@ -9,11 +9,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, have_features, require
+from uio_pipes.core.stage import Stage, have_features
 from uio_pipes.core.state_kinds import Kind, listed, whole
 from uio_pipes.stages.bucket_window import WindowNode
 from uio_pipes.stages.buckets import Buckets, even_boundaries

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import require
 
 __all__ = ["Budget", "BudgetBuffer", "Filling", "no_samples", "waveform_samples"]
 

@@ -8,11 +8,13 @@ from operator import eq
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.length import Plan, measure
+from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import LeftOut, PipelineError
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, is_whole, require, sees_all
+from uio_pipes.core.stage import PerUtterance, Stage, sees_all
 from uio_pipes.sources.load_from_tar import LoadFromTar
 from uio_pipes.stages.budget import waveform_samples
 from uio_pipes.stages.filter import FilterNode

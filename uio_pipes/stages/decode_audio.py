@@ -11,10 +11,11 @@ import torch
 
 from uio_pipes.audio.decode import decode, decode_at, decode_file
 from uio_pipes.audio.length import Plan
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref

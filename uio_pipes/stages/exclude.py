@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import NOTES, DataError, ListError, UioError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, Upstream, require
+from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.regular import open_regular
 

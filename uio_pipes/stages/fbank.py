@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.length import SLACK, TICKS, Plan, check_no_features
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.dither import noise

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError, UioError
 from uio_pipes.core.buffer import MARK_EVERY, changed
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Origin, Sample, run_key
-from uio_pipes.core.stage import Stage, require, wants
+from uio_pipes.core.stage import Stage, wants
 from uio_pipes.core.state_kinds import OBJECT, whole
 
 if TYPE_CHECKING:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.cmvn import Cmvn, cmvn_of, read_cmvn
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan, check_no_features
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.log_mel import SAMPLE_RATE, LogMel
 
 if TYPE_CHECKING:

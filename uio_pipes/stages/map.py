@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from uio_pipes.audio.length import Plan
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import ANY, Sample
-from uio_pipes.core.stage import PerUtterance, Stage, StageLink, require, wants
+from uio_pipes.core.stage import PerUtterance, Stage, StageLink, wants
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from torchdata.nodes import BaseNode
 
+from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.lane import PASSES, Lane, Site, pick, stable_hash
+from uio_pipes.base.hashing import pick, stable_hash
+from uio_pipes.core.lane import PASSES, Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.pulse import DEALS
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, is_number, require, show
+from uio_pipes.core.stage import Stage, show
 from uio_pipes.core.state_kinds import FLAG, MOST, Kind, rising, whole
 from uio_pipes.sources.list_files import Item
 from uio_pipes.sources.load_records import Record

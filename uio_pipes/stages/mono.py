@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, require, sees_all
+from uio_pipes.core.stage import PerUtterance, Stage, sees_all
 from uio_pipes.stages.decode_audio import DecodeAudio
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.audio.length import SLACK, TICKS, Plan
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, have_features, require
+from uio_pipes.core.stage import PerUtterance, Stage, have_features
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

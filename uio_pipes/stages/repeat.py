@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
+from uio_pipes.base.checks import require
 from uio_pipes.core.lane import PASSES, Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.pulse import DEALS
-from uio_pipes.core.stage import Stage, Upstream, require
+from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
 
 if TYPE_CHECKING:

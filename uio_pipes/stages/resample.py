@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.bounds import HIGHEST_RATE, LOWEST_RATE
 from uio_pipes.audio.length import TICKS, Plan
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, is_whole, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.resample import resample, resampled_length
 
 if TYPE_CHECKING:

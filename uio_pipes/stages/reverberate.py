@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.noise import reverberate
 from uio_pipes.formats.lists.clip_list import ClipTable, entries
 from uio_pipes.stages.add_noise import _lists

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import pick
 from uio_pipes.core.buffer import Buffer
-from uio_pipes.core.lane import Lane, Site, pick
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
 if TYPE_CHECKING:

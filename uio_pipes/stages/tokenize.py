@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, StageLink, require
+from uio_pipes.core.stage import PerUtterance, StageLink
 from uio_pipes.stages.normalize_text import remove_blanks, text_of
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, unk_id
