@@ -12,7 +12,7 @@ from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.core.state_kinds import Kind, whole
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["ShardingFilter"]
 
@@ -42,10 +42,6 @@ class ShardingFilter(Stage):
     def count(self, counts: list[int], source: str) -> list[int] | None:
         lanes, first = len(counts), first_lane(source)
         return [len(range((lane - first) % lanes, n, lanes)) for lane, n in enumerate(counts)]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus
 
 
 def first_lane(source: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -19,7 +19,7 @@ from uio_pipes.formats.lists.clip_list import ClipTable, entries
 from uio_pipes.stages.noise_clips import ClipLink, ClipNode, Clips
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["AddNoise"]
 
@@ -85,12 +85,3 @@ class AddNoise(PerUtterance):
 
     def content(self) -> list[tuple[int, str]]:
         return [(0, ClipTable(tuple(self.noises)).digest)]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().add_noise(_lists(corpus), snr=(0, 15), probability=0.7)
-
-
-def _lists(corpus: Any) -> list[str]:
-    """The corpus' own lists, as lists of noises."""
-    return list(corpus.stages[0].paths)

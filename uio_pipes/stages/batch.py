@@ -12,7 +12,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Batch"]
 
@@ -44,10 +44,6 @@ class Batch(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return [n // self.batch_size if self.drop_last else -(-n // self.batch_size) for n in counts]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().batch(3).pad()
 
 
 class _BatchNode(Node):

@@ -66,6 +66,13 @@ class Budget:
         """How many utterances a batch may have whose costliest costs ``cost``."""
         return self.most * (self.quadratic or 1) // cost
 
+    def fill(self, count: int, longest: int) -> float | None:
+        """Return how full a batch is, from planned frames; None for a budget of samples."""
+        if self.unit != "frames":
+            return None
+        cost = longest if self.quadratic is None else longest * (self.quadratic + longest)
+        return count * cost / (self.most * (self.quadratic or 1))
+
     def over(self, plan: Plan) -> DataError:
         """The failure ``over_budget``: a batch of ``least`` such utterances would be above the budget."""
         size = f"{self.size(plan)} {self.unit}"

@@ -17,7 +17,7 @@ from uio_pipes.stages.concat_links import joining, ticks
 from uio_pipes.stages.concat_sample import join
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Concat"]
 
@@ -73,10 +73,6 @@ class Concat(Stage):
     def most(self) -> int:
         """The bound, in the same unit."""
         return self.max_frames or round((self.max_seconds or 0) * TICKS)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().shuffle(5).concat(max_seconds=2.5).fbank(num_mel_bins=8)
 
 
 class _ConcatNode(Buffer):

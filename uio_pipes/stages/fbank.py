@@ -15,7 +15,7 @@ from uio_pipes.dsp.dither import noise
 from uio_pipes.dsp.fbank import Fbank, num_frames
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["FbankFeatures"]
 
@@ -71,7 +71,3 @@ class FbankFeatures(PerUtterance):
         if not len(feat):
             raise DataError("too_short", f"{fields['wav'].shape[-1]} samples are less than one window")
         fields["feat"] = feat
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=16, dither=0.1)

@@ -16,7 +16,7 @@ from uio_pipes.core.stage import Stage, wants
 from uio_pipes.core.state_kinds import OBJECT, whole
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Expanding", "FlatMap"]
 
@@ -49,12 +49,11 @@ class FlatMap(Stage):
         super().__post_init__()
         require(callable(self.function), self.name, "the argument must be a function", self.function, "pass one")
 
+    def hides_count(self, kind: str) -> str:
+        return "" if kind == "sample" else f"what the user's own {self.name} gives shows only when it runs"
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _FlatMapNode(source, lane, self, site)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.flat_map(_twice_or_never).decode_audio()
 
 
 class Expanding(Node):
@@ -185,10 +184,3 @@ class _FlatMapNode(Expanding):
         if not isinstance(self.item, Sample):
             raise PipelineError("flat_map: a function with a rng parameter works on utterances, not on files")
         return {"rng": self.item.draws(self.site.salt).generator()}
-
-
-def _twice_or_never(sample: Sample) -> Iterator[Sample]:
-    if sample["txt"][-1] != "3":
-        yield sample
-    if sample["txt"][-1] in "05":
-        yield sample

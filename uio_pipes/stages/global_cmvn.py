@@ -21,7 +21,7 @@ from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.cmvn import Cmvn, cmvn_of, read_cmvn
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["GlobalCmvn"]
 
@@ -80,8 +80,3 @@ class GlobalCmvn(PerUtterance):
             return super().describe()
         digest = blake2b(self.cmvn.mean.tobytes() + self.cmvn.istd.tobytes(), digest_size=8).hexdigest()
         return f"{self.name}(stats={digest}, norm_var={self.norm_var})"
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        stats = {"mean_stat": [8.0] * 8, "var_stat": [48.0] * 8, "frame_num": 2}
-        return corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).global_cmvn(stats)

@@ -16,7 +16,7 @@ from uio_pipes.core.stage import PerUtterance
 from uio_pipes.stages.normalize_text import text_of
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Language"]
 
@@ -92,7 +92,3 @@ class Language(PerUtterance):
         if "ja" in self.limited_langs and (units["kana"] or "zh" not in self.limited_langs):
             units["kana"] += units.pop("han", 0)
         return max(self.limited_langs, key=lambda lang: units[_SCRIPTS[lang]])  # the first of equals
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().language().fbank(num_mel_bins=8).batch(4).pad()

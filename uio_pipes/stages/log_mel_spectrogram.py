@@ -15,7 +15,7 @@ from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.log_mel import SAMPLE_RATE, LogMel
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["LogMelSpectrogram"]
 
@@ -85,10 +85,6 @@ class LogMelSpectrogram(PerUtterance):
         if not len(feat):
             raise DataError("too_short", f"{fields['wav'].shape[-1]} samples make no frame of {self.n_fft}")
         fields["feat"] = feat
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().resample(16_000).log_mel_spectrogram(num_mel_bins=16)
 
 
 def _check_rate(rate: int) -> None:

@@ -16,7 +16,7 @@ from uio_pipes.core.stage import PerUtterance, Stage, sees_all
 from uio_pipes.stages.decode_audio import DecodeAudio
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Mono"]
 
@@ -64,7 +64,3 @@ class Mono(PerUtterance):
         elif len(wav) > 1:
             wav = wav.mean(dim=0, keepdim=True)
         sample.fields["wav"] = wav
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio(channel=None).mono()

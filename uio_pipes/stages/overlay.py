@@ -20,7 +20,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Overlay"]
 
@@ -95,10 +95,6 @@ class Overlay(Stage):
         path = is_local(os.fspath(self.path)) or ""
         empty = os.path.isfile(path) and not os.path.getsize(path)
         return [f"the overlay {path} is empty: nothing is replaced"] if empty else []
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.overlay(os.devnull)
 
 
 class _OverlayNode(Node):

@@ -14,7 +14,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, have_features
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["RandomCrop"]
 
@@ -86,10 +86,6 @@ class RandomCrop(PerUtterance):
     def _samples(self, sample_rate: int) -> int:
         assert self.max_seconds is not None
         return max(1, round(self.max_seconds * sample_rate))
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().random_crop(max_seconds=0.4).fbank(num_mel_bins=8).random_crop(max_frames=30)
 
 
 def _crop(array: Any, axis: int, most: int, draws: Draws) -> Any:

@@ -15,7 +15,7 @@ from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Repeat"]
 
@@ -62,10 +62,6 @@ class Repeat(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return None if self.rounds is None else [n * self.rounds for n in counts]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().shuffle(5).repeat(2).batch(4).pad()
 
 
 class _RepeatNode(Node):

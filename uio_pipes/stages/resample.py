@@ -14,7 +14,7 @@ from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.resample import resample, resampled_length
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Resample"]
 
@@ -28,6 +28,7 @@ class Resample(PerUtterance):
     """
 
     name: ClassVar[str] = "resample"
+    sets_rate: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
     writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
 
@@ -53,7 +54,3 @@ class Resample(PerUtterance):
         if fields["sample_rate"] != self.resample_rate:
             fields["wav"] = resample(fields["wav"], fields["sample_rate"], self.resample_rate)
             fields["sample_rate"] = self.resample_rate
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().resample(8_000)

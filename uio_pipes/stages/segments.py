@@ -19,7 +19,7 @@ from uio_pipes.stages.flat_map import Expanding
 from uio_pipes.stages.segment_runs import Run, merged, parse_segments, pieces, random_piece
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Segments"]
 
@@ -102,10 +102,6 @@ class Segments(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts if self.pick == "random" and self.cut_seconds is None else None
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.segments(of="recording", cut_seconds=(0.2, 0.6)).decode_audio()
 
 
 class _SegmentsNode(Expanding):

@@ -14,7 +14,7 @@ from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Shuffle"]
 
@@ -47,10 +47,6 @@ class Shuffle(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().shuffle(9)
 
 
 class _ShuffleNode(Buffer):

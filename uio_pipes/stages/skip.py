@@ -12,7 +12,7 @@ from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Skip"]
 
@@ -43,10 +43,6 @@ class Skip(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return [max(0, n - self.number) for n in counts]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().skip(3)
 
 
 class _SkipNode(Node):

@@ -13,7 +13,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Sort"]
 
@@ -44,10 +44,6 @@ class Sort(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().sort(7)
 
 
 class _SortNode(Buffer):

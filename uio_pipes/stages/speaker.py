@@ -20,7 +20,7 @@ from uio_pipes.tokenizers.base import digest
 from uio_pipes.tokenizers.symbols import read_symbols
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Speaker"]
 
@@ -87,12 +87,3 @@ class Speaker(PerUtterance):
         name = name.read() if isinstance(name, Ref) else name
         name = name.decode("utf-8").strip() if isinstance(name, bytes) else str(name)
         sample.fields["speaker"] = self.numbers.get(name, 0)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().map(_named).speaker({"0": 1, "1": 2}).batch(4).pad()
-
-
-def _named(sample: Sample) -> Sample:
-    sample["speaker"] = sample.key[-1]
-    return sample

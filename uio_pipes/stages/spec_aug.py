@@ -14,7 +14,7 @@ from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.spec_aug import apply_masks, spec_aug_masks
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["SpecAug"]
 
@@ -53,7 +53,3 @@ class SpecAug(PerUtterance):
             draws.below, feat.shape[0], feat.shape[1], self.num_t_mask, self.num_f_mask, self.max_t, self.max_f
         )
         sample.fields["feat"] = apply_masks(feat.clone(), *masks)  # it may be the user's
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=16).spec_aug(max_t=20, max_f=4)

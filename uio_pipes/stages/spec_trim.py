@@ -12,7 +12,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["SpecTrim"]
 
@@ -54,7 +54,3 @@ class SpecTrim(PerUtterance):
 
     def _draw(self, draws: Draws) -> int:
         return 1 + draws.below(self.max_t)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=16).spec_trim()

@@ -14,7 +14,7 @@ from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.resample import change_speed, speed_length
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["SpeedPerturb"]
 
@@ -53,7 +53,3 @@ class SpeedPerturb(PerUtterance):
 
     def _draw(self, draws: Draws) -> float:
         return self.speeds[draws.below(len(self.speeds))]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().speed_perturb([0.9, 1.0, 1.1])

@@ -20,7 +20,7 @@ from uio_pipes.tokenizers.base import has_blank, unk_id
 from uio_pipes.tokenizers.unknown import UnknownShare
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Tokenize"]
 
@@ -78,10 +78,6 @@ class Tokenize(PerUtterance):
         share = lane.shared(("unknown", id(self)), lambda: UnknownShare(self.max_unk_share, unknown))
         return Deferred(source, _Watched(self, site, share, lane.ledger))
 
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().tokenize(_code_points)
-
 
 class _Watched(StageLink):
     """Tokenizes, and looks for unknown tokens. What it counts is no part of a state."""
@@ -103,7 +99,3 @@ class _Watched(StageLink):
 
 def _labels(label: Sequence[Any]) -> list[int]:
     return [int(i) for i in label]
-
-
-def _code_points(text: str) -> list[int]:
-    return [ord(c) for c in text]

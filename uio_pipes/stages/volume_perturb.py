@@ -11,7 +11,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["VolumePerturb"]
 
@@ -42,7 +42,3 @@ class VolumePerturb(PerUtterance):
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         sample.fields["wav"] = sample.fields["wav"] * draws.uniform(self.low, self.high)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().volume_perturb()
