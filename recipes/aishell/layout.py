@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..common.corpus import CorpusMissing
+
 SPLITS = ("train", "dev", "test")
 
 MISSING = """\
@@ -17,10 +19,6 @@ No AISHELL-1 under {root}: {path} is not there. Either speak a small one (second
     python -m recipes.aishell.mini {root} --hours 0.5
 or get the real one (15.6 GB, Apache-2.0, https://www.openslr.org/33), again after an interruption:
     python -m recipes.aishell.download {root}"""
-
-
-class CorpusMissing(Exception):
-    """There is no corpus where one was expected; the message says how to make or get one."""
 
 
 def corpus_dir(root: Path) -> Path:

@@ -27,8 +27,9 @@ from uio_pipes.prep.pack import OtherPacking, PackingFailed, PackSettings, pack
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.files import count_lines
 
+from ..common.corpus import CorpusMissing
 from ..common.kaldi import make_raw_list, read_texts, write_kaldi
-from .layout import SPLITS, CorpusMissing, find_wavs, read_transcript
+from .layout import SPLITS, find_wavs, read_transcript
 
 __all__ = ["PROBLEMS", "make_cmvn", "make_dictionary", "make_lists", "make_shards", "prepare", "write_texts"]
 

@@ -8,11 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ..common.data_types import DATA_TYPES
+from ..common.driver import MODES
 from ..common.score import read_texts, score
 
 __all__ = ["print_summary", "rates"]
-
-MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
 
 
 def rates(out: Path) -> dict[str, dict[str, float]]:

@@ -1,4 +1,6 @@
-"""What a recipe can be told, by the standard library alone: mistakes are said before anything is installed."""
+"""The options that all recipes have. Only the standard library is used: mistakes are reported before anything is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["add_stages", "add_training", "at_least", "parser_of"]
+__all__ = ["add_training", "at_least", "parser_of"]
 
 Number = TypeVar("Number", int, float)
 
 
 def at_least(lowest: Number) -> Callable[[str], Number]:
-    """Of numbers from ``lowest`` on, of its type."""
+    """Return a parser of numbers of the type of ``lowest`` that refuses smaller ones."""
 
     def number(text: str) -> Number:
         try:
@@ -28,25 +30,22 @@ def at_least(lowest: Number) -> Callable[[str], Number]:
 
 
 def parser_of(name: str, description: str) -> ArgumentParser:
-    """For ``recipes/NAME/run.sh``."""
-    return ArgumentParser(
+    """Return the parser for ``recipes/NAME/run.sh``, with the options that choose the stages."""
+    parser = ArgumentParser(
         f"recipes/{name}/run.sh",
         description=description,
         formatter_class=ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
         argument_default=None,
     )
-
-
-def add_stages(parser: ArgumentParser) -> None:
-    """From which stage to which."""
     stages = range(-1, 7)
     parser.add_argument("--stage", type=int, choices=stages, default=-1, metavar="N", help="First stage: -1 to 6.")
     parser.add_argument("--stop-stage", type=int, choices=stages, default=6, metavar="N", help="Last stage: -1 to 6.")
+    return parser
 
 
 def add_training(parser: ArgumentParser, average: int, average_help: str) -> None:
-    """What the recipes have in common."""
+    """Add the options of training and decoding. ``average``: how many epochs are averaged by default."""
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="Model and training. None: conf/mini.yaml or conf/full.yaml.")
     add("--set", dest="override", action="append", metavar="KEY=VALUE", help="Like train.epochs=3; again for more.")

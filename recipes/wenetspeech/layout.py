@@ -20,7 +20,8 @@ from typing import Any
 
 import ijson
 
-TRAIN_SUBSETS = ("S", "M", "L")
+from ..common.corpus import CorpusMissing
+
 TEST_SUBSETS = {"DEV": "dev", "TEST_NET": "test_net", "TEST_MEETING": "test_meeting"}  # subset: folder of its lists
 
 PAGE = "https://wenet.org.cn/WenetSpeech/"
@@ -32,10 +33,6 @@ or get the real one (about 500 GB to download, as much again unpacked):
        non-commercial use (labels: CC BY 4.0); a password comes by mail;
     2. git clone https://github.com/wenet-e2e/WenetSpeech && cd WenetSpeech && echo PASSWORD > SAFEBOX/password
     3. bash utils/download_wenetspeech.sh DOWNLOADS {root}     (can be run again; it checks md5 sums)"""
-
-
-class CorpusMissing(Exception):
-    """There is no corpus where one was expected; the message says how to make or get one."""
 
 
 class BadMetadata(Exception):

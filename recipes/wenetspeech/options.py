@@ -1,11 +1,11 @@
-"""The options of ``recipes/wenetspeech/run.sh``. As a command it only checks them, before anything is installed."""
+"""The options of ``recipes/wenetspeech/run.sh``. As a command, this only checks them, before anything is installed."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
 from pathlib import Path
 
-from ..common.options import add_stages, add_training, at_least, parser_of
+from ..common.options import add_training, at_least, parser_of
 
 __all__ = ["parser"]
 
@@ -16,7 +16,6 @@ def parser() -> ArgumentParser:
         "WenetSpeech, real or mini: -1 corpus, 0 lists, 1 CMVN, 2 dictionary, 3 shards, 4 training, 5 averaging, "
         "decoding and scoring, 6 export. Every stage can be run again.",
     )
-    add_stages(made)
     add = made.add_argument
     add("--corpus", default="mini", help="mini (spoken here), or the folder with WenetSpeech.json.")
     add("--subset", choices=["S", "M", "L", "W"], default="L", help="100 h, 1000 h, 10,000 h, weakly labelled.")

@@ -12,11 +12,12 @@ from uio_pipes.prep.examples.speech import Voice, draw_voice
 
 from ..aishell.plan import SECONDS_EACH
 from ..aishell.sentences import draw_sentence
+from .layout import TEST_SUBSETS
 
 PAUSE = (0.2, 1.0)  # seconds between sentences
 DOMAINS = ("drama", "news", "reading", "talk", "variety")
 SPEAKERS = (2, 4)  # in a recording
-HELD_OUT = {"dev": "DEV", "test_net": "TEST_NET", "test_meeting": "TEST_MEETING"}  # part: subset
+HELD_OUT = {part: subset for subset, part in TEST_SUBSETS.items()}
 # What is wrong with a line of the JSON, as in the real corpus
 NO_FILE, PAST_THE_END, NO_TEXT = "missing_file", "past_the_end", "empty_text"
 

@@ -27,8 +27,9 @@ from uio_pipes.prep.common.progress_bar import progress_bar
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.files import atomic_path
 
+from ..common.corpus import CorpusMissing
 from ..common.lists import ListWriter
-from .layout import TEST_SUBSETS, BadMetadata, CorpusMissing, metadata_path, recordings
+from .layout import TEST_SUBSETS, BadMetadata, metadata_path, recordings
 
 MIN_CONFIDENCE = {"S": 1.0, "M": 1.0, "L": 0.95, "W": 0.6}
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio

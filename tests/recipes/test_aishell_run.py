@@ -20,7 +20,8 @@ pytest.importorskip("espeakng_loader")
 pytest.importorskip("jiwer")
 
 from recipes.aishell.run import main
-from recipes.aishell.summary import MODES, rates
+from recipes.aishell.summary import rates
+from recipes.common.driver import MODES
 
 ROOT = Path(__file__).parents[2]
 TINY = """
