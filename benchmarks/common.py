@@ -23,8 +23,8 @@ from rich.table import Table
 __all__ = [
     "QUICK",
     "Report",
+    "begin",
     "child",
-    "in_child",
     "load",
     "median",
     "one_thread",
@@ -80,13 +80,14 @@ def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     return made
 
 
-def in_child(arguments: argparse.Namespace, measure: Callable[..., dict[str, Any]]) -> bool:
-    """In a child process: measure, print the result as JSON, and return True."""
-    if arguments.child is None:
-        return False
-    one_thread()
-    print("\n" + json.dumps(measure(**json.loads(arguments.child))))
-    return True
+def begin(measure: Callable[..., dict[str, Any]], parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Return the arguments; in a child process, measure, print the result as JSON and exit instead."""
+    arguments = parser.parse_args()
+    if arguments.child is not None:
+        one_thread()
+        print("\n" + json.dumps(measure(**json.loads(arguments.child))))
+        sys.exit()
+    return arguments
 
 
 def child(module: str, **what: object) -> dict[str, Any]:
@@ -111,8 +112,13 @@ def _here(module: str, what: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def rounds(module: str, jobs: Mapping[str, Mapping[str, object]], repeats: int) -> dict[str, list[dict[str, Any]]]:
-    """``repeats`` measurements of each job, taking turns so that a busy moment of the machine hits all alike."""
+def rounds(
+    module: str, jobs: Mapping[str, Mapping[str, object]], repeats: int, **common: object
+) -> dict[str, list[dict[str, Any]]]:
+    """Measure each job ``repeats`` times, in turns, so that a busy moment of the machine hits all of them alike.
+
+    ``common``: what all jobs have, beside their own.
+    """
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in jobs}
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task(module.rsplit(".", 1)[-1], total=repeats * len(jobs))
@@ -121,7 +127,7 @@ def rounds(module: str, jobs: Mapping[str, Mapping[str, object]], repeats: int) 
             for name in order:
                 progress.update(task, description=name)
                 if not any("error" in result for result in results[name]):
-                    results[name].append(child(module, **jobs[name]))
+                    results[name].append(child(module, **common, **jobs[name]))
                 progress.advance(task)
     return results
 
@@ -180,6 +186,13 @@ class Report:
         if plot:
             series = {columns[i]: [_number(row[i]) for row in rows] for i in plot}
             self._plots.append((title, [row[0] for row in rows], series))
+
+    def ran(self, results: Mapping[str, list[dict[str, Any]]], what: str = "") -> dict[str, list[dict[str, Any]]]:
+        """Return the results of ``rounds`` without those that failed, which become a line each, after ``what``."""
+        for name, runs in results.items():
+            if "error" in runs[-1]:
+                self.text(f"- {what}{name} did not run: {runs[-1]['error']}")
+        return {name: runs for name, runs in results.items() if "error" not in runs[-1]}
 
     def target(self, claim: str, holds: bool, found: str) -> None:
         """One line: whether a target is met. Nothing fails if it is not."""

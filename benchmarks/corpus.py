@@ -29,7 +29,7 @@ import soundfile
 
 from benchmarks.common import QUICK, sized
 
-__all__ = ["Corpus", "default_folder", "prepare"]
+__all__ = ["Corpus", "default_folder", "prepare", "tar_of", "wav_members", "wav_of"]
 
 RATE = 16_000
 UTTERANCES, SHARD = sized((3_000, 500), (90, 15))
@@ -94,7 +94,7 @@ def _make(folder: Path, final: Path) -> dict[str, Any]:
     with ProcessPoolExecutor(2) as pool:
         for number, (key, txt, samples) in enumerate(utterances):
             seconds += len(samples) / RATE
-            block.append((key, txt, _wav(samples)))
+            block.append((key, txt, wav_of(samples)))
             if len(block) == SHARD:
                 jobs.append(pool.submit(_pack, folder, number // SHARD, block))
                 block = []
@@ -147,14 +147,14 @@ def _noise() -> Iterator[tuple[str, str, Samples]]:
         yield f"BN{number:06d}", "杂音" * int(duration), (rng.standard_normal(size) * loudness).astype(np.int16)
 
 
-def _wav(samples: Samples) -> bytes:
+def wav_of(samples: Samples) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
     return file.getvalue()
 
 
 def _pack(folder: Path, number: int, block: list[tuple[str, str, bytes]]) -> None:
-    packed = _tar((name, data) for key, txt, wav in block for name, data in _members(key, txt, wav, "wav"))
+    packed = tar_of((name, data) for key, txt, wav in block for name, data in _members(key, txt, wav, "wav"))
     for kind, data in (("tar", packed), ("tar.gz", gzip.compress(packed, 6, mtime=0))):
         path = folder / kind / f"shards_{number:09d}.{kind}"
         path.parent.mkdir(exist_ok=True)
@@ -165,7 +165,7 @@ def _members(key: str, txt: str, audio: bytes, suffix: str) -> tuple[tuple[str, 
     return (f"{key}.txt", txt.encode()), (f"{key}.{suffix}", audio)
 
 
-def _tar(members: Iterable[tuple[str, bytes]]) -> bytes:
+def tar_of(members: Iterable[tuple[str, bytes]]) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, data in members:
@@ -173,6 +173,12 @@ def _tar(members: Iterable[tuple[str, bytes]]) -> bytes:
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
     return packed.getvalue()
+
+
+def wav_members(shard: str) -> Iterator[tarfile.TarInfo]:
+    """Yield the headers of the wav files in a tar shard."""
+    with tarfile.open(shard) as tar:
+        yield from (member for member in tar if member.name.endswith(".wav"))
 
 
 def _utterances(shard: Path) -> Iterator[tuple[str, str, bytes]]:
@@ -195,7 +201,7 @@ def _make_flac(folder: Path) -> None:
     for shard in sorted((folder / "tar").glob("*.tar")):
         utterances = ((key, txt, _flac(wav)) for key, txt, wav in _utterances(shard))
         members = (member for key, txt, flac in utterances for member in _members(key, txt, flac, "flac"))
-        (folder / "flac" / shard.name).write_bytes(_tar(members))
+        (folder / "flac" / shard.name).write_bytes(tar_of(members))
     _make_shar(folder, "flac", "shar.flac", "flac")
     lines = [f"{folder.resolve()}/flac/{shard.name}\n" for shard in sorted((folder / "flac").glob("*.tar"))]
     (folder / "flac.list").write_text("".join(lines))

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import Report, child, in_child, parser, sized
+from benchmarks.common import Report, begin, child, parser, sized
 from benchmarks.corpus import prepare
 from benchmarks.peers import DITHER, MELS
 from recipes.common.config import ModelConfig
@@ -145,9 +145,7 @@ def main() -> None:
     """Measure both and write results/gpu.md."""
     made = parser(__doc__, repeats=1)
     made.add_argument("--workers", type=int, default=2)
-    arguments = made.parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, made)
     prepare(arguments.data)
     report = Report("gpu", "A Conformer's speed on batches from the loader")
     rows = []

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from benchmarks.common import Report, in_child, median, parser, ratio, rounds, sized, spread
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
 
 MODULE = "benchmarks.handover"
 SIZES = sized((0.25, 1, 4, 32), (1,))  # MiB
@@ -85,17 +85,13 @@ def _copies(frames: int, count: int) -> Iterator[Any]:
 
 def main() -> None:
     """Measure all and write results/handover.md."""
-    arguments = parser(__doc__, repeats=5).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=5))
     report = Report("handover", "Batches from a worker to the trainer")
     rows, ratios = [], []
     for mib in SIZES:
         jobs = {way: {"way": way, "mib": mib} for way in ("uio_pipes", "torch", "one process")}
         results = rounds(MODULE, jobs, arguments.repeats)
-        for name, runs in results.items():
-            if "error" in runs[-1]:
-                report.text(f"- {name}, {mib} MiB did not run: {runs[-1]['error']}")
+        report.ran(results, f"{mib} MiB, ")
         ours, torchs, limit = (median(runs, "speed") for runs in results.values())
         ratios.append((ours / torchs, median(results["torch"], "cpu") / median(results["uio_pipes"], "cpu")))
         for name, runs in results.items():

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common import Report, in_child, median, parser, ratio, rounds, spread
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.indexed"
@@ -110,13 +110,11 @@ def _graph(root: Path, shards: list[str] | None) -> Iterator[Any]:
 
 def main() -> None:
     """Measure all readers, report."""
-    arguments = parser(__doc__, 7).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, 7))
     report = Report("indexed", "Random access: TouchDataset")
     root, _ = _folder(arguments.data)
-    jobs = {name: {"data": arguments.data, "reader": reader} for name, reader in READERS.items()}
-    results = rounds(MODULE, jobs, arguments.repeats)
+    jobs = {name: {"reader": reader} for name, reader in READERS.items()}
+    results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
     cpu = {name: median(found, "cpu_us") for name, found in results.items()}
     bare, records, graph, tar = (cpu[name] for name in READERS)
     rows = [

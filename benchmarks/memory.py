@@ -10,19 +10,17 @@ own: ``python -m benchmarks.memory``.
 from __future__ import annotations
 
 import gc
-import io
 import os
-import tarfile
 import tempfile
 import time
-import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Report, child, in_child, parser, sized
+from benchmarks.common import Report, begin, child, parser, sized
+from benchmarks.corpus import tar_of, wav_of
 from benchmarks.owned import children, owned, resident
 
 MODULE = "benchmarks.memory"
@@ -37,30 +35,14 @@ def make(folder: Path) -> str:
     """Shards of short noises; the list's path."""
     noise = np.random.default_rng(0)
     for shard in range(SHARDS):
-        with tarfile.open(folder / f"{shard:02}.tar", "w") as tar:
-            for i in range(EACH):
-                samples = noise.integers(-3000, 3000, int(noise.integers(3200, 6400)), np.int16)
-                _add(tar, f"{shard:02}-{i:04}.txt", b"a short text")
-                _add(tar, f"{shard:02}-{i:04}.wav", _wav(samples))
+        members = []
+        for i in range(EACH):
+            samples = noise.integers(-3000, 3000, int(noise.integers(3200, 6400)), np.int16)
+            members += [(f"{shard:02}-{i:04}.txt", b"a short text"), (f"{shard:02}-{i:04}.wav", wav_of(samples))]
+        (folder / f"{shard:02}.tar").write_bytes(tar_of(members))
     path = folder / "shards.list"
     path.write_text("\n".join(map(str, sorted(folder.glob("*.tar")))))
     return str(path)
-
-
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    tar.addfile(member, io.BytesIO(data))
-
-
-def _wav(samples: np.ndarray[Any, Any]) -> bytes:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(2)
-        out.setframerate(16_000)
-        out.writeframes(samples.tobytes())
-    return file.getvalue()
 
 
 def measure(path: str, what: str, workers: int, count: int) -> dict[str, Any]:
@@ -148,9 +130,7 @@ def growth(sizes: list[int]) -> float:
 
 def main() -> None:
     """Measure all and write results/memory.md."""
-    arguments = parser(__doc__, repeats=1).parse_args()
-    if in_child(arguments, measure):
-        return
+    begin(measure, parser(__doc__, repeats=1))
     report = Report("memory", "Memory and handles in long runs")
     rows, largest, left = [], 0.0, 0
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import Report, child, in_child, parser
+from benchmarks.common import Report, begin, child, parser
 from benchmarks.corpus import Corpus, prepare
 from benchmarks.peers import BUDGET, SHUFFLE, SORT
 
@@ -109,9 +109,7 @@ def _lhotse(corpus: Corpus, times: int) -> Iterator[list[Length]]:
 
 def main() -> None:
     """Measure all and write results/padding.md."""
-    arguments = parser(__doc__, repeats=1).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=1))
     corpus = prepare(arguments.data)
     report = Report("padding", "Padding at the randomness of a 1,500 shuffle")
     report.text(f"{corpus.utterances:,} utterances in 6 shards; {BUDGET:,} padded frames a batch; lengths in frames.")

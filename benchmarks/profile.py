@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, in_child, parser, rounds, spread
+from benchmarks.common import Report, begin, parser, rounds, spread
 from benchmarks.corpus import Corpus, prepare
 
 MODULE = "benchmarks.profile"
@@ -123,20 +123,13 @@ def _handed(batches: list[Any]) -> float:
 
 def main() -> None:
     """Measure, and write results/profile.md and results/profile.svg."""
-    arguments = parser(__doc__, repeats=5).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=5))
     corpus = prepare(arguments.data)
     report = Report("profile", "Where each microsecond of an utterance goes")
     each = corpus.seconds / corpus.utterances
     report.text(f"{corpus.utterances:,} utterances of {each:.1f} s on average, one process, CPU time, third epoch.")
-    jobs = {
-        "features": {"data": arguments.data, "features": True},
-        "waveforms": {"data": arguments.data, "features": False},
-    }
-    found = rounds(MODULE, jobs, arguments.repeats)
-    for name in [name for name, runs in found.items() if "error" in runs[-1]]:
-        report.text(f"- {name} did not run: {found.pop(name)[-1]['error']}")
+    jobs = {"features": {"features": True}, "waveforms": {"features": False}}
+    found = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data))
     rows = [[part, *(spread(runs, part, ".1f") for runs in found.values())] for part in (*PARTS, REST)]
     report.table("Microseconds an utterance", ["part", *found], rows, plot=range(1, 1 + len(found)))
     rows = [["sum, with the clock's own cost", *(spread(runs, "clocked", ".0f") for runs in found.values())]]

@@ -29,7 +29,7 @@ from typing import Any
 
 import fsspec
 
-from benchmarks.common import Report, in_child, median, parser, ratio, rounds, sized, spread
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.remote"
@@ -177,9 +177,7 @@ def _rate(url: str) -> float:
 
 def main() -> None:
     """Measure all and write results/remote.md."""
-    arguments = parser(__doc__, repeats=5).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=5))
     corpus = prepare(arguments.data)
     shards = [shard for shard in corpus.shards("tar") if shard.endswith(".tar")]  # indexes stand beside them
     names = [Path(shard).name for shard in shards]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common import Report, child, in_child, parser, sized
+from benchmarks.common import Report, begin, child, parser, sized
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.scale_lanes"
@@ -152,9 +152,7 @@ def _over(values: npt.NDArray[Any]) -> float:
 
 def main() -> None:
     """Measure all and write results/scale_lanes.md."""
-    arguments = parser(__doc__, repeats=1).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=1))
     prepare(arguments.data)
     report = Report("scale_lanes", f"{LANES:,} lanes on {RANKS:,} ranks × {WORKERS} workers, by simulation")
     state = child(MODULE, what="state", data=arguments.data)

@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, in_child, median, parser, rounds, sized, spread
+from benchmarks.common import Report, begin, median, parser, rounds, sized, spread
 from benchmarks.corpus import prepare
+from benchmarks.owned import children
 
 MODULE = "benchmarks.scale_list"
 SHARDS, FEW, RANKS, WORKERS = sized((7_500_000, 8_192, 1_024, 8), (6_000, 120, 10, 2))
@@ -53,7 +54,7 @@ def _loader(path: str) -> dict[str, Any]:
     batches = iter(loader)
     next(batches)
     first = time.perf_counter() - began
-    workers = [_private(pid) for pid in _children(os.getpid())]
+    workers = [_private(pid) for pid in children(os.getpid())]
     found = {"first": first, "worker": max(workers)}
     began = time.perf_counter()
     loader.set_epoch(1)
@@ -92,29 +93,21 @@ def _private(pid: int) -> float:
     return sum(int(found) for found in re.findall(r"Private_\w+: +(\d+) kB", text)) / 1024
 
 
-def _children(pid: int) -> list[int]:
-    return [int(p) for task in Path(f"/proc/{pid}/task").iterdir() for p in (task / "children").read_text().split()]
-
-
 def main() -> None:
     """Measure all and write results/scale_list.md."""
-    arguments = parser(__doc__, repeats=3).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=3))
     prepare(arguments.data)
     report = Report("scale_list", f"A list of {SHARDS:,} shards on {RANKS:,} ranks × {WORKERS} workers")
     for shards in (SHARDS, FEW):
         _list(str(arguments.data), shards)
     size = (Path(arguments.data) / f"list_{SHARDS}.list").stat().st_size / MIB
     jobs = {
-        f"{name}, {shards:,} shards": {"data": arguments.data, "shards": shards, "what": what}
+        f"{name}, {shards:,} shards": {"shards": shards, "what": what}
         for name, what in WAYS.items()
         for shards in (SHARDS, FEW)
     }
-    results = rounds(MODULE, jobs, arguments.repeats)
-    for name, runs in results.items():
-        if "error" in runs[-1]:
-            report.text(f"- {name} did not run: {runs[-1]['error']}")
+    results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
+    report.ran(results)
     _tell_loader(report, {name: runs for name, runs in results.items() if name.startswith("a loader")}, size)
     _tell_deal(report, results[f"one process, {SHARDS:,} shards"])
     report.write()

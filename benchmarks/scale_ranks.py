@@ -9,14 +9,13 @@ what is lost where time goes by frames times length, as in attention: ``python -
 from __future__ import annotations
 
 import random
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Report, child, in_child, parser, sized
-from benchmarks.corpus import Corpus, prepare
+from benchmarks.common import Report, begin, child, parser, sized
+from benchmarks.corpus import Corpus, prepare, wav_members
 from benchmarks.peers import BUDGET, SHUFFLE, SORT
 
 MODULE = "benchmarks.scale_ranks"
@@ -63,18 +62,13 @@ def _lost(costs: Any) -> float:
 
 
 def _durations(corpus: Corpus) -> list[float]:
-    found = []
-    for shard in corpus.shards("tar"):
-        with tarfile.open(shard) as tar:
-            found += [(member.size - 44) / BYTES_PER_SECOND for member in tar if member.name.endswith(".wav")]
-    return found
+    shards = corpus.shards("tar")
+    return [(member.size - 44) / BYTES_PER_SECOND for shard in shards for member in wav_members(shard)]
 
 
 def main() -> None:
     """Simulate all and write results/scale_ranks.md."""
-    arguments = parser(__doc__, repeats=1).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=1))
     prepare(arguments.data)
     report = Report("scale_ranks", "Ranks that step together: time lost to the slowest")
     rows, worst = [], 0.0

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, child, in_child, median, parser, rounds, sized, spread
+from benchmarks.common import Report, begin, child, median, parser, rounds, sized, spread
 from benchmarks.corpus import Corpus, prepare
 from benchmarks.peers import BUDGET, SHUFFLE, SORT
 
@@ -207,9 +207,7 @@ def _inflate(corpus: Corpus) -> dict[str, Any]:
 
 def main() -> None:
     """Measure all and write results/state.md."""
-    arguments = parser(__doc__, repeats=3).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=3))
     prepare(arguments.data)
     report = Report("state", "The state: size, cost, restoring")
     _show_size(report, arguments)
@@ -219,14 +217,11 @@ def main() -> None:
 
 
 def _show_size(report: Report, arguments: Any) -> None:
-    data, columns = arguments.data, ["lanes", "utterances in buffers of a lane", "bytes each", "state in bytes", "ms"]
-    jobs = {f"{lanes}": {"data": data, "what": "size", "lanes": lanes} for lanes in (1, 8)}
-    results = rounds(MODULE, jobs, arguments.repeats)
+    columns = ["lanes", "utterances in buffers of a lane", "bytes each", "state in bytes", "ms"]
+    jobs = {f"{lanes}": {"what": "size", "lanes": lanes} for lanes in (1, 8)}
+    results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
     rows = []
-    for lanes, runs in results.items():
-        if "error" in runs[-1]:
-            report.text(f"- {lanes} lanes did not run: {runs[-1]['error']}")
-            continue
+    for lanes, runs in report.ran(results, "lanes: ").items():
         held, size = f"{median(runs, 'held'):,.0f}", f"{median(runs, 'bytes'):,.0f}"
         rows.append([lanes, held, spread(runs, "per_utterance"), size, spread(runs, "ms")])
     report.table("state_dict() with buffers filled", columns, rows)
@@ -259,24 +254,21 @@ def _show_restoring(report: Report, arguments: Any) -> None:
     data = arguments.data
     with tempfile.TemporaryDirectory() as folder:
         saved = {k: child(MODULE, data=data, what="save", kind=k, folder=folder) for k in ("tar", "tar.gz")}
-        jobs = {
-            f"{kind}, at {at} %": {"data": data, "what": "restore", "kind": kind, "folder": folder, "at": at}
+        jobs: dict[str, dict[str, object]] = {
+            f"{kind}, at {at} %": {"kind": kind, "at": at}
             for kind, found in saved.items()
             for at in POINTS[kind]
             if "error" not in found
         }
-        fresh = {"fresh": {"data": data, "what": "restore", "kind": "tar", "folder": folder, "at": None}}
-        results = rounds(MODULE, jobs | fresh, arguments.repeats)
+        jobs["fresh"] = {"kind": "tar", "at": None}
+        results = rounds(MODULE, jobs, arguments.repeats, data=data, what="restore", folder=folder)
     start = median(results.pop("fresh"), "first")
     for kind, found in saved.items():
         if "error" in found:
             report.text(f"- {kind} could not be saved: {found['error']}")
     speed = median([child(MODULE, data=data, what="inflate")], "speed")
     rows = []
-    for name, runs in results.items():
-        if "error" in runs[-1]:
-            report.text(f"- restoring {name} did not run: {runs[-1]['error']}")
-            continue
+    for name, runs in report.ran(results, "restoring ").items():
         kind, at = name.split(", at ")
         window = saved[kind][f"window_{at[:-2]}"]
         inflating = f"{window / speed:.2f}" if kind == "tar.gz" else ""

@@ -13,14 +13,13 @@ import hashlib
 import io
 import random
 import resource
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import Report, child, in_child, median, parser, ratio, rounds, spread
-from benchmarks.corpus import Corpus, prepare
+from benchmarks.common import Report, begin, child, median, parser, ratio, rounds, spread
+from benchmarks.corpus import Corpus, prepare, wav_members
 from benchmarks.peers import BUDGET, LIMIT, PEERS, WORKS, Batch, Work, batches_of
 from benchmarks.peers.stages import SHIFT
 
@@ -133,20 +132,15 @@ def _difference(work: Work, peer: str) -> dict[str, Any]:
 
 def expected(corpus: Corpus) -> str:
     """Digest of the keys in the corpus."""
-    keys = []
-    for shard in corpus.shards("tar"):
-        with tarfile.open(shard) as tar:
-            keys += [name.removesuffix(".wav") for name in tar.getnames() if name.endswith(".wav")]
-    return _digest(keys)
+    shards = corpus.shards("tar")
+    return _digest([member.name.removesuffix(".wav") for shard in shards for member in wav_members(shard)])
 
 
 def main() -> None:
     """Measure all and write results/throughput.md."""
     made = parser(__doc__, repeats=3)
     made.add_argument("--only", nargs="*", choices=TASKS, default=list(TASKS), help="these tasks, and not all")
-    arguments = made.parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, made)
     corpus = prepare(arguments.data)
     report = Report("throughput", "Batches from shards, one process and two workers")
     report.text(
@@ -166,13 +160,11 @@ def main() -> None:
 def _show(report: Report, title: str, arguments: Any, checks: dict[str, Any], right: str) -> None:
     task = TASKS[title]
     jobs = {
-        name: {"data": arguments.data, "peer": peer, **task.what}
+        name: {"peer": peer, **task.what}
         for name, peer in (PEERS if task.what["features"] else PEERS | LIMIT).items()
         if task.what["kind"] in WORKS.get(name, KINDS)
     }
-    found = rounds(MODULE, jobs, arguments.repeats)
-    for name in [name for name, runs in found.items() if "error" in runs[-1]]:
-        report.text(f"- {title}: {name} did not run: {found.pop(name)[-1]['error']}")
+    found = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data), f"{title}: ")
     mine = {field: median(found.get(OWN, []), field) for field in FIELDS}
     rows = []
     for name, runs in found.items():

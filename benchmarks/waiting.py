@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, in_child, median, parser, rounds, spread
+from benchmarks.common import Report, begin, median, parser, rounds, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.waiting"
@@ -60,14 +60,11 @@ def _epoch(loader: Any, step: float) -> list[float]:
 
 def main() -> None:
     """Measure all and write results/waiting.md."""
-    arguments = parser(__doc__, repeats=3).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=3))
     prepare(arguments.data)
     report = Report("waiting", "The trainer's waiting")
     jobs = {
         f"step {step} × a batch's time, prefetch={prefetch}": {
-            "data": arguments.data,
             "workers": 1,
             "prefetch": prefetch,
             "step": step,
@@ -75,12 +72,9 @@ def main() -> None:
         for step in STEPS
         for prefetch in (2, 8)
     }
-    results = rounds(MODULE, jobs, arguments.repeats)
+    results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
     rows = []
-    for name, runs in results.items():
-        if "error" in runs[-1]:
-            report.text(f"- {name} did not run: {runs[-1]['error']}")
-            continue
+    for name, runs in report.ran(results).items():
         shares = [f"{100 * median(runs, field):.1f} %" for field in ("share", "waited", "told")]
         rows.append([name, spread(runs, "batch_ms", ".0f"), *shares, spread(runs, "longest"), spread(runs, "first")])
     columns = ["one worker", "batch, ms", "waiting after the first", "batches waited for", "stats().waited"]
