@@ -1,4 +1,4 @@
-"""Averages the weights of several epochs: ``python -m recipes.common.average EXP --best 5`` writes EXP/average.pt."""
+"""Average the weights of several epochs: ``python -m recipes.common.average EXP --best 5`` writes EXP/average.pt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["average", "choose"]
 
 
 def choose(exp: Path, best: int = 0, last: int = 0) -> list[Path]:
-    """The models of the ``best`` epochs by validation loss, or of the ``last`` ones; fewer if there are not so many.
+    """Return the models of the ``best`` epochs by validation loss, or of the ``last`` epochs; fewer if there are fewer.
 
     Raises: NotTrained if no epoch has ended yet.
     """
@@ -32,7 +32,7 @@ def choose(exp: Path, best: int = 0, last: int = 0) -> list[Path]:
 
 
 def average(exp: Path, paths: list[Path]) -> Path:
-    """Write the mean of the models as ``average.pt``; returns its path."""
+    """Write the mean of the models as ``average.pt``; return its path."""
     sums: dict[str, Tensor] = {}
     epochs: list[int] = []
     dtypes: dict[str, torch.dtype] = {}
@@ -49,7 +49,7 @@ def average(exp: Path, paths: list[Path]) -> Path:
 
 
 def _load(path: Path, whole: bool = False) -> dict[str, Any]:
-    """A saved epoch; its weights only if ``whole``."""
+    """Load a saved epoch; its weights only if ``whole``."""
     device = torch.device("cpu" if whole else "meta")
     saved: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     return saved

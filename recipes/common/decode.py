@@ -1,12 +1,12 @@
-"""Decodes a part of the corpus, on any number of ranks. The same command begins, and goes on after whatever ended it::
+"""Decode a part of the corpus on any number of ranks. The same command starts a decoding and continues one::
 
     python -m recipes.common.decode DATA EXP --split test --mode attention_rescoring
     torchrun --nproc_per_node 8 -m recipes.common.decode DATA EXP --split test --mode attention
 
-Kill it anywhere and start it again, on other numbers of ranks and workers too: it goes on behind the last batch that
-is on the disk, and the files are, byte by byte, those of a run that nobody disturbed (see ``partial`` and
-``results``). Batches belong to lanes, not to ranks, and each is computed by one CPU thread or one GPU: so neither
-decides what comes out.
+Kill it anywhere and start it again, on other numbers of ranks and workers too: it continues after the last batch that
+is on the disk, and the files are byte by byte those of an uninterrupted run (see ``partial`` and ``results``). Batches
+belong to lanes, not to ranks, and each is computed by one CPU thread or one GPU, so that neither ranks nor workers
+change the result.
 
 From Python: ``decode(data, exp, "test", Search("ctc_greedy_search"), model="latest")`` returns the path of the texts.
 """
@@ -40,7 +40,7 @@ MAX_FRAMES = 12_000
 
 
 def decode_pipeline(config: Config, lists: str, data_type: str, max_frames: int = MAX_FRAMES) -> uio.Pipeline:
-    """Every utterance as it is, neighbours of one length; texts are not looked at."""
+    """Batches of all utterances, unchanged, with those of similar length together; texts are not read."""
     pipeline = source(lists, data_type, shuffle=False).decode_audio().resample(config.data.sample_rate)
     return pipeline.fbank(num_mel_bins=config.model.num_mel_bins).sort(500).dynamic_batch(max_frames=max_frames).pad()
 
@@ -57,7 +57,7 @@ def decode(
     max_frames: int = MAX_FRAMES,
     on_change: OnChange = "error",
 ) -> Path:
-    """Decode DATA/split by a model of EXP ("average", "latest" or a path); returns the file of ``KEY text`` lines.
+    """Decode DATA/split with a model of EXP ("average", "latest" or a path); return the file of ``KEY text`` lines.
 
     Raises: DecodeError, Busy, and what loading the model and the list raises.
     """
@@ -100,7 +100,7 @@ def main(
     max_frames: Annotated[int, typer.Option(help="Padded frames in a batch; no utterance may be longer.")] = MAX_FRAMES,
     on_change: Annotated[str, typer.Option(help="error or restart: partial results that do not fit.")] = "error",
 ) -> None:
-    """Decode a part of the corpus; goes on where an earlier run was interrupted."""
+    """Decode a part of the corpus; continue where an earlier run was interrupted."""
     logging.basicConfig(format="%(message)s")
     try:
         if on_change not in ("error", "restart"):
