@@ -1,8 +1,8 @@
 """Claim: the first batch is there within 0.2 s of the workers' start.
 
-From ``iter(loader)``, which starts the workers, to the first batch; shuffle 1,500 and sort 500 are filled on the way.
-Each measurement is a fresh process that has imported the package and described the graph:
-``python -m benchmarks.first_batch``.
+The time runs from ``iter(loader)``, which starts the workers, to the first batch; shuffle 1,500 and sort 500 are filled
+in between. Each measurement is a fresh process that has imported the package and described the graph: ``python -m
+benchmarks.first_batch``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIMIT = 0.2
 
 
 def measure(data: str, kind: str, workers: int) -> dict[str, Any]:
-    """Time to the first and to the second batch."""
+    """Measure the time to the first and to the second batch."""
     import uio_pipes as uio
     from benchmarks.peers.uio import pipeline
 

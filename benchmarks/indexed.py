@@ -1,8 +1,8 @@
 """Claim: a TouchDataset is read in random order as fast as by a bare mmap of its layout, and as our tars in order.
 
-An utterance is its metadata parsed and its samples as float32. The bare reader is the least code that gives that:
-``numpy.memmap`` of both files, no checks, no keys, no state. The indexes and metadata take at most 2 % of the audio.
-``python -m benchmarks.indexed``.
+To read an utterance is to parse its metadata and to return its samples as float32. The bare reader is the least code
+that does that: ``numpy.memmap`` of both files, no checks, no keys, no state. The indexes and metadata take at most 2 %
+of the audio. ``python -m benchmarks.indexed``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READERS = {
 
 
 def measure(data: str, reader: str) -> dict[str, Any]:
-    """The second pass over all utterances: files and memory are warm."""
+    """Measure the second pass over all utterances, when files and memory are warm."""
     root, shards = _folder(Path(data))
     for path in (*root.iterdir(), *map(Path, shards)):
         path.read_bytes()
@@ -51,7 +51,7 @@ def measure(data: str, reader: str) -> dict[str, Any]:
 
 
 def _folder(data: Path) -> tuple[Path, list[str]]:
-    """The corpus as one folder of a TouchDataset; and its shards."""
+    """Return the corpus as one folder of a TouchDataset, and its shards."""
     from uio_pipes.prep.convert import convert
 
     corpus = prepare(data)

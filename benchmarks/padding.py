@@ -1,8 +1,8 @@
 """Claim: at the randomness of a 1,500 shuffle, ``bucket_batch(window=1500)`` pads at most 3 %.
 
-Against ``shuffle`` + ``sort`` + ``dynamic_batch`` and Lhotse's sampler with 10 buckets, on the same files with the same
-budget of 12,000 padded frames. Nothing is decoded: lengths come from headers. Shards are read in the list's order, so
-that how far an utterance has moved is the mixing of the buffers alone: ``python -m benchmarks.padding``.
+Compared with ``shuffle`` + ``sort`` + ``dynamic_batch`` and with Lhotse's sampler with 10 buckets, on the same files
+with the same budget of 12,000 padded frames. Nothing is decoded: lengths come from headers. Shards are read in the
+order of the list, so that an utterance is moved only by the buffers: ``python -m benchmarks.padding``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.peers import BUDGET, SHUFFLE, SORT
 MODULE = "benchmarks.padding"
 LIMIT = 3.0  # %
 SEED = 777
-TIMES = (1, 8)  # the files are listed so often: the ends of an epoch pad more, and weigh less in a long one
+TIMES = (1, 8)  # how often the files are listed: the ends of an epoch pad more, and count less in a long one
 WAYS = {
     "bucket_batch(window=1500)": "window",
     "shuffle(1500) + sort(500) + dynamic_batch": "sorted",
@@ -38,7 +38,7 @@ class Length(NamedTuple):
 
 
 def measure(data: str, way: str, times: int) -> dict[str, Any]:
-    """Padding and order of one epoch."""
+    """Measure padding and order of one epoch."""
     corpus = prepare(Path(data))
     batches = list(_lhotse(corpus, times) if way == "lhotse" else _uio(corpus, way, times))
     real = sum(item.frames for batch in batches for item in batch)

@@ -1,9 +1,9 @@
 """Claim: the members of local shards are found, headers verified, 5 times as fast as by webdataset.
 
 Nothing is decoded. ``members`` is what buffers of uio_pipes hold for plain local shards: key, text, the place of the
-audio and its first bytes; the payload is read when the batch is made. The other readers hand over all bytes of the
-audio, as webdataset and tarfile (WeNet's way) always do. ``pread`` only copies the payloads, at places known before:
-the limit of all that hand them over. ``python -m benchmarks.reading``.
+audio and its first bytes; the payload is read when the batch is made. The other readers return all bytes of the audio,
+as webdataset and tarfile (WeNet's way) always do. ``pread`` only copies the payloads, whose places it knows before: the
+limit for all that return the bytes. ``python -m benchmarks.reading``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OWN = ("uio_pipes, members and payload", "uio_pipes, members")
 
 
 def measure(data: str, reader: str, kind: str) -> dict[str, Any]:
-    """One pass over all shards, files warm."""
+    """Measure one pass over all shards, with warm files."""
     corpus = prepare(Path(data))
     shards = corpus.shards(kind)
     for shard in shards:
@@ -42,7 +42,7 @@ def measure(data: str, reader: str, kind: str) -> dict[str, Any]:
     run = {"tarfile": _tarfile, "webdataset": _webdataset, "loader": _loader, "pread": _pread}.get(reader)
     _imports(reader)
     utterances = run(shards) if run else _graph(shards, reader == "graph")
-    first = next(utterances) if reader == "pread" else None  # the places are found before
+    first = next(utterances) if reader == "pread" else None  # finds the places
     began, cpu = time.perf_counter(), time.process_time()
     count = size = 0
     for _, txt, wav in utterances if first is None else chain([first], utterances):

@@ -1,9 +1,9 @@
 """Claims: a list of 7.5 million shards (ten million hours) opens, is shuffled and dealt in at most 5 s and 100 MB of
 each process, its workers share what is known of it, and the next epoch begins within 1 s.
 
-The list is a real file of 7.5 million lines, and each names one of the corpus' shards, so that the loader is the real
-one, as rank 5 of 1,024 with 8 workers: ``python -m benchmarks.scale_list``. The same with a list of 8,192 lines tells
-what the length of the list costs.
+The list is a real file of 7.5 million lines; each names one of the corpus' shards, so that the loader is the real one,
+as rank 5 of 1,024 with 8 workers: ``python -m benchmarks.scale_list``. The same with a list of 8,192 lines shows what
+the length of the list costs.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ WAYS = {"a loader": "loader", "one process": "deal"}
 
 
 def measure(data: str, shards: int, what: str) -> dict[str, Any]:
-    """Times and memory with a list of so many shards."""
+    """Measure times and memory with a list of this many shards."""
     path = _list(data, shards)
     return _loader(path) if what == "loader" else _deal(path)
 
 
 def _list(data: str, shards: int) -> str:
-    """A list file of so many lines; made once."""
+    """Return the path of a list file of this many lines; it is made once."""
     path = Path(data) / f"list_{shards}.list"
     names = prepare(Path(data)).shards("tar")
     if not path.exists():
@@ -45,7 +45,7 @@ def _list(data: str, shards: int) -> str:
 
 
 def _loader(path: str) -> dict[str, Any]:
-    """The first batch of two epochs, and what each process holds."""
+    """Measure the first batch of two epochs, and the memory of each process."""
     import uio_pipes as uio
     from benchmarks.peers.uio import pipeline
 
@@ -64,7 +64,7 @@ def _loader(path: str) -> dict[str, Any]:
 
 
 def _deal(path: str) -> dict[str, Any]:
-    """Open the list, hash it, deal this rank its shards of two epochs: all, as fast as they are asked for."""
+    """Open the list, hash it, and deal this rank its shards of two epochs, all of them, as fast as possible."""
     import uio_pipes as uio
     from uio_pipes.core.lane import Lane
     from uio_pipes.core.ledger import Ledger
@@ -88,7 +88,7 @@ def _deal(path: str) -> dict[str, Any]:
 
 
 def _private(pid: int) -> float:
-    """MiB that only this process holds."""
+    """Return the MiB that only this process holds."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return sum(int(found) for found in re.findall(r"Private_\w+: +(\d+) kB", text)) / 1024
 

@@ -1,10 +1,10 @@
-"""Claim: a trainer waits for batches only where workers cannot keep up: never while a buffer refills.
+"""Claim: a trainer waits for batches only if workers cannot keep up: never while a buffer refills.
 
-A trainer that takes for each step a share of what the loader needs for a batch on average (1.0: exactly as long, so
-that any unevenness shows; 1.25: a fifth of the worker's time to spare), two epochs, one worker, shuffle 1,500 and sort
-500. Waiting as ``loader.stats()`` has it, and where it fell: the first batch of an epoch, or later. The steps are
-sleeps; a core is left for the trainer, which would otherwise wait for its turn on one: ``python -m
-benchmarks.waiting``.
+Each step of the trainer takes as long as the loader needs for a batch on average, times a factor (1.0: exactly as long,
+so that any unevenness shows; 1.25: a fifth of the worker's time to spare). Two epochs, one worker, shuffle 1,500 and
+sort 500. Reported are the waits as ``loader.stats()`` has them, and apart from those the wait for the first batch of an
+epoch. The steps are sleeps; one worker leaves a core for the trainer, which would otherwise wait for its turn on one:
+``python -m benchmarks.waiting``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EPOCHS = 2
 
 
 def measure(data: str, workers: int, prefetch: int, step: float) -> dict[str, Any]:
-    """Shares of the trainer's time."""
+    """Measure the shares of the trainer's time."""
     import uio_pipes as uio
     from benchmarks.peers.uio import pipeline
 
@@ -49,7 +49,7 @@ def measure(data: str, workers: int, prefetch: int, step: float) -> dict[str, An
 
 
 def _epoch(loader: Any, step: float) -> list[float]:
-    """How long the trainer waited for each batch."""
+    """Return how long the trainer waited for each batch."""
     waits, asked = [], time.perf_counter()
     for _ in loader:
         waits.append(time.perf_counter() - asked)

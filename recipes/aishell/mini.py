@@ -1,7 +1,7 @@
-"""Speak a mini AISHELL-1, in AISHELL-1's own layout: ``python -m recipes.aishell.mini OUT --hours 0.5 --seed 1``.
+"""Speak a mini AISHELL-1 in AISHELL-1's own layout: ``python -m recipes.aishell.mini OUT --hours 0.5 --seed 1``.
 
-The same settings give the same bytes, however many processes speak. See ``layout`` for the folders,
-``sentences`` for what is said, ``plan`` for who says it and ``uio_pipes.prep.examples.speech`` for how.
+The same settings give the same bytes, however many processes speak. ``layout`` knows the folders, ``sentences`` the
+texts, ``plan`` who says which text; ``uio_pipes.prep.examples.speech`` speaks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..common.corpus import OtherCorpus, SpeakingFailed, check_settings, in_fres
 from .layout import corpus_dir, transcript_path, wav_path
 from .plan import Settings, Utterance, make_plan, settings_for
 
-BLOCK = 50  # utterances spoken by one process; part of what fixes the bytes
+BLOCK = 50  # utterances spoken by one process; the bytes depend on it
 
 
 def make_mini(root: Path, settings: Settings, jobs: int = 0) -> bool:
@@ -63,9 +63,9 @@ def _speak_block(corpus: Path, seed: int, start: int, block: list[Utterance]) ->
 
 def main(
     out: Annotated[Path, typer.Argument(help="Folder that gets `data_aishell`.")],
-    hours: Annotated[float, typer.Option(min=0.001, help="About so many hours of training speech.")] = 0.5,
-    utterances: Annotated[int, typer.Option(min=0, help="Exactly so many to train on, instead of --hours.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another corpus.")] = 1,
+    hours: Annotated[float, typer.Option(min=0.001, help="About this many hours of training speech.")] = 0.5,
+    utterances: Annotated[int, typer.Option(min=0, help="Exactly this many to train on, instead of --hours.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed gives another corpus.")] = 1,
     jobs: Annotated[int, typer.Option(help="Processes; 0: one for each core.")] = 0,
 ) -> None:
     """Speak a mini AISHELL-1 (Mandarin, by espeak-ng) in AISHELL-1's own layout."""

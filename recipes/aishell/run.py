@@ -1,6 +1,6 @@
 """AISHELL-1 from download to exported model: ``python -m recipes.aishell.run --help`` (``run.sh`` sets it up first).
 
-Every stage can be run again and goes on where it was interrupted. OUT gets::
+Every stage can be run again and continues where it was interrupted. OUT gets::
 
     OUT/corpus/          the mini corpus, if it is used        OUT/raw/, OUT/shard/    an experiment for each data type
     OUT/data/            what stages 0 to 3 write              (see recipes/common/experiment.py)

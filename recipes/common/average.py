@@ -57,8 +57,8 @@ def _load(path: Path, whole: bool = False) -> dict[str, Any]:
 
 def main(
     exp: Annotated[Path, typer.Argument(help="Folder of the experiment.")],
-    best: Annotated[int, typer.Option(help="So many epochs with the lowest validation loss.")] = 0,
-    last: Annotated[int, typer.Option(help="The last so many epochs, instead.")] = 0,
+    best: Annotated[int, typer.Option(help="This many epochs with the lowest validation loss.")] = 0,
+    last: Annotated[int, typer.Option(help="This many last epochs instead.")] = 0,
 ) -> None:
     """Average the weights of the best (default: 5) or the last epochs."""
     try:

@@ -83,7 +83,7 @@ def save(exp: Path, name: str, parts: dict[str, Any], keep: int, first: bool, ba
         write(partial / file, value)
     barrier()
     if first:
-        if folder.exists():  # of the same step: a signal came where one was due
+        if folder.exists():  # of the same step: a signal came when a checkpoint was due
             _remove(folder)
         partial.rename(folder)
         before = folder.with_name(name.replace("_end", "_dev"))
@@ -170,7 +170,7 @@ def _fault(folder: Path) -> str:
         world_size = load_model(folder, torch.device("meta"))["world_size"]
     except _DAMAGE as error:
         return _unreadable("model.pt", error)
-    except RuntimeError as error:  # torch says so of memory, too
+    except RuntimeError as error:  # torch raises it for lack of memory, too
         if "memory" in str(error):
             raise
         return _unreadable("model.pt", error)
@@ -185,7 +185,7 @@ def _torn(path: Path) -> str:
     except (*_DAMAGE, RuntimeError, zlib.error) as error:
         return _unreadable(path.name, error)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # offsets in the archive that cannot be
+        if error.errno != errno.EINVAL:  # impossible offsets in the archive
             raise
         return _unreadable(path.name, error)
     return f"{path.name} is damaged ({torn})" if torn else ""

@@ -122,7 +122,7 @@ class OptimConfig:
     warm_up: int = 25_000
     schedule: Literal["inverse_sqrt", "cosine"] = "inverse_sqrt"
     weight_decay: float = 0.0001
-    clip: float = 5.0  # the norm that gradients are cut to
+    clip: float = 5.0  # gradients are clipped to this norm
 
     def __post_init__(self) -> None:
         _positive("optim", self, "learning_rate", "warm_up", "clip")
@@ -134,7 +134,7 @@ class TrainConfig:
 
     seed: int = 777
     epochs: int = 50
-    accumulate: int = 1  # batches to an optimizer step
+    accumulate: int = 1  # batches in an optimizer step
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     uneven: Literal["stop", "join", "repeat"] = "stop"
     save_every: int = 1000  # optimizer steps

@@ -35,7 +35,7 @@ from .search import Mode, Search, SearchError
 
 __all__ = ["DecodeError", "decode", "decode_pipeline"]
 
-LANES = 16  # more than most decodings have ranks × workers; a later run may have more still
+LANES = 16  # more than ranks × workers of most decodings; a later run may still have more
 MAX_FRAMES = 12_000
 
 
@@ -90,15 +90,15 @@ def main(
         str, typer.Option(help="ctc_greedy_search, ctc_prefix_beam_search, attention or attention_rescoring.")
     ] = "attention_rescoring",
     beam_size: Annotated[int, typer.Option(help="Hypotheses kept; also the n of attention_rescoring.")] = 10,
-    ctc_weight: Annotated[float, typer.Option(help="Of the CTC score in attention_rescoring.")] = 0.5,
+    ctc_weight: Annotated[float, typer.Option(help="Weight of the CTC score in attention_rescoring.")] = 0.5,
     nbest: Annotated[int, typer.Option(help="More than 1 also writes SPLIT.MODE.nbest.")] = 1,
     model: Annotated[
         str, typer.Option(help="average, latest (checkpoint), or a path like EXP/epochs/….pt.")
     ] = "average",
-    data_type: Annotated[str, typer.Option(help="raw or shard.")] = "shard",
+    data_type: Annotated[str, typer.Option(help="raw, shard or indexed.")] = "shard",
     num_workers: Annotated[int, typer.Option(help="Processes of each rank that make features.")] = 0,
     max_frames: Annotated[int, typer.Option(help="Padded frames in a batch; no utterance may be longer.")] = MAX_FRAMES,
-    on_change: Annotated[str, typer.Option(help="error or restart: partial results that do not fit.")] = "error",
+    on_change: Annotated[str, typer.Option(help="error or restart, if partial results do not fit.")] = "error",
 ) -> None:
     """Decode a part of the corpus; continue where an earlier run was interrupted."""
     logging.basicConfig(format="%(message)s")

@@ -25,7 +25,7 @@ class TextDecoder(nn.Module):
             config.dim, config.heads, config.decoder_feed_forward, config.dropout, batch_first=True, norm_first=True
         )
         self.layers = nn.TransformerDecoder(layer, config.decoder_layers, nn.LayerNorm(config.dim))
-        for parameter in self.layers.parameters():  # PyTorch copies one layer: without this they would begin equal
+        for parameter in self.layers.parameters():  # PyTorch copies one layer: without this all would start equal
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
         nn.init.normal_(self.embed.weight, std=config.dim**-0.5)

@@ -89,7 +89,7 @@ class Decoding:
         about = self._about()
         before = self.results.summary(about)
         if before is not None and not (before.failed and on_change == "restart"):
-            self.partial.discard()  # the last run was killed between its last two steps
+            self.partial.discard()  # the last run was killed just before it did this
             return about, None
         try:
             return about, self._resume(about, thorough=on_change == "restart")
@@ -145,7 +145,9 @@ class Decoding:
             raise DecodeError(f"nothing could be decoded: see {self.results.failed}, then --on-change restart")
         print(f"{how}: {summary.utterances} utterances, {summary.hours:.2f} h of audio")
         if summary.failed:
-            print(f"{summary.failed} failed: see {self.results.failed}; once mended, --on-change restart decodes again")
+            print(
+                f"{summary.failed} failed: see {self.results.failed}; after a repair, --on-change restart decodes again"
+            )
         print(f"real-time factor of one rank: {summary.real_time_factor:.4f}")
         print(*filter(None, (self.results.hyp, self.results.nbest)), sep="\n", flush=True)
 

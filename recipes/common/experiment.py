@@ -61,7 +61,7 @@ def set_up(exp: Path, data: Path, config: Config) -> None:
     if known.is_file() and (before := Config.load(known).model) != config.model:
         raise ConfigError(
             f"{exp} holds an experiment with another model ({_difference(before, config.model)}); take another folder, "
-            "or the configuration that it began with"
+            "or the configuration with which it began"
         )
     read_tokenizer(data / "dict")
     for source in _files(data, config):
@@ -83,7 +83,7 @@ def _keep(source: Path, target: Path) -> None:
     """Copy a file; one that an experiment began with must not change later."""
     if target.is_file():
         if target.read_bytes() != source.read_bytes():
-            raise ConfigError(f"{source} is not as {target}, which the experiment began with; take another folder")
+            raise ConfigError(f"{source} differs from {target}, with which the experiment began; take another folder")
         return
     with atomic_path(target) as temporary:
         shutil.copyfile(source, temporary)
@@ -108,7 +108,7 @@ def load_model(exp: Path, which: str | Path, device: torch.device) -> tuple[AsrM
     Raises: NotTrained if there is none.
     """
     if not (exp / "config.yaml").is_file():
-        raise NotTrained(f"{exp} is no experiment (it has no config.yaml): train first (stage 4)")
+        raise NotTrained(f"{exp} is not an experiment (it has no config.yaml): train first (stage 4)")
     config = Config.load(exp / "config.yaml")
     model = build_model(exp, config)
     model.load_state_dict(_weights(exp, which, device)["model"])

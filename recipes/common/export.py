@@ -189,8 +189,8 @@ def real_batches(exp: Path, lists: str, data_type: str, config: Config, count: i
 def main(
     exp: Annotated[Path, typer.Argument(help="Folder of the experiment.")],
     which: Annotated[str, typer.Option(help="average, latest, or a file of epochs/.")] = "average",
-    check: Annotated[str, typer.Option(help="A list to compare on; without it, noise.")] = "",
-    data_type: Annotated[str, typer.Option(help="Of that list: raw or shard.")] = "shard",
+    check: Annotated[str, typer.Option(help="A list to compare with; without it, noise.")] = "",
+    data_type: Annotated[str, typer.Option(help="Form of that list: raw, shard or indexed.")] = "shard",
 ) -> None:
     """Export a model, load it again, and compare it with the model itself."""
     try:

@@ -24,7 +24,7 @@ __all__ = ["FetchFailed", "Remote", "check", "fetch"]
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
 ATTEMPTS = 6  # in a row without a byte
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that may be gone soon
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that may soon be over
 
 
 class FetchFailed(Exception):
@@ -80,8 +80,8 @@ def check(remote: Remote, path: Path, bar: Progress) -> None:
             bar.advance(task, len(block))
     if (size, digest.hexdigest()) != (remote.size, remote.md5):
         raise FetchFailed(
-            f"{path} is damaged or another file than {remote.url}: {size} bytes, MD5 {digest.hexdigest()}, instead of "
-            f"{remote.size} bytes, MD5 {remote.md5}. Without it, the same command fetches it again"
+            f"{path} is damaged, or not the file at {remote.url}: {size} bytes, MD5 {digest.hexdigest()}, instead of "
+            f"{remote.size} bytes, MD5 {remote.md5}. Delete it, and the same command fetches it again"
         )
 
 

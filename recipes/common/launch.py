@@ -60,7 +60,7 @@ def launch(topology: Topology, module: str, arguments: list[str], folder: Path) 
     Raises: Busy if a module that an earlier command started in ``folder`` is still running; Stopped after a signal;
     Failed.
     """
-    # One thread each: ranks and their workers share the cores. What torchrun says of a failure, ranks have said.
+    # One thread each: ranks and their workers share the cores. torchrun only repeats what ranks say of a failure.
     environment = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ}
     with _lock(folder, topology) as descriptors:
         process = subprocess.Popen(
@@ -73,7 +73,8 @@ def launch(topology: Topology, module: str, arguments: list[str], folder: Path) 
         with _signals_to(process) as signals:
             status = process.wait()
     if signals:
-        raise Stopped(f"{module} was ended by {signal.Signals(signals[0]).name}; what it had saved is gone on with")
+        name = signal.Signals(signals[0]).name
+        raise Stopped(f"{module} was ended by {name}; the same command continues from what it has saved")
     if status:
         raise Failed(f"{module} ended with status {status}; what it printed above says why")
 
@@ -87,7 +88,7 @@ def _lock(folder: Path, topology: Topology) -> Iterator[list[int]]:
     with (folder / "running").open("a+") as file:
         if not taken(file.fileno()):
             file.seek(0)
-            raise Busy(f"{folder}: process {file.read() or '?'} is at work in it; wait for it, or end it")
+            raise Busy(f"{folder}: process {file.read() or '?'} is at work in it: wait for it, or end it")
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

@@ -63,5 +63,5 @@ class ListWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, trace)
-        if kind is None and not self._segments:  # Kaldi takes an empty `segments` for no utterance at all
+        if kind is None and not self._segments:  # for Kaldi an empty `segments` means no utterances
             (self.folder / "segments").unlink()

@@ -63,7 +63,7 @@ class AsrModel(nn.Module):
         maps = maps * inside(lengths, maps.size(2)).to(maps.dtype).unsqueeze(1).unsqueeze(3)
         maps = functional.relu(self.conv2(maps))
         lengths = (lengths + 1) // 2
-        frames = self.project(maps.transpose(1, 2).flatten(2)) * self.scale  # positions must not drown them
+        frames = self.project(maps.transpose(1, 2).flatten(2)) * self.scale  # so that positions do not dominate
         return self.encoder(self.dropout(with_positions(frames)), lengths), lengths
 
     def ctc_log_probs(self, memory: Tensor) -> Tensor:

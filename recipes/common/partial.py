@@ -27,7 +27,7 @@ from uio_pipes.prep.writing.locks import Busy, taken
 
 __all__ = ["Busy", "Changed", "Partial", "Record", "Writer"]
 
-PATIENCE = 10.0  # seconds until a killed process must have let go of its file
+PATIENCE = 10.0  # seconds within which a killed process must have released its file
 State = dict[str, str]
 
 
@@ -67,11 +67,11 @@ class Partial:
         before, now = self._read_begin()["about"], json.loads(json.dumps(about))
         changed = [_change(name, before.get(name), now[name]) for name in now if before.get(name) != now[name]]
         if changed:
-            raise Changed(f"{self.folder} is of another decoding: {', '.join(changed)}")
+            raise Changed(f"{self.folder} belongs to another decoding: {', '.join(changed)}")
 
     def discard(self) -> None:
         """Delete all results."""
-        self._begin.unlink(missing_ok=True)  # without it the rest counts for nothing
+        self._begin.unlink(missing_ok=True)  # without it the rest is ignored
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def state(self) -> State:

@@ -48,9 +48,9 @@ class _Beam:
         size, frames, vocab = log_probs.shape
         device = log_probs.device
         inside = torch.arange(frames, device=device) < lengths.to(device).unsqueeze(1)
-        # Behind an utterance's end there are blanks only, at no cost: its beam stays as it is
+        # After an utterance's end there are only blanks, at no cost: its beam stays as it is
         self.log_probs = log_probs
-        self.kind = torch.promote_types(log_probs.dtype, torch.float32)  # that sums are kept in
+        self.kind = torch.promote_types(log_probs.dtype, torch.float32)  # of sums
         self.cost = torch.zeros_like(log_probs[..., 0], dtype=self.kind).masked_fill(~inside, NEVER)
         self.blank = log_probs[..., BLANK].to(self.kind).masked_fill(~inside, 0.0)
         best, labels = log_probs[..., BLANK + 1 :].topk(min(beam_size, vocab - 1))

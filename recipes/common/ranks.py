@@ -19,8 +19,8 @@ from uio_pipes.prep.writing.locks import Busy, taken
 
 __all__ = ["SIGTERM_STATUS", "Busy", "Ranks", "from_first", "hold", "let_first_speak", "process_group"]
 
-SIGTERM_STATUS = 128 + signal.SIGTERM  # what a shell says of a process that SIGTERM ended
-PATIENCE = 15.0  # seconds until ranks whose torchrun was killed must have let go of the folder
+SIGTERM_STATUS = 128 + signal.SIGTERM  # as a shell reports a process that SIGTERM ended
+PATIENCE = 15.0  # seconds within which ranks of a killed torchrun must have left the folder
 T = TypeVar("T")
 
 

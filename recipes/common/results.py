@@ -26,7 +26,7 @@ __all__ = ["Results", "Summary", "keys_of"]
 
 FRAMES_PER_SECOND = 100
 NOT_SEEN = "is in `text`, but was not found in the list, or its shard is damaged"
-ADDRESS = re.compile(r" object at 0x[0-9a-f]+")  # in messages of libraries: another in every run
+ADDRESS = re.compile(r" object at 0x[0-9a-f]+")  # in messages of libraries; differs in every run
 Texts = list[tuple[float, str]]
 
 
@@ -72,7 +72,7 @@ class Results:
         count = sum(map(len, found.values()))
         failed = [key for key in keys if key not in found]
         order = [(key, texts) for key in _order(keys, found) for texts in sorted(found.get(key, [[]]))]
-        self._json.unlink(missing_ok=True)  # comes last: what it stands for is then complete
+        self._json.unlink(missing_ok=True)  # written last: the others are then complete
         write_lines(self.hyp, (f"{key} {texts[0][1] if texts else ''}".rstrip() for key, texts in order))
         if self.nbest:
             write_lines(self.nbest, (line for key, texts in order for line in _numbered(key, texts)))
@@ -89,7 +89,7 @@ def keys_of(folder: Path) -> list[str]:
         return [line.split(maxsplit=1)[0] for line in read_lines(folder / "text")]
     if (folder / "data.list").is_file():
         return [str(json.loads(line)["key"]) for line in read_lines(folder / "data.list")]
-    raise FileNotFoundError(f"{folder} has neither `text` nor `data.list`, which tell the order: prepare it first")
+    raise FileNotFoundError(f"{folder} has neither `text` nor `data.list`, which give the order: prepare it first")
 
 
 def _order(keys: list[str], found: Iterable[str]) -> list[str]:

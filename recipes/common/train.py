@@ -218,8 +218,8 @@ def main(
     data_type: Annotated[str, typer.Option(help="raw, shard or indexed.")] = "shard",
     train_data: Annotated[str, typer.Option(help="List, glob or URL instead of DATA/train's list.")] = "",
     cv_data: Annotated[str, typer.Option(help="List, glob or URL instead of DATA/dev's list.")] = "",
-    override: Annotated[list[str] | None, typer.Option("--set", help="Like train.epochs=3; again for more.")] = None,
-    log_keys: Annotated[bool, typer.Option(help="Write down which utterances each step was made of.")] = False,
+    override: Annotated[list[str] | None, typer.Option("--set", help="Like train.epochs=3; repeat for more.")] = None,
+    log_keys: Annotated[bool, typer.Option(help="Log the utterances of each step.")] = False,
 ) -> None:
     """Train a hybrid CTC/attention Conformer; continue from the newest intact checkpoint in EXP."""
     first = os.environ.get("RANK", "0") == "0"

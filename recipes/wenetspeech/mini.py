@@ -1,8 +1,8 @@
-"""Speak a mini WenetSpeech, in its own layout: ``python -m recipes.wenetspeech.mini OUT --hours 0.5 --seed 1``.
+"""Speak a mini WenetSpeech in its own layout: ``python -m recipes.wenetspeech.mini OUT --hours 0.5 --seed 1``.
 
-Sentences are joined to recordings of some minutes, written as 16 kHz opus; ``WenetSpeech.json`` has the real one's
-form, a few bad entries included. The same settings give the same decisions, texts, times and samples, however many
-processes speak; libsndfile gives each Ogg stream a random serial number, so the files' bytes differ.
+Sentences are joined to recordings of some minutes, written as 16 kHz opus. ``WenetSpeech.json`` has the form of the
+real one, with a few bad entries. The same settings give the same plan, texts, times and samples, however many processes
+speak. The bytes of the files differ, because libsndfile gives each Ogg stream a random serial number.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def _speak(root: Path, seed: int, number: int, recording: Recording) -> dict[str
 
 
 def speak_recording(recording: Recording, room: np.random.Generator) -> tuple[NDArray[np.int16], list[dict[str, Any]]]:
-    """The samples at 16 kHz, and the segments of the JSON, times in hundredths of a second as in the real one."""
+    """Return the samples at 16 kHz and the segments of the JSON, with times in hundredths of a second as in the real
+    one."""
     speaker, pieces, segments, at = Speaker(), [np.zeros(RATE // 2, np.int16)], [], RATE // 2
     for number, line in enumerate(recording.lines):
         speech = speaker.speak("".join(line.text.split()) or "今天", line.voice, room)
@@ -107,9 +108,9 @@ def _write_opus(path: Path, samples: NDArray[np.int16]) -> None:
 
 def main(
     out: Annotated[Path, typer.Argument(help="Folder that gets `WenetSpeech.json` and `audio`.")],
-    hours: Annotated[float, typer.Option(min=0.001, help="About so many hours of training speech.")] = 0.5,
+    hours: Annotated[float, typer.Option(min=0.001, help="About this many hours of training speech.")] = 0.5,
     minutes: Annotated[float, typer.Option(min=0.05, help="Length of a recording.")] = 3.0,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another corpus.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed gives another corpus.")] = 1,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
 ) -> None:
     """Speak a mini WenetSpeech (Mandarin, by espeak-ng) in WenetSpeech's own layout."""

@@ -1,6 +1,6 @@
 """The stages of the WenetSpeech recipe, and the options that only it has (see ``options``).
 
-Each stage can be run again: it goes on where it was interrupted, and returns lines that say what it wrote.
+Each stage can be run again: it continues where it was interrupted, and returns lines that say what it wrote.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Recipe(driver.Recipe):
 
     @contextlib.contextmanager
     def _lists(self) -> Iterator[dict[str, str]]:
-        """What the trainer reads: on the disk, or from a server that runs as long as the block."""
+        """Yield the lists that the trainer reads: on the disk, or from a server that runs as long as the block."""
         on_disk = {part: self.list_path(part) for part in ("train", "dev")}
         chosen = self.train_groups != self.groups and self.data_type == "shard"
         if self.source == "disk":
