@@ -78,7 +78,7 @@ def _window(lane: str) -> int:
 
 
 def _size(corpus: Corpus, lanes: int) -> dict[str, Any]:
-    """Measure size and time of ``state_dict()`` over 40 batches, when 30 batches of each lane have filled its buffers."""
+    """Measure size and time of ``state_dict()`` over 40 batches, after 30 of each lane have filled its buffers."""
     loader = _loader(corpus.shards("tar") * sized(1, 5) * lanes, lanes=lanes)
     batches = iter(loader)
     for _ in range(30 * lanes):
