@@ -20,6 +20,7 @@ from uio_pipes.prep.common.progress_bar import byte_bar, follow
 from uio_pipes.prep.writing.files import write_bytes
 
 from ..common.fetch import FetchFailed, Remote, check, fetch
+from ..common.problems import told
 from ..common.unpack import UnpackFailed, read_members, unpack
 from .layout import SPLITS, corpus_dir, transcript_path
 
@@ -107,11 +108,8 @@ def main(
     jobs: Annotated[int, typer.Option(help="Processes that unpack; 0: one for each core.")] = 0,
 ) -> None:
     """Download and unpack AISHELL-1 (15 GB, Apache-2.0); continue where an earlier run was interrupted."""
-    try:
+    with told(FetchFailed, UnpackFailed, OSError):
         new = download(root, mirrored(mirror), jobs)
-    except (FetchFailed, UnpackFailed, OSError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
     typer.echo(f"{corpus_dir(root)}: {'complete' if new else 'there already'}")
 
 

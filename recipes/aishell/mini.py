@@ -19,6 +19,7 @@ from uio_pipes.prep.examples.speech import RATE, Speaker
 from uio_pipes.prep.writing.files import write_lines
 
 from ..common.corpus import OtherCorpus, SpeakingFailed, check_settings, in_fresh_processes, write_settings
+from ..common.problems import told
 from .layout import corpus_dir, transcript_path, wav_path
 from .plan import Settings, Utterance, make_plan, settings_for
 
@@ -70,12 +71,9 @@ def main(
 ) -> None:
     """Speak a mini AISHELL-1 (Mandarin, by espeak-ng) in AISHELL-1's own layout."""
     settings = Settings(seed, utterances) if utterances else settings_for(hours, seed)
-    try:
+    with told(OtherCorpus, SpeakingFailed):
         if not make_mini(out, settings, jobs):
             typer.echo(f"{corpus_dir(out)}: there already, with the same settings")
-    except (OtherCorpus, SpeakingFailed) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

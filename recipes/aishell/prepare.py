@@ -29,6 +29,7 @@ from uio_pipes.prep.writing.files import count_lines
 
 from ..common.corpus import CorpusMissing
 from ..common.kaldi import make_raw_list, read_texts, write_kaldi
+from ..common.problems import told
 from .layout import SPLITS, find_wavs, read_transcript
 
 __all__ = ["PROBLEMS", "make_cmvn", "make_dictionary", "make_lists", "make_shards", "prepare", "write_texts"]
@@ -119,11 +120,8 @@ def main(
     num_mel_bins: Annotated[int, typer.Option(min=1, help="Mel bins of the features whose mean is taken.")] = 80,
 ) -> None:
     """Write WeNet-style lists, statistics, shards and a dictionary for AISHELL-1; continue after an interruption."""
-    try:
+    with told(*PROBLEMS):
         prepare(corpus, out, shard_size, num_mel_bins)
-    except PROBLEMS as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from . import checkpoint
 from .experiment import NotTrained
+from .problems import told
 
 __all__ = ["average", "choose"]
 
@@ -61,12 +62,9 @@ def main(
     last: Annotated[int, typer.Option(help="This many last epochs instead.")] = 0,
 ) -> None:
     """Average the weights of the best (default: 5) or the last epochs."""
-    try:
+    with told(NotTrained, ValueError):
         paths = choose(exp, best if best or last else 5, last)
         typer.echo(f"{average(exp, paths)}: mean of {', '.join(path.stem for path in paths)}")
-    except (NotTrained, ValueError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from .config import Config
 from .experiment import NotTrained, load_model, read_tokenizer
 from .model import BLANK, AsrModel
 from .pipelines import source
+from .problems import told
 
 __all__ = ["ExportMismatch", "compare", "export"]
 
@@ -193,16 +194,13 @@ def main(
     data_type: Annotated[str, typer.Option(help="Form of that list: raw, shard or indexed.")] = "shard",
 ) -> None:
     """Export a model, load it again, and compare it with the model itself."""
-    try:
+    with told(NotTrained, ExportMismatch, uio.UioError):
         for path in export(exp, which):
             typer.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
         model, _, config = load_model(exp, which, torch.device("cpu"))
         batches = real_batches(exp, check, data_type, config) if check else synthetic_batches(model)
         count, largest = compare(exp, which, batches)
         typer.echo(f"loaded again: {count} utterances, greedy texts equal, log-probabilities within {largest:.1g}")
-    except (NotTrained, ExportMismatch, uio.UioError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

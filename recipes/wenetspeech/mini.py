@@ -22,6 +22,7 @@ from uio_pipes.prep.examples.speech import RATE, Speaker, to_int16
 from uio_pipes.prep.writing.files import write_lines
 
 from ..common.corpus import OtherCorpus, SpeakingFailed, check_settings, in_fresh_processes, write_settings
+from ..common.problems import told
 from .layout import metadata_path
 from .plan import NO_FILE, PAST_THE_END, Recording, Settings, make_plan
 
@@ -114,12 +115,9 @@ def main(
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
 ) -> None:
     """Speak a mini WenetSpeech (Mandarin, by espeak-ng) in WenetSpeech's own layout."""
-    try:
+    with told(OtherCorpus, SpeakingFailed):
         if not make_mini(out, Settings(seed, hours, minutes), jobs):
             typer.echo(f"{out}: there already, with the same settings")
-    except (OtherCorpus, SpeakingFailed) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

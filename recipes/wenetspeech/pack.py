@@ -23,6 +23,7 @@ from uio_pipes.base.errors import ListError
 from uio_pipes.prep.pack import Group, OtherPacking, Packed, PackingFailed, PackSettings, pack, parse_group
 from uio_pipes.prep.writing.cutting import Form
 
+from ..common.problems import told
 from .layout import TEST_SUBSETS
 
 GROUPS = ("10:500", "500:800", "800:1000", "1000:1200")  # frames; above 1200, WenetSpeech's recipes do not train
@@ -63,14 +64,11 @@ def main(
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
 ) -> None:
     """Pack WenetSpeech's segments into shards, grouped by length."""
-    try:
+    with told(OtherPacking, PackingFailed, ListError, ValueError):
         chosen = tuple(map(parse_group, groups or GROUPS))
         packed = pack_all(data, chosen, size, "flac" if flac else "wav", jobs or multiprocessing.cpu_count())
         for name, one in packed.items():
             typer.echo(f"{data / name / 'shards.list'}: {one}")
-    except (OtherPacking, PackingFailed, ListError, ValueError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from uio_pipes.prep.writing.files import atomic_path
 
 from ..common.corpus import CorpusMissing
 from ..common.lists import ListWriter
+from ..common.problems import told
 from .layout import TEST_SUBSETS, BadMetadata, metadata_path, recordings
 
 MIN_CONFIDENCE = {"S": 1.0, "M": 1.0, "L": 0.95, "W": 0.6}
@@ -171,11 +172,8 @@ def main(
     if subset not in MIN_CONFIDENCE:
         typer.echo(f"there is no subset {subset}; take one of {', '.join(MIN_CONFIDENCE)}", err=True)
         raise typer.Exit(2)
-    try:
+    with told(CorpusMissing, BadMetadata):
         typer.echo(f"{out}:\n{prepare(corpus, out, subset, min_confidence)}")
-    except (CorpusMissing, BadMetadata) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

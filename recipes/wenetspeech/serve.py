@@ -22,6 +22,7 @@ import typer
 
 from uio_pipes.prep.writing.files import read_lines, write_lines
 
+from ..common.problems import told
 from .http_ranges import CannotServe, http_server, taken
 
 Kind = Literal["s3", "http"]
@@ -132,19 +133,15 @@ def main(
         raise typer.Exit(2)
     at = port or PORTS[kind]
     chosen: Kind = "s3" if kind == "s3" else "http"
-    try:
-        with serve(chosen, data, names or ["train", "dev"], at) as (_, lists):
-            if kind == "s3":
-                exports = s3_environment(f"http://127.0.0.1:{at}")
-                typer.echo("export " + " ".join(f"{name}={value}" for name, value in exports.items()))
-            for path in lists.values():
-                typer.echo(str(path))
-            with contextlib.suppress(KeyboardInterrupt):
-                while True:
-                    time.sleep(3600)
-    except (CannotServe, FileNotFoundError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
+    with told(CannotServe, FileNotFoundError), serve(chosen, data, names or ["train", "dev"], at) as (_, lists):
+        if kind == "s3":
+            exports = s3_environment(f"http://127.0.0.1:{at}")
+            typer.echo("export " + " ".join(f"{name}={value}" for name, value in exports.items()))
+        for path in lists.values():
+            typer.echo(str(path))
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(3600)
 
 
 if __name__ == "__main__":
