@@ -83,7 +83,7 @@ def _keep(source: Path, target: Path) -> None:
     """Copy a file; one that an experiment began with must not change later."""
     if target.is_file():
         if target.read_bytes() != source.read_bytes():
-            raise ConfigError(f"{source} differs from {target}, with which the experiment began; take another folder")
+            raise ConfigError(f"{source} differs from {target}, which the experiment began with; take another folder")
         return
     with atomic_path(target) as temporary:
         shutil.copyfile(source, temporary)
