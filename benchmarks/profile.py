@@ -1,8 +1,8 @@
-"""Where each microsecond of an utterance goes: from tar to a padded batch of fbank with dither, spec-augment, shuffle
-and sort; and from tar to padded waveforms.
+"""The time of each step of an utterance: from tar to a padded batch of fbank with dither, spec-augment, shuffle and
+sort; and from tar to padded waveforms.
 
-The functions that do the work are timed in a real epoch (each without the other timed functions that it calls), and
-beside it the way of a batch from a worker. Written as a table and as results/profile.svg: ``python -m
+The functions that do the work are timed in a real epoch, each without the other timed functions that it calls. Beside
+it, the way of a batch from a worker is timed. Written as a table and as results/profile.svg: ``python -m
 benchmarks.profile``.
 """
 

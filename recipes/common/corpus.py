@@ -1,4 +1,4 @@
-"""What the corpora of the recipes share: the exceptions, and how a mini corpus is spoken and recognized again."""
+"""Tools for the corpora of the recipes: their exceptions, and the speaking and checking of a mini corpus."""
 
 from __future__ import annotations
 

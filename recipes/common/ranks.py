@@ -1,4 +1,4 @@
-"""What the ranks of a training do together: start, agree, and end on a signal."""
+"""The common actions of the ranks of a training: start, agree, and end on a signal."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Ranks:
 
 
 def from_first(make: Callable[[], T], rank: int, world_size: int, group: Any = None) -> T:
-    """What ``make`` returns on rank 0; what it raises there, all raise."""
+    """Return what ``make`` returns on rank 0; an error there is raised on all ranks."""
     box: list[Any] = [None, None]
     if rank == 0:
         try:
