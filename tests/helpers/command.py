@@ -14,18 +14,18 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
+from forks import Forks
 
 __all__ = ["RATE", "UIO", "digests", "make_wav", "members", "start", "uio", "write_list"]
 
 UIO = str(Path(sys.executable).with_name("uio"))
+FORKS = Forks(UIO)
 RATE = 16_000
 
 
 def uio(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    return subprocess.run(
-        [UIO, *map(str, arguments)], cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=120
-    )
+    return FORKS.run([*map(str, arguments)], cwd or Path.cwd(), {**os.environ, **env})
 
 
 def start(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
