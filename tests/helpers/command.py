@@ -16,16 +16,16 @@ import numpy as np
 import soundfile
 from forks import Forks
 
-__all__ = ["RATE", "UIO", "digests", "make_wav", "members", "start", "uio", "write_list"]
+__all__ = ["FORKS", "RATE", "UIO", "digests", "make_wav", "members", "start", "uio", "write_list"]
 
 UIO = str(Path(sys.executable).with_name("uio"))
-FORKS = Forks(UIO)
+FORKS = Forks()
 RATE = 16_000
 
 
 def uio(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    return FORKS.run([*map(str, arguments)], cwd or Path.cwd(), {**os.environ, **env})
+    return FORKS.run([UIO, *map(str, arguments)], cwd or Path.cwd(), {**os.environ, **env})
 
 
 def start(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:

@@ -1,7 +1,7 @@
-"""``uio`` in forks of one process that has imported what takes seconds, for tests of what commands write and say.
+"""Scripts in forks of one process that has imported what takes seconds, for tests of what commands write and say.
 
-All else is as in a process of its own: arguments, folder, environment, pipes, the end of the interpreter. Tests of how
-a command starts, is interrupted or killed start it themselves.
+All else is as in a process of its own: arguments, folder, environment, streams, the end of the interpreter. Tests of
+how a command starts, is interrupted or killed start it themselves.
 """
 
 from __future__ import annotations
@@ -12,64 +12,80 @@ import gc
 import json
 import os
 import runpy
+import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from multiprocessing import util
 from pathlib import Path
 
+import call
+
 __all__ = ["Forks"]
 
-HEAVY = ["soundfile", "torch", "torchdata.nodes", "uio_pipes.api", "uio_pipes.prep.convert", "uio_pipes.prep.verify"]
-LONGEST = 1 << 17  # bytes of a request
+HEAVY = ["soundfile", "rich.progress", "torch", "torchdata.nodes", "torch.utils.data", "uio_pipes.api"]
 FREE = 200  # file descriptors from here on are nobody's
 
 
 class Forks:
-    """Runs a script; the process that forks starts with its first run."""
+    """Runs scripts; the process that forks starts with the first of them, and ends with this one."""
 
-    def __init__(self, script: str) -> None:
-        self.script = script
+    def __init__(self) -> None:
         self.server: subprocess.Popen[bytes] | None = None
 
-    def run(self, arguments: list[str], cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run ``script arguments``, until all that holds its output has ended."""
-        if self.server is None:
-            self._start()
-        pipes = [os.pipe(), os.pipe()]
-        request = json.dumps([[self.script, *arguments], str(cwd), env]).encode()
+    def run(self, command: list[str], cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run a Python script with arguments, until all that holds its output has ended."""
+        address = self.address()
+        out, err = os.pipe(), os.pipe()
         with ThreadPoolExecutor(2) as pool:
             try:
-                socket.send_fds(self.socket, [request], [end for _, end in pipes])
-                for _, end in pipes:
-                    os.close(end)
-                out, err = pool.map(_read, (begin for begin, _ in pipes))
-                code = int(self.socket.recv(LONGEST))
+                connection = call.call(address, command, str(cwd), env, [0, out[1], err[1]])
+                os.close(out[1])
+                os.close(err[1])
+                texts = list(pool.map(_read, (out[0], err[0])))
+                with connection:
+                    code = int(connection.recv(9))
             except BaseException:  # pytest's timeout
                 self.stop()
                 raise
-        return subprocess.CompletedProcess([self.script, *arguments], code, out, err)
+        return subprocess.CompletedProcess(command, code, *texts)
 
-    def _start(self) -> None:
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        number = theirs.fileno()
-        self.server = subprocess.Popen(
-            [sys.executable, __file__, str(number)], pass_fds=[number], start_new_session=True
-        )
-        theirs.close()
-        atexit.register(self.stop)
+    def address(self) -> str:
+        """The address of the process that forks; it starts if it has not."""
+        if self.server is None:
+            self.folder = Path(tempfile.mkdtemp())
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(self.folder / "socket"))
+                listener.listen()
+                number = listener.fileno()
+                command = [sys.executable, __file__, str(number)]
+                self.server = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, pass_fds=[number], start_new_session=True
+                )
+            atexit.register(self.stop)
+        return str(self.folder / "socket")
+
+    def stand_in(self, script: str) -> Path:
+        """A program that does what ``script`` does, in a folder of its own."""
+        program = Path(self.address()).with_name(Path(script).name)
+        if not program.exists():
+            program.write_text(f'#!/bin/sh\nexec {sys.executable} -SE {call.__file__} {self.address()} {script} "$@"\n')
+            program.chmod(0o755)
+        return program
 
     def stop(self) -> None:
-        """End the process, and what it has forked."""
+        """End the process that forks, and the forks."""
         if self.server is not None:
             os.killpg(self.server.pid, signal.SIGKILL)
-            self.server.wait()
+            self.server.communicate()
             self.server = None
-            self.socket.close()
+            shutil.rmtree(self.folder)
 
 
 def _read(descriptor: int) -> str:
@@ -77,65 +93,72 @@ def _read(descriptor: int) -> str:
         return file.read()
 
 
-def serve(client: socket.socket) -> None:
-    """Fork for every request, one after the other; the fork does it, and returns as a script ends."""
+def serve(listener: socket.socket) -> None:
+    """Answer requests until stdin ends. Returns in a fork too, whose script has ended."""
     for name in HEAVY:
         import_module(name)
-    gc.freeze()  # what is here is not looked through again in every fork
-    while True:
-        request, files, _, _ = socket.recv_fds(client, LONGEST, 2)
-        if not request:
+    gc.freeze()  # what is here is not looked through again by every fork
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who answer end by themselves
+    while listener in select.select([listener, sys.stdin], [], [])[0]:
+        connection, _ = listener.accept()
+        if not os.fork():
+            listener.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _answer(connection)
             return
-        if not (child := os.fork()):
-            client.close()
-            _run(*json.loads(request), files)
-            return
+        connection.close()
+
+
+def _answer(connection: socket.socket) -> None:
+    """Run what is asked for in a child, which returns; the parent tells its exit code."""
+    _, files, _, _ = socket.recv_fds(connection, 1, 3)
+    command, cwd, env = json.loads(b"".join(iter(lambda: connection.recv(1 << 16), b"")))
+    if child := os.fork():
         for file in files:
             os.close(file)
-        client.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-
-
-def _run(command: list[str], cwd: str, env: dict[str, str], files: list[int]) -> None:
-    for number, file in enumerate(files, 1):
-        os.dup2(file, number)
-        os.close(file)
+        connection.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        os._exit(0)
+    connection.close()
+    _move(files, [0, 1, 2])
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv[1:] = command[1:]
+    sys.argv = command
     sys.path[0] = str(Path(command[0]).parent)
     _fork_pool_server()
     runpy.run_path(command[0], run_name="__main__")
 
 
+def _move(files: Sequence[int], numbers: Sequence[int]) -> None:
+    """Give open files these numbers."""
+    for file, number in zip([fcntl.fcntl(file, fcntl.F_DUPFD, FREE) for file in files], numbers, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+    for file in {*files} - {*numbers}:
+        os.close(file)
+
+
 def _fork_pool_server() -> None:
     """Fork what becomes the fork server of a pool of helpers, if the command has one: now, while there is no thread."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair()
     if not (child := os.fork()):
         ours.close()
-        _be_pool_server(theirs)
+        request, files, _, _ = socket.recv_fds(theirs, 1 << 16, 9)
+        if request:  # else the command has ended
+            code, numbers = json.loads(request)
+            _move(files, numbers)
+            exec(code, {})
         os._exit(0)
     theirs.close()
-    spawn = util.spawnv_passfds
+    spawn, owner, waiting = util.spawnv_passfds, os.getpid(), [ours]
 
     def start(path: str, command: list[str], files: Sequence[int]) -> int:
-        if "multiprocessing.forkserver" not in command[-1]:
+        if not waiting or os.getpid() != owner or "multiprocessing.forkserver" not in command[-1]:
             return spawn(path, command, files)
-        socket.send_fds(ours, [json.dumps([command[-1], files]).encode()], files)
+        socket.send_fds(waiting.pop(), [json.dumps([command[-1], files]).encode()], files)
         return child
 
     util.spawnv_passfds = start
-
-
-def _be_pool_server(parent: socket.socket) -> None:
-    request, files, _, _ = socket.recv_fds(parent, LONGEST, 9)
-    if request:  # else the command has ended
-        code, numbers = json.loads(request)
-        files = [fcntl.fcntl(file, fcntl.F_DUPFD, FREE) for file in files]
-        for file, number in zip(files, numbers, strict=True):
-            os.dup2(file, number)
-            os.close(file)
-        exec(code, {})
 
 
 if __name__ == "__main__":
