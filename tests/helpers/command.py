@@ -24,8 +24,11 @@ RATE = 16_000
 
 
 def uio(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
-    return FORKS.run([UIO, *map(str, arguments)], cwd or Path.cwd(), {**os.environ, **env})
+    """Run it to its end. With ``env`` it is a new process: libraries read the environment when they are imported."""
+    command, given = [UIO, *map(str, arguments)], {**os.environ, **env}
+    if env:
+        return subprocess.run(command, cwd=cwd, env=given, capture_output=True, text=True, timeout=120)
+    return FORKS.run(command, cwd or Path.cwd(), given)
 
 
 def start(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
