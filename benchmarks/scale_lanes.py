@@ -100,7 +100,7 @@ def _lanes(graph: Any) -> list[str]:
 
 def _held(state: Any) -> int:
     """Utterances in the buffers of a lane."""
-    from uio_pipes.run.state import unpack
+    from uio_pipes.base.packing import unpack
 
     return (len(unpack(state["held"])) if "held" in state else 0) + (_held(state["source"]) if "source" in state else 0)
 

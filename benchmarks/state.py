@@ -66,7 +66,7 @@ def _nodes(state: Any) -> Iterator[dict[str, Any]]:
 
 def _held(lane: str) -> int:
     """Utterances that are in the buffers of a lane."""
-    from uio_pipes.run.state import unpack
+    from uio_pipes.base.packing import unpack
 
     return sum(len(unpack(node["held"])) for node in _nodes(json.loads(lane)["nodes"]) if "held" in node)
 

@@ -24,8 +24,8 @@ import torch
 import typer
 
 import uio_pipes as uio
+from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.printable import counted
-from uio_pipes.core.lane import stable_hash
 
 from . import checkpoint, experiment
 from .config import Config, ConfigError

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from examples import EXAMPLES
 from processes import environment
 
 import uio_pipes as uio
@@ -269,9 +270,10 @@ def _subclasses(cls: type[Stage]) -> Iterator[type[Stage]]:
 
 
 def example_of(stage: type[Stage], corpora: Iterable[uio.Pipeline]) -> uio.Pipeline:
-    """The stage's own example, on the first of ``corpora`` where the stage itself is in it."""
+    """The stage's example, on the first of ``corpora`` where the stage itself is in it."""
+    assert stage in EXAMPLES, f"tests/helpers/examples.py has no example of {stage.__name__}"
     for pipeline in corpora:
-        example = stage.example(pipeline)
+        example = EXAMPLES[stage](pipeline)
         if any(type(s) is stage for s in example.stages):
             return example
-    raise AssertionError(f"{stage.__name__}.example() makes no graph with a {stage.__name__} in it")
+    raise AssertionError(f"the example of {stage.__name__} makes no graph with a {stage.__name__} in it")
