@@ -1,9 +1,10 @@
 """Graphs whose states were saved once and for all: what a later version must load.
 
-``PYTHONPATH=VERSION:tests python -c "from golden import graphs; graphs.main()"`` writes ``NAME.json``, by the version
-in that folder: the loader's state after some batches, and what came after it. The corpora are made anew in the working
-directory from seeds, under relative paths, so that a state fits wherever the test runs. The digest is written here once
-more, and not taken from ``contract``, because that imports modules which an earlier version does not have.
+``PYTHONPATH=VERSION:tests:tests/helpers python -c "from golden import graphs; graphs.main()"`` writes ``NAME.json``, by
+the version in that folder: the loader's state after some batches, and what came after it. The corpora are made anew in
+the working directory from seeds, under relative paths, so that a state fits wherever the test runs. The digest is
+written here once more, and not taken from ``contract``, because that imports modules which an earlier version does not
+have.
 """
 
 from __future__ import annotations

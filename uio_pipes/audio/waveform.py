@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -14,6 +15,8 @@ __all__ = ["as_waveform"]
 
 def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> torch.Tensor:
     """Samples in memory as float32 (C, S), or (1, S) of one ``channel``."""
+    if isinstance(wav, np.ndarray):
+        wav = np.require(wav, requirements="W")  # a copy of what is read-only, which a tensor must not be
     waveform = torch.as_tensor(wav)
     waveform = waveform if waveform.ndim == 2 else waveform.reshape(1, -1)
     if len(waveform) > waveform.shape[1]:
