@@ -13,8 +13,9 @@ __all__ = ["environment", "launch"]
 
 
 def environment(*folders: Path, **variables: str) -> dict[str, str]:
-    """The environment of this process, with these helpers and ``folders`` on Python's path, and with ``variables``."""
-    path = [str(Path(__file__).parent), *map(str, folders), os.environ.get("PYTHONPATH", "")]
+    """The environment of this process, with these helpers, the examples of stages and ``folders`` on Python's path, and with ``variables``."""
+    here = Path(__file__).parent
+    path = [str(here), str(here.parent), *map(str, folders), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **variables}
 
 
