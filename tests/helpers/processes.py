@@ -13,7 +13,7 @@ __all__ = ["environment", "launch"]
 
 
 def environment(*folders: Path, **variables: str) -> dict[str, str]:
-    """The environment of this process, with these helpers, the examples of stages and ``folders`` on Python's path, and with ``variables``."""
+    """The environment of this process, with these helpers, the examples of stages, ``folders``, and ``variables``."""
     here = Path(__file__).parent
     path = [str(here), str(here.parent), *map(str, folders), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **variables}
