@@ -9,7 +9,6 @@ Formats: ISO/IEC 14496-12 (MP4), ISO/IEC 14496-3 (ADTS) and Microsoft's ASF spec
 from __future__ import annotations
 
 import io
-import os
 from struct import Struct
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -17,13 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from uio_pipes.audio.sniff import id3_size
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.regular import open_regular
 
-__all__ = ["Decoded", "check_coded", "coded", "decode_coded", "id3_size"]
+__all__ = ["CODED", "Decoded", "check_coded", "decode_coded"]
+
+CODED = frozenset({"m4a", "aac", "wma"})
 
 _PREROLL = 0.5  # seconds decoded before a segment: more than what a codec remembers
-_ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 _ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that tells the file's size
 _U64 = Struct("<Q").unpack_from
 
@@ -36,26 +37,6 @@ class Decoded(NamedTuple):
     first: int
     total: int
     sample_rate: int
-
-
-def coded(data: bytes | str | os.PathLike[str]) -> str | None:
-    """ "m4a", "aac" or "wma" by the first bytes of a file, or of its path; None for what libsndfile may know."""
-    if isinstance(data, bytes):
-        return _coded(io.BytesIO(data))
-    with open_regular(data) as file:
-        return _coded(file)
-
-
-def _coded(file: Any) -> str | None:
-    head: bytes = file.read(16)
-    if head[:3] == b"ID3" and len(head) >= 10:  # tags may stand before ADTS frames
-        file.seek(id3_size(head))
-        head = file.read(16)
-    if head[4:8] == b"ftyp":
-        return "m4a"
-    if head == _ASF:
-        return "wma"
-    return "aac" if head[:1] == b"\xff" and len(head) > 1 and head[1] & 0xF6 == 0xF0 else None
 
 
 def decode_coded(data: bytes | str, form: str, start: float | None, end: float | None) -> Decoded:
@@ -152,11 +133,6 @@ class _Frames:
 
     def joined(self) -> npt.NDArray[np.float32]:
         return np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((1, 0), np.float32)
-
-
-def id3_size(head: bytes) -> int:
-    """Bytes of an ID3 tag: four times 7 bits."""
-    return 10 + (head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9])
 
 
 def _check_boxes(file: Any) -> None:

@@ -20,11 +20,12 @@ import numpy.typing as npt
 import soundfile
 
 from uio_pipes.audio.bounds import check_claims
-from uio_pipes.audio.codecs import coded, decode_coded
+from uio_pipes.audio.codecs import CODED, decode_coded
 from uio_pipes.audio.containers import HEAD, Wav, check_length, wav_header
 from uio_pipes.audio.flac import decode_flac
-from uio_pipes.audio.mpeg import counted, is_mp3
-from uio_pipes.audio.ogg import MAGIC, check_ogg, check_ogg_segment
+from uio_pipes.audio.mpeg import counted
+from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
+from uio_pipes.audio.sniff import sniff
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.regular import open_regular, regular
 
@@ -55,10 +56,9 @@ def probe(head: bytes, size: int) -> AudioInfo | None:
 
     None if these bytes do not tell. Raises DataError ``truncated_audio`` if the wav data end before the header says.
     """
-    if head[:4] == b"fLaC":
-        return _flac_info(head)
-    wav = wav_header(head, size)
-    return None if wav is None else AudioInfo(wav.size // wav.align, wav.sample_rate, wav.channels)
+    if (wav := wav_header(head, size)) is not None:
+        return AudioInfo(wav.size // wav.align, wav.sample_rate, wav.channels)
+    return _flac_info(head) if sniff(head) == "flac" else None
 
 
 def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
@@ -67,7 +67,7 @@ def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
     None for MP3, M4A, AAC, WMA and wherever only decoding tells the length. Raises DataError ``bad_audio`` if it is no
     audio.
     """
-    if coded(data):
+    if (form := sniff(data)) in CODED:
         return None
     try:
         with (
@@ -79,7 +79,7 @@ def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
             return AudioInfo(audio.frames, audio.samplerate, audio.channels) if known else None
     except (soundfile.SoundFileError, TypeError) as error:
         whole = data if isinstance(data, bytes) else Path(data).read_bytes()
-        raise _bad(error, _Ogg.of(whole)) from error
+        raise _bad(error, _Ogg.of(whole, form)) from error
 
 
 def decode(
@@ -99,12 +99,13 @@ def decode(
     view = memoryview(data)
     if wav is not None and wav.is_pcm16:
         return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
-    if start is None and end is None and data[:4] == b"fLaC" and (found := _flac(data, channel)):
+    form = sniff(data)
+    if start is None and end is None and form == "flac" and (found := _flac(data, channel)):
         return found
-    if form := coded(data):
+    if form in CODED:
         return _by_ffmpeg(data, form, channel, start, end)
     check_length(data[:HEAD], len(data))
-    return _by_library(io.BytesIO(counted(data)), channel, start, end, _Ogg.of(data))
+    return _by_library(io.BytesIO(counted(data)), channel, start, end, _Ogg.of(data, form))
 
 
 def decode_at(
@@ -134,15 +135,16 @@ def decode_file(
             return os.pread(file.fileno(), count, offset)
 
         wav = wav_header(head, size)
-        if wav is None and head[:4] == b"RIFF":
+        form = sniff(path) if wav is None else "wav"
+        if wav is None and form == "wav":
             wav = wav_header(read(0, _LONG_HEAD), size)
         if wav is not None and wav.is_pcm16:
             return _pcm16(wav, channel, start, end, read)
-        if form := coded(path):
+        if form in CODED:
             return _by_ffmpeg(os.fspath(path), form, channel, start, end)
         check_length(head, size)
-        ogg = _Ogg(read, size) if head[:4] == MAGIC else None
-        if is_mp3(head):
+        ogg = _Ogg(read, size) if form == "ogg" else None
+        if form == "mp3":
             return _by_library(io.BytesIO(counted(read(0, size))), channel, start, end)
         file.seek(0)
         return _by_library(file.fileno(), channel, start, end, ogg)
@@ -180,9 +182,9 @@ class _Ogg(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, data: bytes) -> _Ogg | None:
-        """None if it is another format."""
-        return cls(lambda offset, size: data[offset : offset + size], len(data)) if data[:4] == MAGIC else None
+    def of(cls, data: bytes, form: str | None) -> _Ogg | None:
+        """None if ``form`` is another format."""
+        return cls(lambda offset, size: data[offset : offset + size], len(data)) if form == "ogg" else None
 
     def check(self) -> None:
         """All of it. Raises: DataError."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from uio_pipes.audio.bounds import check_claims
+from uio_pipes.audio.containers import HEAD
 from uio_pipes.audio.decode import AudioInfo, probe, probe_file
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import Piped
@@ -20,7 +21,6 @@ from uio_pipes.io.opening import is_local, open_binary, open_file
 
 __all__ = ["SLACK", "TICKS", "Plan", "StoredFeatures", "check_no_features", "measure", "segment_samples"]
 
-HEAD = 4096
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate
 SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what is planned so
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from uio_pipes.audio.codecs import id3_size
+from uio_pipes.audio.sniff import id3_size
 from uio_pipes.base.errors import DataError
 
-__all__ = ["counted", "is_mp3"]
+__all__ = ["counted"]
 
 _KBITS = (
     (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),  # MPEG 2 and 2.5
@@ -24,11 +24,6 @@ _KBITS = (
 )
 _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}  # by MPEG version
 _TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"3DI")  # what may follow the last frame
-
-
-def is_mp3(head: bytes) -> bool:
-    """Whether a file with these first bytes is to go through ``counted``: frames of layer III, or tags before them."""
-    return head[:3] == b"ID3" or _kind(head, 0) is not None
 
 
 def counted(data: bytes) -> bytes:

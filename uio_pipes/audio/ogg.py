@@ -21,9 +21,9 @@ from zlib import crc32
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["MAGIC", "check_ogg", "check_ogg_segment"]
+__all__ = ["check_ogg", "check_ogg_segment"]
 
-MAGIC = b"OggS"
+_MAGIC = b"OggS"
 _HEADER = Struct("<4sBBqIIIB").unpack_from  # magic, version, flags, granule position, stream, number, CRC, segments
 _HEADER_SIZE = 27
 _LONGEST_HEADER = _HEADER_SIZE + 255
@@ -87,7 +87,7 @@ class _Pages:
     def page(self, at: int) -> _Page | None:
         """The page at ``at``, None if none begins there. Raises: DataError if it is cut off or damaged."""
         block, i = self.window(at, _LONGEST_HEADER)
-        if block[i : i + 4] != MAGIC[: self.size - at]:
+        if block[i : i + 4] != _MAGIC[: self.size - at]:
             return None
         if len(block) - i < _HEADER_SIZE:
             raise _cut(self.size)
@@ -112,10 +112,10 @@ class _Pages:
     def after(self, at: int, before: int, stream: int | None = None) -> _Page | None:
         """The first sound page from ``at`` on that begins before ``before``; of ``stream``, with a position."""
         while at < before:
-            block, i = self.window(at, len(MAGIC))
-            found = block.find(MAGIC, i)
+            block, i = self.window(at, len(_MAGIC))
+            found = block.find(_MAGIC, i)
             if found < 0:
-                at += max(1, len(block) - i - len(MAGIC) + 1)
+                at += max(1, len(block) - i - len(_MAGIC) + 1)
                 continue
             at += found - i
             page = self.sound(at) if at < before else None
