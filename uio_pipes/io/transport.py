@@ -18,6 +18,7 @@ from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.redirects import discreet
 from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent
+from uio_pipes.io.s3fs_private import file_info, get_object, needs_s3fs, range_reader
 
 __all__ = ["FsObject", "S3Object", "Stream", "Transport", "failure", "filesystem", "transport"]
 
@@ -84,7 +85,7 @@ class FsObject:
     def identity(self) -> Identity:
         fs, path, _ = self._open()
         try:
-            info = fsspec.asyn.sync(fs.loop, fs._info, path, timeout=DEADLINE) if fs.async_impl else fs.info(path)
+            info = file_info(fs, path, DEADLINE)
         except Exception as error:
             raise self._fault(error) from None
         tag = info.get("ETag") or info.get("etag") or f"time:{info.get('LastModified') or info.get('mtime') or ''}"
@@ -119,16 +120,10 @@ class FsObject:
         if self._opened is None or self._opened[0] != os.getpid():
             fs, path = filesystem(self.url, self._access)
             try:
-                self._opened = (os.getpid(), fs, path, self._reader(fs, path))
+                self._opened = (os.getpid(), fs, path, range_reader(fs, path, DEADLINE))
             except Exception as error:
                 raise self._fault(error) from None
         return self._opened[1:]
-
-    def _reader(self, fs: Any, path: str) -> Any:
-        if fs.async_impl:
-            sync = fsspec.asyn.sync
-            return lambda start, end: sync(fs.loop, fs._cat_file, path, start=start, end=end, timeout=DEADLINE)
-        return lambda start, end: fs.cat_file(path, start=start, end=end)
 
     def _fault(self, error: Exception, got: int = 0) -> Exception:
         if isinstance(error, Fault):
@@ -168,7 +163,7 @@ class S3Object(FsObject):
             return None
         if self._signed is None or time.monotonic() > self._signed[0] + SIGNED // 2:
             fs, path, _ = self._open()
-            if self._is_special(fs, path):
+            if needs_s3fs(fs, path):
                 self._by_s3fs = True
                 return None
             try:
@@ -180,11 +175,6 @@ class S3Object(FsObject):
                 return None
             self._signed = (time.monotonic(), HttpObject(url, {}))
         return self._signed[1]
-
-    def _is_special(self, fs: Any, path: str) -> bool:
-        """Whether a request is more than a signed URL: headers, a version, and the like."""
-        own = set(fs.client_kwargs) - {"endpoint_url", "region_name"} or fs.req_kw or fs.s3_additional_kwargs
-        return bool(own or "proxies" in fs.config_kwargs or fs.version_aware or fs.split_path(path)[2])
 
     def _fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
         if known is not None and known.size is not None:
@@ -204,10 +194,7 @@ class S3Object(FsObject):
     async def _get(
         self, fs: Any, path: str, view: memoryview, offset: int, known: Identity | None, reached: list[int]
     ) -> Identity:
-        bucket, key, version = fs.split_path(path)
-        wanted = {"VersionId": version} if version else {}
-        last = offset + len(view) - 1
-        answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={offset}-{last}", **wanted)
+        answer = await get_object(fs, path, offset, offset + len(view) - 1)
         body = answer["Body"]
         try:
             first, total = _place(answer.get("ContentRange", ""))
