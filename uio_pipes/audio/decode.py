@@ -27,12 +27,13 @@ from uio_pipes.audio.mpeg import counted
 from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
 from uio_pipes.audio.sniff import sniff
 from uio_pipes.base.errors import DataError
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.regular import open_regular, regular
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["AudioInfo", "check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
+__all__ = ["check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
 
 _LONG_HEAD = 1 << 20  # of one whose header is long: pictures, cues
 _U64_BIG = Struct(">Q").unpack_from
@@ -41,14 +42,6 @@ _MOST_SAMPLES = 1 << 30  # decoded at once, in all channels: 4 GiB, six hours at
 _TOLERANCE = 0.01  # seconds by which a segment may end after the audio
 
 _Bytes = bytes | memoryview
-
-
-class AudioInfo(NamedTuple):
-    """What a header tells; ``samples`` are counted per channel."""
-
-    samples: int
-    sample_rate: int
-    channels: int
 
 
 def probe(head: bytes, size: int) -> AudioInfo | None:

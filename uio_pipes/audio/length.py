@@ -13,8 +13,9 @@ import torch
 
 from uio_pipes.audio.bounds import check_claims
 from uio_pipes.audio.containers import HEAD
-from uio_pipes.audio.decode import AudioInfo, probe, probe_file
+from uio_pipes.audio.decode import probe, probe_file
 from uio_pipes.base.errors import DataError
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary, open_file

@@ -9,14 +9,12 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.lru import Lru
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import Ref
-
-if TYPE_CHECKING:
-    from uio_pipes.audio.decode import AudioInfo
 
 __all__ = ["Piped", "parse_command", "run_command"]
 

@@ -6,16 +6,14 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from weakref import ref
 from zlib import crc32
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.redact import redact
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.regular import os_failure, regular
-
-if TYPE_CHECKING:
-    from uio_pipes.audio.decode import AudioInfo
 
 __all__ = ["LocalFile", "Payload", "RandomFile", "Ref"]
 

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.audio.bounds import check_claims
-from uio_pipes.audio.decode import AudioInfo, check_channel, sample_range
+from uio_pipes.audio.decode import check_channel, sample_range
 from uio_pipes.formats.touch.checksums import bad_crc
 from uio_pipes.formats.touch.file import DTYPES
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import RandomFile, Ref
 
 if TYPE_CHECKING:
