@@ -65,7 +65,7 @@ class Pcm(Ref):
             data = self.file.read(self.offset + first * width, (last - first) * width)
         return torch.from_numpy(_to_float(np.frombuffer(data, self.dtype))[None]), rate
 
-    def behind(self, bytes_: Ref) -> Pcm:
+    def reading(self, bytes_: Ref) -> Pcm:
         return Pcm(_Fetched(bytes_), self.offset, self.size, self.dtype, self.info.sample_rate, self.crc)
 
     def compare(self) -> None:
