@@ -213,7 +213,7 @@ class Decompressed(Iterator[bytes]):
             if self._made > BOMB_SIZE and self._made > BOMB_RATIO * self._fed:
                 if sound := piece[: max(0, BOMB_SIZE + len(piece) - self._made)]:
                     yield sound
-                message = f"{self._fed} bytes of {self._form.name} swell to more than {self._made}: pack the file anew"
+                message = f"{self._fed} bytes of {self._form.name} swell to more than {self._made}: pack the file again"
                 raise DataError("bomb", message, url=self._url)
             if piece:
                 yield piece

@@ -28,7 +28,7 @@ class TextRef(Ref):
         try:
             return data.decode().strip()
         except UnicodeDecodeError as error:
-            message = f"the text is no UTF-8 ({error.reason} at byte {error.start}): write it anew"
+            message = f"the text is not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8"
             raise DataError("bad_text", message, member=self.member) from error
 
     def read_at(self, start: int, size: int) -> bytes:
