@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from uio_pipes.audio.sniff import id3_size
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.regular import open_regular
+from uio_pipes.io.regular import open_data
 
 __all__ = ["CODED", "Decoded", "check_coded", "decode_coded"]
 
@@ -47,13 +47,13 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
     av = _library(form)
     if form != "m4a":  # the others have no index to seek by, and all their bytes are needed to notice a cut
         if not isinstance(data, bytes):
-            with open_regular(data) as file:
+            with open_data(data) as file:
                 data = file.read()
         start = end = None
     check_coded(data, form)
     try:
         with (
-            io.BytesIO(data) if isinstance(data, bytes) else open_regular(data) as file,
+            open_data(data) as file,
             av.open(file, metadata_errors="replace") as container,  # titles may be in any encoding
         ):
             if not container.streams.audio:
@@ -66,7 +66,7 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
 def check_coded(data: bytes | str, form: str) -> None:
     """Raise DataError ``truncated_audio`` or ``bad_audio`` if that shows without decoding."""
     if form == "m4a":
-        with io.BytesIO(data) if isinstance(data, bytes) else open_regular(data) as file:
+        with open_data(data) as file:
             _check_boxes(file)
     elif isinstance(data, bytes):
         (_check_adts if form == "aac" else _check_asf)(data)

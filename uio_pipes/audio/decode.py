@@ -23,12 +23,12 @@ from uio_pipes.audio.bounds import check_claims
 from uio_pipes.audio.codecs import CODED, decode_coded
 from uio_pipes.audio.containers import HEAD, Wav, check_length, wav_header
 from uio_pipes.audio.flac import decode_flac
-from uio_pipes.audio.mpeg import counted
+from uio_pipes.audio.mpeg import with_length
 from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
 from uio_pipes.audio.sniff import sniff
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.audio_info import AudioInfo
-from uio_pipes.io.regular import open_regular, regular
+from uio_pipes.io.regular import open_data, regular
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,7 @@ def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
         return None
     try:
         with (
-            io.BytesIO(data) if isinstance(data, bytes) else open_regular(data) as file,
+            open_data(data) as file,
             soundfile.SoundFile(file if isinstance(data, bytes) else file.fileno(), closefd=False) as audio,
         ):
             check_claims(audio.samplerate, audio.channels)
@@ -98,7 +98,7 @@ def decode(
     if form in CODED:
         return _by_ffmpeg(data, form, channel, start, end)
     check_length(data[:HEAD], len(data))
-    return _by_library(io.BytesIO(counted(data)), channel, start, end, _Ogg.of(data, form))
+    return _by_library(io.BytesIO(with_length(data)), channel, start, end, _Ogg.of(data, form))
 
 
 def decode_at(
@@ -138,7 +138,7 @@ def decode_file(
         check_length(head, size)
         ogg = _Ogg(read, size) if form == "ogg" else None
         if form == "mp3":
-            return _by_library(io.BytesIO(counted(read(0, size))), channel, start, end)
+            return _by_library(io.BytesIO(with_length(read(0, size))), channel, start, end)
         file.seek(0)
         return _by_library(file.fileno(), channel, start, end, ogg)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from uio_pipes.audio.sniff import id3_size
 from uio_pipes.base.errors import DataError
 
-__all__ = ["counted"]
+__all__ = ["with_length"]
 
 _KBITS = (
     (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),  # MPEG 2 and 2.5
@@ -26,7 +26,7 @@ _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 
 _TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"3DI")  # tags that may follow the last frame
 
 
-def counted(data: bytes) -> bytes:
+def with_length(data: bytes) -> bytes:
     """Return an MP3 file with its length in the header, as libsndfile needs it. Other files are returned as they are.
 
     Raises: DataError ``truncated_audio`` if it was cut off inside a frame; ``bad_audio`` if it holds several recordings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from uio_pipes.io.regular import open_regular
+from uio_pipes.io.regular import open_data
 
 __all__ = ["belies", "id3_size", "sniff", "sniff_codec"]
 
@@ -29,21 +29,17 @@ def sniff(data: bytes | str | os.PathLike[str]) -> str | None:
 
     An ID3 tag stands before mp3, and sometimes before aac: what follows the tag decides, if it is there.
     """
-    if not isinstance(data, bytes):
-        with open_regular(data) as file:
-            head: bytes = file.read(16)
-            if head[:3] == b"ID3" and len(head) >= 10:
-                file.seek(id3_size(head))
-                return _after_tag(file.read(16))
+    with open_data(data) as file:
+        head = file.read(16)
+        if head[:3] != b"ID3" or len(head) < 10:
             return _sniff(head)
-    if data[:3] == b"ID3" and len(data) >= 10:
-        end = id3_size(data)
-        return _after_tag(data[end : end + 16])
-    return _sniff(data)
+        file.seek(id3_size(head))
+        form = _sniff(file.read(16))
+    return form if form in ("m4a", "aac", "wma") else "mp3"
 
 
 def sniff_codec(data: bytes) -> str | None:
-    """As :func:`sniff`, but "opus" for Ogg files that hold Opus."""
+    """Return the format as :func:`sniff` does, but "opus" for Ogg files that hold Opus."""
     form = sniff(data)
     return "opus" if form == "ogg" and b"OpusHead" in data[:64] else form
 
@@ -75,8 +71,3 @@ def _sniff(head: bytes) -> str | None:
     if head[1] & 0xF6 == 0xF0:
         return "aac"
     return "mp3" if head[1] & 0xE0 == 0xE0 else None
-
-
-def _after_tag(head: bytes) -> str:
-    form = _sniff(head)
-    return form if form in ("m4a", "aac", "wma") else "mp3"

@@ -15,7 +15,7 @@ from uio_pipes.base.redact import redact
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.regular import os_failure, regular
 
-__all__ = ["LocalFile", "Payload", "RandomFile", "Ref"]
+__all__ = ["LocalFile", "Payload", "RandomFile", "Ref", "read_exactly"]
 
 MAX_OPEN = 128
 
@@ -56,11 +56,7 @@ class LocalFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends before."""
-        data = self.read_upto(offset, size)
-        if len(data) < size:
-            message = f"the file ends after {len(data)} of {size} bytes: copy it again"
-            raise DataError("truncated", message, url=self.path, offset=offset)
-        return data
+        return read_exactly(self, offset, size)
 
     def read_upto(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes at ``offset``, fewer only where the file ends."""
@@ -113,6 +109,15 @@ class RandomFile(Protocol):
     def stamp(self) -> str: ...
     def read(self, offset: int, size: int) -> bytes: ...
     def read_upto(self, offset: int, size: int) -> bytes: ...
+
+
+def read_exactly(file: RandomFile, offset: int, size: int) -> bytes:
+    """Do the work of ``file.read``."""
+    data = file.read_upto(offset, size)
+    if len(data) < size:
+        message = f"the file ends after {len(data)} of {size} bytes: copy it again"
+        raise DataError("truncated", message, url=file.path, offset=offset)
+    return data
 
 
 class Ref:

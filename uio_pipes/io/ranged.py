@@ -10,6 +10,7 @@ from collections.abc import Callable
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.identity import Identity, check_same
+from uio_pipes.io.local import read_exactly
 from uio_pipes.io.retry import Short, keep_trying
 from uio_pipes.io.transport import Stream, Transport, transport
 
@@ -78,11 +79,7 @@ class RemoteFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends before."""
-        data = self.read_upto(offset, size)
-        if len(data) < size:
-            message = f"the file ends after {len(data)} of {size} bytes: copy it again"
-            raise DataError("truncated", message, url=self.path, offset=offset)
-        return data
+        return read_exactly(self, offset, size)
 
     def read_upto(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes at ``offset``, fewer only where the file ends."""

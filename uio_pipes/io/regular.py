@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from typing import BinaryIO
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["open_regular", "os_failure", "regular"]
+__all__ = ["open_data", "open_regular", "os_failure", "regular"]
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -25,6 +26,11 @@ def open_regular(path: str | os.PathLike[str], url: str = "") -> BinaryIO:
     Raises: DataError ``missing_file`` or ``unreadable_file``.
     """
     return open(regular(path, url), "rb")
+
+
+def open_data(data: bytes | str | os.PathLike[str]) -> BinaryIO:
+    """Open the bytes of a file, or a local file as ``open_regular`` does."""
+    return io.BytesIO(data) if isinstance(data, bytes) else open_regular(data)
 
 
 def regular(path: str | os.PathLike[str], url: str = "") -> int:

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from uio_pipes.audio.bounds import check_claims
 from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
 from uio_pipes.audio.containers import HEAD, check_length
-from uio_pipes.audio.mpeg import counted
+from uio_pipes.audio.mpeg import with_length
 from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
 from uio_pipes.audio.sniff import sniff, sniff_codec
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import run_command
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.io.regular import open_regular
+from uio_pipes.io.regular import open_data, open_regular
 from uio_pipes.prep.reading.utterance_lists import Utterance
 
 __all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording", "encode", "frames_of", "to_int16"]
@@ -127,7 +127,7 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     if form in CODED:
         check_coded(data, form)
         return Audio(data, suffix, -1) if sample_rate is None else None
-    with soundfile.SoundFile(io.BytesIO(counted(data))) as audio:
+    with soundfile.SoundFile(io.BytesIO(with_length(data))) as audio:
         check_claims(audio.samplerate, audio.channels)
         rate, samples = audio.samplerate, audio.frames
         if suffix in ("flac", "mp3") and 0 < samples < UNKNOWN:  # a cut shows at the end only
@@ -153,9 +153,9 @@ def _decoded(
         ranges = [_range(utterance, rate, total) for utterance in utterances]
     else:
         if kind == "mp3":
-            source = counted(source if isinstance(source, bytes) else _read(source))
+            source = with_length(source if isinstance(source, bytes) else _read(source))
         with (
-            io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file,
+            open_data(source) as file,
             soundfile.SoundFile(file if isinstance(source, bytes) else file.fileno(), closefd=False) as audio,
         ):
             rate, total = audio.samplerate, audio.frames
