@@ -81,7 +81,7 @@ def parse_command(command: str) -> list[list[str]]:
     except ValueError as error:
         raise DataError("bad_pipe", f"the pipe cannot be split into words ({error}): mend it", url=command) from error
     if not all(programs):
-        raise DataError("bad_pipe", "a program must stand before each | of a pipe: correct it", url=command)
+        raise DataError("bad_pipe", "before each | of a pipe there must be a program: correct it", url=command)
     return programs
 
 
