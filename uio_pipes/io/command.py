@@ -79,9 +79,7 @@ def parse_command(command: str) -> list[list[str]]:
     try:
         programs = [shlex.split(piece) for piece in _pieces(command)]
     except ValueError as error:
-        raise DataError(
-            "bad_pipe", f"the pipe cannot be cut into words ({error}): correct it", url=command
-        ) from error
+        raise DataError("bad_pipe", f"the pipe cannot be cut into words ({error}): correct it", url=command) from error
     if not all(programs):
         raise DataError("bad_pipe", "before each | of a pipe there must be a program: correct it", url=command)
     return programs
