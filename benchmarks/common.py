@@ -1,4 +1,4 @@
-"""What the benchmarks share: one thread per process, a child for each measurement, tables, facts of the machine."""
+"""The parts that the benchmarks share: a process for each measurement, one thread, tables, facts of the machine."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rich.table import Table
 __all__ = [
     "QUICK",
     "Report",
+    "begin",
     "child",
-    "in_child",
     "load",
     "median",
     "one_thread",
@@ -37,7 +37,7 @@ __all__ = [
 
 QUICK = (
     os.environ.get("UIO_BENCHMARKS") == "quick"
-)  # a few utterances, once: everything runs, and the figures mean nothing
+)  # a few utterances, once: everything runs, but the figures mean nothing
 RESULTS = Path(__file__).parent / "results"
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 T = TypeVar("T")
@@ -56,19 +56,19 @@ PACKAGES = (
 
 
 def sized(usual: T, quick: T) -> T:
-    """``usual``, or ``quick`` where the benchmarks are only to show that they run."""
+    """Return ``usual``, or ``quick`` if the benchmarks are only to show that they run."""
     return quick if QUICK else usual
 
 
 def one_thread() -> None:
-    """Call before torch is used."""
+    """Make torch use one thread; call it before torch is used."""
     import torch
 
     torch.set_num_threads(1)
 
 
 def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
-    """Arguments that all benchmarks have."""
+    """Return a parser with the arguments that all benchmarks have."""
     from benchmarks.corpus import default_folder
 
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -80,17 +80,18 @@ def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     return made
 
 
-def in_child(arguments: argparse.Namespace, measure: Callable[..., dict[str, Any]]) -> bool:
-    """In a child process: measure, print the result as JSON, and return True."""
-    if arguments.child is None:
-        return False
-    one_thread()
-    print("\n" + json.dumps(measure(**json.loads(arguments.child))))
-    return True
+def begin(measure: Callable[..., dict[str, Any]], parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Return the arguments. In a child process, measure, print the result as JSON and exit instead."""
+    arguments = parser.parse_args()
+    if arguments.child is not None:
+        one_thread()
+        print("\n" + json.dumps(measure(**json.loads(arguments.child))))
+        sys.exit()
+    return arguments
 
 
 def child(module: str, **what: object) -> dict[str, Any]:
-    """One measurement in a fresh process (in a quick run, in this one), one thread. ``{"error": …}`` if it failed."""
+    """Measure once in a fresh process (in a quick run, in this one), with one thread. ``{"error": …}`` if it failed."""
     if QUICK:
         return _here(module, json.loads(json.dumps(what, default=str)))
     command = [sys.executable, "-m", module, "--child", json.dumps(what, default=str)]
@@ -111,8 +112,13 @@ def _here(module: str, what: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def rounds(module: str, jobs: Mapping[str, Mapping[str, object]], repeats: int) -> dict[str, list[dict[str, Any]]]:
-    """``repeats`` measurements of each job, taking turns so that a busy moment of the machine hits all alike."""
+def rounds(
+    module: str, jobs: Mapping[str, Mapping[str, object]], repeats: int, **common: object
+) -> dict[str, list[dict[str, Any]]]:
+    """Measure each job ``repeats`` times, in turns, so that a busy moment of the machine hits all of them alike.
+
+    ``common``: arguments that all jobs have, beside their own.
+    """
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in jobs}
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task(module.rsplit(".", 1)[-1], total=repeats * len(jobs))
@@ -121,24 +127,24 @@ def rounds(module: str, jobs: Mapping[str, Mapping[str, object]], repeats: int) 
             for name in order:
                 progress.update(task, description=name)
                 if not any("error" in result for result in results[name]):
-                    results[name].append(child(module, **jobs[name]))
+                    results[name].append(child(module, **common, **jobs[name]))
                 progress.advance(task)
     return results
 
 
 def median(results: Sequence[Mapping[str, Any]], field: str) -> float:
-    """What the measurements found for ``field``; NaN if they failed."""
+    """Return the median of ``field`` over the measurements; NaN if they failed."""
     values = [float(result[field]) for result in results if field in result]
     return statistics.median(values) if values else float("nan")
 
 
 def ratio(mine: float, theirs: float) -> str:
-    """How many times ``theirs`` is in ``mine``."""
+    """Return ``mine`` as a multiple of ``theirs``."""
     return f"{mine / theirs:.2f}×" if theirs == theirs else "–"
 
 
 def spread(results: Sequence[Mapping[str, Any]], field: str, form: str = ".2f") -> str:
-    """Median, and the lowest and highest in brackets."""
+    """Return the median, with the lowest and highest in brackets."""
     values = [float(result[field]) for result in results if field in result]
     if not values:
         return "–"
@@ -146,12 +152,12 @@ def spread(results: Sequence[Mapping[str, Any]], field: str, form: str = ".2f") 
 
 
 def load() -> str:
-    """How busy the machine is: the mean length of the run queue over the last minute."""
+    """Return how busy the machine is: the mean length of the run queue over the last minute."""
     return f"{os.getloadavg()[0]:.1f}"
 
 
 class Report:
-    """Tables and lines, printed as they come and written to ``results/NAME.md`` at the end."""
+    """Tables and lines, printed at once and written to ``results/NAME.md`` at the end."""
 
     def __init__(self, name: str, title: str) -> None:
         self.name, self.console = name, Console(width=None if sys.stdout.isatty() else 140)
@@ -160,14 +166,14 @@ class Report:
         self._plots: list[tuple[str, list[str], dict[str, list[float]]]] = []  # title, labels, values by name
 
     def text(self, line: str) -> None:
-        """A paragraph."""
+        """Add a paragraph."""
         self.console.print(line, markup=False)
         self.lines += [line, ""]
 
     def table(
         self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], plot: Sequence[int] = ()
     ) -> None:
-        """A table; the first column is text, the others are numbers. ``plot``: columns that are drawn as bars, too."""
+        """Add a table; its first column is text, the others are numbers. ``plot``: columns drawn as bars, too."""
         shown = Table(title=title, title_justify="left")
         for i, column in enumerate(columns):
             shown.add_column(column, justify="left" if i == 0 else "right")
@@ -181,12 +187,19 @@ class Report:
             series = {columns[i]: [_number(row[i]) for row in rows] for i in plot}
             self._plots.append((title, [row[0] for row in rows], series))
 
+    def ran(self, results: Mapping[str, list[dict[str, Any]]], what: str = "") -> dict[str, list[dict[str, Any]]]:
+        """Return the results of ``rounds`` that did not fail. Each failure becomes a line that begins with ``what``."""
+        for name, runs in results.items():
+            if "error" in runs[-1]:
+                self.text(f"- {what}{name} did not run: {runs[-1]['error']}")
+        return {name: runs for name, runs in results.items() if "error" not in runs[-1]}
+
     def target(self, claim: str, holds: bool, found: str) -> None:
-        """One line: whether a target is met. Nothing fails if it is not."""
+        """Add a line: is the target met? Nothing fails if it is not."""
         self.text(f"- {'PASS' if holds else 'FAIL'}: {claim}; measured: {found}")
 
     def write(self) -> None:
-        """Write the markdown, with facts of the machine and the command. A quick run leaves the results as they are."""
+        """Write the markdown, with facts of the machine and the command. A quick run writes nothing."""
         if QUICK:
             return
         command = " ".join(["python -m", f"benchmarks.{self.name}", *sys.argv[1:]])
@@ -208,13 +221,13 @@ class Report:
 
 
 def _number(cell: str) -> float:
-    """What a cell begins with; 0 if that is no number."""
+    """Return the number at the beginning of a cell; 0 if there is none."""
     found = re.match(r"[+-]?[\d,]*\.?\d+", cell)
     return float(found[0].replace(",", "")) if found else 0.0
 
 
 def _draw(plots: Sequence[tuple[str, list[str], dict[str, list[float]]]], name: str) -> bool:
-    """Bars, table by table, in results/NAME.svg. False: matplotlib is not installed."""
+    """Draw bars, table by table, in results/NAME.svg. Returns False if matplotlib is not installed."""
     try:
         import matplotlib as mpl
     except ImportError:

@@ -1,8 +1,9 @@
 """Make the corpus of the benchmarks, once: ``python -m benchmarks.corpus [--data FOLDER]``.
 
-3,000 utterances, about 4.2 h, 16 kHz, 16 bits, in 6 shards of 500, WeNet's names, txt before the audio: as tar, tar.gz,
-tar of FLAC, and as Lhotse Shar of either where Lhotse is installed. The speech is that of ``recipes.aishell.mini``,
-sentences joined to a mean of 5 s (up to 9 s); without espeak-ng it is noise in bursts of such lengths.
+3,000 utterances, about 4.2 h, 16 kHz, 16 bits, in 6 shards of 500, with WeNet's names, txt before the audio: as tar,
+tar.gz and tar of FLAC, and as Lhotse Shar of wav and of FLAC if Lhotse is installed. The speech is that of
+``recipes.aishell.mini``: sentences, joined to a mean of 5 s (up to 9 s). Without espeak-ng it is noise in bursts of
+such lengths.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ import soundfile
 
 from benchmarks.common import QUICK, sized
 
-__all__ = ["Corpus", "default_folder", "prepare"]
+__all__ = ["Corpus", "default_folder", "prepare", "tar_of", "wav_members", "wav_of"]
 
 RATE = 16_000
 UTTERANCES, SHARD = sized((3_000, 500), (90, 15))
-SENTENCES = 2 * UTTERANCES  # spoken ones; where they do not suffice, they are said again
+SENTENCES = 2 * UTTERANCES  # spoken ones; if they are too few, they are used again
 SEED = 1
-MADE_BY = [2, UTTERANCES, SHARD, SEED]  # a corpus that was made in another way is made anew
+MADE_BY = [2, UTTERANCES, SHARD, SEED]  # a corpus that was made in another way is replaced
 MEAN, DEVIATION, SHORTEST, LONGEST = 4.9, 1.7, 1.5, 9.0  # seconds
 
 Samples = npt.NDArray[np.int16]
@@ -43,7 +44,7 @@ Samples = npt.NDArray[np.int16]
 
 @dataclass(frozen=True)
 class Corpus:
-    """What was made."""
+    """The corpus on the disk."""
 
     folder: Path
     utterances: int
@@ -51,26 +52,26 @@ class Corpus:
     speech: str
 
     def shards(self, kind: str) -> list[str]:
-        """Paths of the shards; ``kind`` is "tar", "tar.gz" or "flac" (plain tars of it)."""
+        """Return the paths of the shards; ``kind`` is "tar", "tar.gz" or "flac" (plain tars of it)."""
         suffix = "tar" if kind == "flac" else kind
         return sorted(str(path) for path in (self.folder / kind).glob(f"*.{suffix}"))
 
     def list(self, kind: str) -> str:
-        """The shard list."""
+        """Return the path of the shard list."""
         return str(self.folder / f"{kind}.list")
 
     def shar(self, kind: str) -> Path:
-        """Lhotse's form of it: wav or FLAC in plain tars."""
+        """Return the folder of Lhotse Shar: wav or FLAC in plain tars."""
         return self.folder / ("shar.flac" if kind == "flac" else "shar")
 
 
 def default_folder() -> Path:
-    """Kept between runs, until the system empties its folder of temporary files."""
+    """Return a temporary folder; it is kept between runs until the system empties it."""
     return Path(tempfile.gettempdir()) / ("uio_pipes_benchmarks_quick" if QUICK else "uio_pipes_benchmarks")
 
 
 def prepare(folder: Path) -> Corpus:
-    """The corpus in ``folder``; made if it is not there, or if this module makes another one by now."""
+    """Return the corpus in ``folder``; make it if it is not there, or was made by another version of this module."""
     facts = folder / "corpus.json"
     if not facts.exists() or json.loads(facts.read_text()).pop("made_by", None) != MADE_BY:
         partial = folder.with_name(f"{folder.name}.partial")
@@ -94,7 +95,7 @@ def _make(folder: Path, final: Path) -> dict[str, Any]:
     with ProcessPoolExecutor(2) as pool:
         for number, (key, txt, samples) in enumerate(utterances):
             seconds += len(samples) / RATE
-            block.append((key, txt, _wav(samples)))
+            block.append((key, txt, wav_of(samples)))
             if len(block) == SHARD:
                 jobs.append(pool.submit(_pack, folder, number // SHARD, block))
                 block = []
@@ -110,7 +111,7 @@ def _make(folder: Path, final: Path) -> dict[str, Any]:
 
 
 def _speak(folder: Path) -> list[tuple[str, str, Path]]:
-    """Name, text and file of each sentence of the mini AISHELL; none if it cannot be spoken here."""
+    """Return name, text and file of each sentence of the mini AISHELL; none if it cannot be spoken here."""
     command = [sys.executable, "-m", "recipes.aishell.mini", str(folder), "--utterances", str(SENTENCES), "--seed", "1"]
     if subprocess.run(command, check=False, cwd=Path(__file__).parent.parent).returncode:
         return []
@@ -126,7 +127,7 @@ def _durations() -> npt.NDArray[np.float64]:
 
 
 def _joined(sentences: list[tuple[str, str, Path]]) -> Iterator[tuple[str, str, Samples]]:
-    """Sentences joined until they are as long as was drawn, give or take half a sentence."""
+    """Yield sentences joined to the drawn lengths, give or take half a sentence."""
     spare = itertools.cycle(sentences)
     for number, duration in enumerate(_durations()):
         _, txt, path = next(spare)
@@ -139,7 +140,7 @@ def _joined(sentences: list[tuple[str, str, Path]]) -> Iterator[tuple[str, str, 
 
 
 def _noise() -> Iterator[tuple[str, str, Samples]]:
-    """Four bursts a second, each of its own loudness."""
+    """Yield noise in four bursts a second, each with its own loudness."""
     rng = np.random.default_rng(SEED + 1)
     for number, duration in enumerate(_durations()):
         size = int(duration * RATE)
@@ -147,14 +148,14 @@ def _noise() -> Iterator[tuple[str, str, Samples]]:
         yield f"BN{number:06d}", "杂音" * int(duration), (rng.standard_normal(size) * loudness).astype(np.int16)
 
 
-def _wav(samples: Samples) -> bytes:
+def wav_of(samples: Samples) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
     return file.getvalue()
 
 
 def _pack(folder: Path, number: int, block: list[tuple[str, str, bytes]]) -> None:
-    packed = _tar((name, data) for key, txt, wav in block for name, data in _members(key, txt, wav, "wav"))
+    packed = tar_of((name, data) for key, txt, wav in block for name, data in _members(key, txt, wav, "wav"))
     for kind, data in (("tar", packed), ("tar.gz", gzip.compress(packed, 6, mtime=0))):
         path = folder / kind / f"shards_{number:09d}.{kind}"
         path.parent.mkdir(exist_ok=True)
@@ -165,7 +166,7 @@ def _members(key: str, txt: str, audio: bytes, suffix: str) -> tuple[tuple[str, 
     return (f"{key}.txt", txt.encode()), (f"{key}.{suffix}", audio)
 
 
-def _tar(members: Iterable[tuple[str, bytes]]) -> bytes:
+def tar_of(members: Iterable[tuple[str, bytes]]) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, data in members:
@@ -175,8 +176,14 @@ def _tar(members: Iterable[tuple[str, bytes]]) -> bytes:
     return packed.getvalue()
 
 
+def wav_members(shard: str) -> Iterator[tarfile.TarInfo]:
+    """Yield the headers of the wav files in a tar shard."""
+    with tarfile.open(shard) as tar:
+        yield from (member for member in tar if member.name.endswith(".wav"))
+
+
 def _utterances(shard: Path) -> Iterator[tuple[str, str, bytes]]:
-    """Key, text and audio of a shard's utterances."""
+    """Yield key, text and audio of the utterances of a shard."""
     with tarfile.open(shard) as tar:
         txt = ""
         for member in tar:
@@ -190,12 +197,12 @@ def _utterances(shard: Path) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _make_flac(folder: Path) -> None:
-    """The same samples as FLAC, at libsndfile's default level."""
+    """Write the same samples as FLAC, at libsndfile's default level."""
     (folder / "flac").mkdir(exist_ok=True)
     for shard in sorted((folder / "tar").glob("*.tar")):
         utterances = ((key, txt, _flac(wav)) for key, txt, wav in _utterances(shard))
         members = (member for key, txt, flac in utterances for member in _members(key, txt, flac, "flac"))
-        (folder / "flac" / shard.name).write_bytes(_tar(members))
+        (folder / "flac" / shard.name).write_bytes(tar_of(members))
     _make_shar(folder, "flac", "shar.flac", "flac")
     lines = [f"{folder.resolve()}/flac/{shard.name}\n" for shard in sorted((folder / "flac").glob("*.tar"))]
     (folder / "flac.list").write_text("".join(lines))

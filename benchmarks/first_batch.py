@@ -1,8 +1,8 @@
 """Claim: the first batch is there within 0.2 s of the workers' start.
 
-From ``iter(loader)``, which starts the workers, to the first batch; shuffle 1,500 and sort 500 are filled on the way.
-Each measurement is a fresh process that has imported the package and described the graph:
-``python -m benchmarks.first_batch``.
+The time runs from ``iter(loader)``, which starts the workers, to the first batch; shuffle 1,500 and sort 500 are filled
+in between. Each measurement is a fresh process that has imported the package and described the graph: ``python -m
+benchmarks.first_batch``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, in_child, median, parser, rounds, spread
+from benchmarks.common import Report, begin, median, parser, rounds, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.first_batch"
@@ -19,7 +19,7 @@ LIMIT = 0.2
 
 
 def measure(data: str, kind: str, workers: int) -> dict[str, Any]:
-    """Time to the first and to the second batch."""
+    """Measure the time to the first and to the second batch."""
     import uio_pipes as uio
     from benchmarks.peers.uio import pipeline
 
@@ -39,23 +39,17 @@ def measure(data: str, kind: str, workers: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure all and write results/first_batch.md."""
-    arguments = parser(__doc__, repeats=7).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=7))
     prepare(arguments.data)
     report = Report("first_batch", "From the workers' start to the first batch")
     jobs = {
-        f"{kind}, num_workers={workers}": {"data": arguments.data, "kind": kind, "workers": workers}
+        f"{kind}, num_workers={workers}": {"kind": kind, "workers": workers}
         for kind in ("tar", "tar.gz")
         for workers in (0, 1, 2)
     }
-    results = rounds(MODULE, jobs, arguments.repeats)
-    rows = []
-    for name, runs in results.items():
-        if "error" in runs[-1]:
-            report.text(f"- {name} did not run: {runs[-1]['error']}")
-            continue
-        rows.append([name, *(spread(runs, field) for field in ("first", "started", "cpu", "second"))])
+    results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
+    fields = ("first", "started", "cpu", "second")
+    rows = [[name, *(spread(runs, field) for field in fields)] for name, runs in report.ran(results).items()]
     columns = ["shards", "iter(loader) to first batch", "of which iter(loader)", "main process's CPU", "second after"]
     report.table("Seconds", columns, rows, plot=[1])
     plain = max(median(runs, "first") for name, runs in results.items() if name.startswith("tar,"))

@@ -1,9 +1,9 @@
 """Claim: a full-size Conformer on a GPU trains at 98 % of the speed that it has on batches kept in its memory.
 
 The hybrid Conformer of ``recipes`` (12 + 6 layers, 256 wide, bfloat16) learns from the loader's first batches, 12,000
-padded frames each, once with features made by the workers and once with waveforms and ``uio.FbankModule`` before the
-model; and from the same batches, on the device already. Without a GPU a small model shows that it runs, and nothing
-else: ``python -m benchmarks.gpu --workers 8``.
+padded frames each: once with features made by the workers, once with waveforms and ``uio.FbankModule`` before the
+model; and from the same batches when they are on the device already. Without a GPU a small model only shows that the
+script runs: ``python -m benchmarks.gpu --workers 8``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import Report, child, in_child, parser, sized
+from benchmarks.common import Report, begin, child, parser, sized
 from benchmarks.corpus import prepare
 from benchmarks.peers import DITHER, MELS
 from recipes.common.config import ModelConfig
@@ -32,7 +32,7 @@ SMALL = ModelConfig(layers=2, dim=64, channels=8, feed_forward=64, decoder_layer
 
 
 def measure(data: str, features: str, workers: int) -> dict[str, Any]:
-    """Seconds of the steps on batches from the loader, and on those kept."""
+    """Measure the seconds of the steps on batches from the loader, and on batches kept in memory."""
     gpu = torch.cuda.is_available()
     warm, steps = (WARM, STEPS) if gpu else (1, 3)
     trainer = _Trainer("cuda" if gpu else "cpu", features == "GPU", ModelConfig() if gpu else SMALL)
@@ -59,7 +59,7 @@ def measure(data: str, features: str, workers: int) -> dict[str, Any]:
 
 
 def codes(text: str) -> list[int]:
-    """Labels of a text."""
+    """Return the labels of a text."""
     return [1 + ord(c) % (VOCABULARY - 2) for c in text if c != " "]
 
 
@@ -83,7 +83,7 @@ class _Trainer:
         self.keys: list[list[str]] = []
 
     def run(self, batches: Iterable[dict[str, Any]]) -> tuple[float, float | None]:
-        """Seconds for a step on each batch, and how busy the GPU was, 0 to 1."""
+        """Return the seconds for a step on each batch, and how busy the GPU was, 0 to 1."""
         self.keys = []
         self._wait()
         with _Busy(self.device) as busy:
@@ -112,7 +112,7 @@ class _Trainer:
 
 
 class _Busy:
-    """Samples the GPU's utilisation as NVML has it, where pynvml is installed."""
+    """Samples how busy the GPU is, from NVML, if pynvml is installed."""
 
     def __init__(self, device: str) -> None:
         self._found: list[float] = []
@@ -133,7 +133,7 @@ class _Busy:
         try:
             while not self._end.wait(0.2):
                 self._found.append(torch.cuda.utilization() / 100)
-        except (ModuleNotFoundError, RuntimeError):  # no pynvml, or no driver that tells
+        except (ModuleNotFoundError, RuntimeError):  # no pynvml, or the driver does not tell
             return
 
     @property
@@ -145,9 +145,7 @@ def main() -> None:
     """Measure both and write results/gpu.md."""
     made = parser(__doc__, repeats=1)
     made.add_argument("--workers", type=int, default=2)
-    arguments = made.parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, made)
     prepare(arguments.data)
     report = Report("gpu", "A Conformer's speed on batches from the loader")
     rows = []

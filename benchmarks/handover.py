@@ -1,8 +1,9 @@
-"""Claim: batches get from a worker to the trainer at the speed of a memory copy, faster than torch's DataLoader.
+"""Claim: batches get from a worker to the trainer at the speed of a memory copy, faster than through torch's
+DataLoader.
 
-No work is done in the worker but writing the batch's tensor, as ``pad`` does; the trainer copies each batch to a place
-that it keeps, as to a GPU. Batches of 0.25 to 32 MiB of float32. Against the same worker in torch's ``DataLoader``, and
-against the same copies in one process: write, copy out, copy to the place. ``python -m benchmarks.handover``.
+The worker only writes the tensor of the batch, as ``pad`` does; the trainer copies each batch to a fixed place, as to a
+GPU. Batches are 0.25 to 32 MiB of float32. They are compared with the same worker in torch's ``DataLoader``, and with
+the same copies in one process: write, copy out, copy to the place. ``python -m benchmarks.handover``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from benchmarks.common import Report, in_child, median, parser, ratio, rounds, sized, spread
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
 
 MODULE = "benchmarks.handover"
 SIZES = sized((0.25, 1, 4, 32), (1,))  # MiB
@@ -24,7 +25,7 @@ WARM = 10  # batches
 
 
 def measure(way: str, mib: float) -> dict[str, Any]:
-    """MiB per second, and CPU of all processes per MiB."""
+    """Measure MiB per second, and the CPU time of all processes per MiB."""
     ways: dict[str, Callable[[int, int], Iterator[Any]]] = {"uio_pipes": _ours, "torch": _torch, "one process": _copies}
     frames = int(mib * 2**20 / 4 / 80 / 16)
     count = int(min(4000, TOTAL / mib))
@@ -42,7 +43,7 @@ def measure(way: str, mib: float) -> dict[str, Any]:
 
 
 def _cpu() -> float:
-    """Of this process, and of its workers that have ended."""
+    """Return the CPU time of this process, and of its workers that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -52,7 +53,7 @@ def _ours(frames: int, count: int) -> Iterator[Any]:
     from uio_pipes.core import batch_memory
 
     class Make(uio.Node):
-        """Batches out of nothing."""
+        """A source of batches that costs nothing."""
 
         def next(self) -> dict[str, Any]:
             self.source.next()
@@ -78,24 +79,20 @@ def _torch(frames: int, count: int) -> Iterator[Any]:
 
 
 def _copies(frames: int, count: int) -> Iterator[Any]:
-    """What the memory allows: each batch is written, and copied once, with nobody in between."""
+    """Yield what the memory allows: each batch is written and copied once, with no process in between."""
     for batch in _Batches(frames, count):
         yield batch["feats"].clone()
 
 
 def main() -> None:
     """Measure all and write results/handover.md."""
-    arguments = parser(__doc__, repeats=5).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=5))
     report = Report("handover", "Batches from a worker to the trainer")
     rows, ratios = [], []
     for mib in SIZES:
         jobs = {way: {"way": way, "mib": mib} for way in ("uio_pipes", "torch", "one process")}
         results = rounds(MODULE, jobs, arguments.repeats)
-        for name, runs in results.items():
-            if "error" in runs[-1]:
-                report.text(f"- {name}, {mib} MiB did not run: {runs[-1]['error']}")
+        report.ran(results, f"{mib} MiB, ")
         ours, torchs, limit = (median(runs, "speed") for runs in results.values())
         ratios.append((ours / torchs, median(results["torch"], "cpu") / median(results["uio_pipes"], "cpu")))
         for name, runs in results.items():

@@ -1,8 +1,8 @@
 """Claim: a TouchDataset is read in random order as fast as by a bare mmap of its layout, and as our tars in order.
 
-An utterance is its metadata parsed and its samples as float32. The bare reader is the least code that gives that:
-``numpy.memmap`` of both files, no checks, no keys, no state. The indexes and metadata take at most 2 % of the audio.
-``python -m benchmarks.indexed``.
+To read an utterance is to parse its metadata and to return its samples as float32. The bare reader is the least code
+that does that: ``numpy.memmap`` of both files, no checks, no keys, no state. The indexes and metadata take at most 2 %
+of the audio. ``python -m benchmarks.indexed``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common import Report, in_child, median, parser, ratio, rounds, spread
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.indexed"
@@ -30,7 +30,7 @@ READERS = {
 
 
 def measure(data: str, reader: str) -> dict[str, Any]:
-    """The second pass over all utterances: files and memory are warm."""
+    """Measure the second pass over all utterances, when files and memory are warm."""
     root, shards = _folder(Path(data))
     for path in (*root.iterdir(), *map(Path, shards)):
         path.read_bytes()
@@ -51,7 +51,7 @@ def measure(data: str, reader: str) -> dict[str, Any]:
 
 
 def _folder(data: Path) -> tuple[Path, list[str]]:
-    """The corpus as one folder of a TouchDataset; and its shards."""
+    """Return the corpus as one folder of a TouchDataset, and its shards."""
     from uio_pipes.prep.convert import convert
 
     corpus = prepare(data)
@@ -110,13 +110,11 @@ def _graph(root: Path, shards: list[str] | None) -> Iterator[Any]:
 
 def main() -> None:
     """Measure all readers, report."""
-    arguments = parser(__doc__, 7).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, 7))
     report = Report("indexed", "Random access: TouchDataset")
     root, _ = _folder(arguments.data)
-    jobs = {name: {"data": arguments.data, "reader": reader} for name, reader in READERS.items()}
-    results = rounds(MODULE, jobs, arguments.repeats)
+    jobs = {name: {"reader": reader} for name, reader in READERS.items()}
+    results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
     cpu = {name: median(found, "cpu_us") for name, found in results.items()}
     bare, records, graph, tar = (cpu[name] for name in READERS)
     rows = [

@@ -1,28 +1,26 @@
 """Claim: memory is flat (± 1 %) over 100,000 batches, 20 epochs and 50 resumes in one process, and no handle is leaked.
 
-Resident size, anonymous and shared, of the main process and of its largest worker: what they map of files, which is
-mostly libraries, is left out, since the kernel takes it back and loads it again as it likes. A worker counts what it
-shares with the main process. Utterances of 0.3 s, the whole graph with its buffers, no worker and two. Flat: the mean
-of the last tenth against that of the second tenth (the first is the warm-up). Every measurement is a process of its
-own: ``python -m benchmarks.memory``.
+Measured is the resident size, anonymous and shared, of the main process and of its largest worker. Mapped files, mostly
+libraries, are left out, because the kernel drops and reloads them as it likes. A worker counts the memory that it
+shares with the main process. Utterances are 0.3 s long; the graph is complete, with its buffers; without workers and
+with two. Flat means: the mean of the last tenth against that of the second tenth (the first is the warm-up). Every
+measurement is a process of its own: ``python -m benchmarks.memory``.
 """
 
 from __future__ import annotations
 
 import gc
-import io
 import os
-import tarfile
 import tempfile
 import time
-import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Report, child, in_child, parser, sized
+from benchmarks.common import Report, begin, child, parser, sized
+from benchmarks.corpus import tar_of, wav_of
 from benchmarks.owned import children, owned, resident
 
 MODULE = "benchmarks.memory"
@@ -34,45 +32,29 @@ LOOPS = sized({"batches": 100_000, "epochs": 20, "resumes": 50}, {"batches": 40,
 
 
 def make(folder: Path) -> str:
-    """Shards of short noises; the list's path."""
+    """Write shards of short noises; return the path of their list."""
     noise = np.random.default_rng(0)
     for shard in range(SHARDS):
-        with tarfile.open(folder / f"{shard:02}.tar", "w") as tar:
-            for i in range(EACH):
-                samples = noise.integers(-3000, 3000, int(noise.integers(3200, 6400)), np.int16)
-                _add(tar, f"{shard:02}-{i:04}.txt", b"a short text")
-                _add(tar, f"{shard:02}-{i:04}.wav", _wav(samples))
+        members = []
+        for i in range(EACH):
+            samples = noise.integers(-3000, 3000, int(noise.integers(3200, 6400)), np.int16)
+            members += [(f"{shard:02}-{i:04}.txt", b"a short text"), (f"{shard:02}-{i:04}.wav", wav_of(samples))]
+        (folder / f"{shard:02}.tar").write_bytes(tar_of(members))
     path = folder / "shards.list"
     path.write_text("\n".join(map(str, sorted(folder.glob("*.tar")))))
     return str(path)
 
 
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    tar.addfile(member, io.BytesIO(data))
-
-
-def _wav(samples: np.ndarray[Any, Any]) -> bytes:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(2)
-        out.setframerate(16_000)
-        out.writeframes(samples.tobytes())
-    return file.getvalue()
-
-
 def measure(path: str, what: str, workers: int, count: int) -> dict[str, Any]:
-    """Resident sizes over one of the loops, and what it left behind."""
+    """Measure resident sizes over one of the loops, and the handles that it left."""
     loops: dict[str, Callable[[str, int, int], Iterator[None]]] = {
         "batches": _batches,
         "epochs": _epochs,
         "resumes": _resumes,
     }
-    list(loops[what](path, workers, SHARDS * EACH if what == "batches" else 2))  # opens what stays: data files, for one
+    list(loops[what](path, workers, SHARDS * EACH if what == "batches" else 2))  # opens files that stay open
     gc.collect()
-    time.sleep(1)  # until threads that are ending have ended
+    time.sleep(1)  # until ending threads have ended
     before, mine, theirs = owned(), [], []
     for _ in loops[what](path, workers, count):
         mine.append(resident(os.getpid()))
@@ -83,7 +65,7 @@ def measure(path: str, what: str, workers: int, count: int) -> dict[str, Any]:
 
 
 def _settled(before: dict[str, int]) -> dict[str, int]:
-    """What is owned, once processes and threads that are ending have ended."""
+    """Return the handles once processes and threads that are ending have ended."""
     for _ in range(100):
         if all(found <= before[name] for name, found in owned().items()):
             break
@@ -99,7 +81,7 @@ def _graph(path: str) -> Any:
 
 
 def _batches(path: str, workers: int, count: int) -> Iterator[None]:
-    """One stream without an end; batches of one, small and large enough for either way from a worker."""
+    """Run one endless stream; batches of one utterance, of sizes for both ways from a worker."""
     import uio_pipes as uio
 
     graph = _graph(path).repeat().shuffle(300).sort(100).batch(1).pad()
@@ -112,7 +94,7 @@ def _batches(path: str, workers: int, count: int) -> Iterator[None]:
 
 
 def _epochs(path: str, workers: int, count: int) -> Iterator[None]:
-    """Whole epochs: workers begin and end with each. Looked at near the end of each, where buffers have been full."""
+    """Run whole epochs: workers start and end with each. Look near the end of each, when buffers have been full."""
     import uio_pipes as uio
 
     loader = uio.Loader(_graph(path).shuffle(1500).sort(500).dynamic_batch(BUDGET).pad(), num_workers=workers)
@@ -124,7 +106,7 @@ def _epochs(path: str, workers: int, count: int) -> Iterator[None]:
 
 
 def _resumes(path: str, workers: int, count: int) -> Iterator[None]:
-    """One loader that goes back to a state again and again."""
+    """Return one loader to the same state again and again."""
     import uio_pipes as uio
 
     loader = uio.Loader(_graph(path).shuffle(1500).sort(500).dynamic_batch(BUDGET).pad(), num_workers=workers)
@@ -141,16 +123,14 @@ def _resumes(path: str, workers: int, count: int) -> Iterator[None]:
 
 
 def growth(sizes: list[int]) -> float:
-    """The last tenth against the second, relative."""
+    """Return the growth from the second tenth to the last, relative."""
     tenth = max(1, len(sizes) // 10)
     return float(np.mean(sizes[-tenth:]) / np.mean(sizes[tenth : 2 * tenth]) - 1)
 
 
 def main() -> None:
     """Measure all and write results/memory.md."""
-    arguments = parser(__doc__, repeats=1).parse_args()
-    if in_child(arguments, measure):
-        return
+    begin(measure, parser(__doc__, repeats=1))
     report = Report("memory", "Memory and handles in long runs")
     rows, largest, left = [], 0.0, 0
     with tempfile.TemporaryDirectory() as folder:

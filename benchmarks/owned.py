@@ -1,4 +1,4 @@
-"""What a process owns: resident memory, descriptors, threads, children, shared memory files."""
+"""The handles of a process: resident memory, descriptors, threads, children, shared memory files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["children", "owned", "resident"]
 
 
 def resident(pid: int) -> int:
-    """Resident bytes of a process, without those of files; 0 if it has gone."""
+    """Return the resident bytes of a process, without those of files; 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -18,7 +18,7 @@ def resident(pid: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """The living children of a process."""
+    """Return the living children of a process."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         found += [int(child) for child in (task / "children").read_text().split()]
@@ -33,7 +33,7 @@ def _state(pid: int) -> str:
 
 
 def owned() -> dict[str, int]:
-    """Handles of this process; files in /dev/shm are those of everybody who runs here."""
+    """Count the handles of this process."""
     return {
         "descriptors": len(os.listdir("/proc/self/fd")) - 1,
         "threads": len(os.listdir("/proc/self/task")),

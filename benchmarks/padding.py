@@ -1,8 +1,8 @@
 """Claim: at the randomness of a 1,500 shuffle, ``bucket_batch(window=1500)`` pads at most 3 %.
 
-Against ``shuffle`` + ``sort`` + ``dynamic_batch`` and Lhotse's sampler with 10 buckets, on the same files with the same
-budget of 12,000 padded frames. Nothing is decoded: lengths come from headers. Shards are read in the list's order, so
-that how far an utterance has moved is the mixing of the buffers alone: ``python -m benchmarks.padding``.
+Compared with ``shuffle`` + ``sort`` + ``dynamic_batch`` and with Lhotse's sampler with 10 buckets, on the same files
+with the same budget of 12,000 padded frames. Nothing is decoded: lengths come from headers. Shards are read in the
+order of the list, so that an utterance is moved only by the buffers: ``python -m benchmarks.padding``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import Report, child, in_child, parser
+from benchmarks.common import Report, begin, child, parser
 from benchmarks.corpus import Corpus, prepare
 from benchmarks.peers import BUDGET, SHUFFLE, SORT
 
 MODULE = "benchmarks.padding"
 LIMIT = 3.0  # %
 SEED = 777
-TIMES = (1, 8)  # the files are listed so often: the ends of an epoch pad more, and weigh less in a long one
+TIMES = (1, 8)  # how often the files are listed: the ends of an epoch pad more, and count less in a long one
 WAYS = {
     "bucket_batch(window=1500)": "window",
     "shuffle(1500) + sort(500) + dynamic_batch": "sorted",
@@ -38,7 +38,7 @@ class Length(NamedTuple):
 
 
 def measure(data: str, way: str, times: int) -> dict[str, Any]:
-    """Padding and order of one epoch."""
+    """Measure padding and order of one epoch."""
     corpus = prepare(Path(data))
     batches = list(_lhotse(corpus, times) if way == "lhotse" else _uio(corpus, way, times))
     real = sum(item.frames for batch in batches for item in batch)
@@ -109,9 +109,7 @@ def _lhotse(corpus: Corpus, times: int) -> Iterator[list[Length]]:
 
 def main() -> None:
     """Measure all and write results/padding.md."""
-    arguments = parser(__doc__, repeats=1).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=1))
     corpus = prepare(arguments.data)
     report = Report("padding", "Padding at the randomness of a 1,500 shuffle")
     report.text(f"{corpus.utterances:,} utterances in 6 shards; {BUDGET:,} padded frames a batch; lengths in frames.")

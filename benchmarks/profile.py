@@ -1,8 +1,9 @@
-"""Where each microsecond of an utterance goes: tar → fbank with dither, spec-augment, shuffle, sort, padded batch; and
-tar → padded waveforms.
+"""The time of each step of an utterance: from tar to a padded batch of fbank with dither, spec-augment, shuffle and
+sort; and from tar to padded waveforms.
 
-The functions that do the work are timed as they run in a real epoch (each without what it calls of the others), and a
-batch's way from a worker beside it. Written as a table and as results/profile.svg: ``python -m benchmarks.profile``.
+The functions that do the work are timed in a real epoch, each without the other timed functions that it calls. Beside
+it, the way of a batch from a worker is timed. Written as a table and as results/profile.svg: ``python -m
+benchmarks.profile``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, in_child, parser, rounds, spread
+from benchmarks.common import Report, begin, parser, rounds, spread
 from benchmarks.corpus import Corpus, prepare
 
 MODULE = "benchmarks.profile"
@@ -37,14 +38,14 @@ PARTS = {  # shown from the file to the batch
 
 
 class Clock:
-    """Seconds by part; what a part calls of another one counts there only."""
+    """Seconds by part. The time of a part that another one calls counts only once, there."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._inner = [0.0]
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function``, its own time added to ``part``."""
+        """Return ``function`` wrapped so that its own time is added to ``part``."""
 
         @functools.wraps(function)
         def run(*arguments: Any, **options: Any) -> Any:
@@ -61,7 +62,7 @@ class Clock:
 
 
 def measure(data: str, features: bool) -> dict[str, Any]:
-    """Microseconds per utterance, by part; ``total`` was measured before without the clock."""
+    """Measure the microseconds per utterance, by part; ``total`` is measured before, without the clock."""
     corpus = prepare(Path(data))
     _epoch(corpus, features)
     total, batches = _epoch(corpus, features)
@@ -89,7 +90,7 @@ def _patch(place: str, change: Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def _epoch(corpus: Corpus, features: bool) -> tuple[float, list[Any]]:
-    """CPU seconds of an epoch in this process, and some of its batches."""
+    """Return the CPU seconds of an epoch in this process, and some of its batches."""
     import uio_pipes as uio
     from benchmarks.peers import uio as ours
 
@@ -104,7 +105,7 @@ def _epoch(corpus: Corpus, features: bool) -> tuple[float, list[Any]]:
 
 
 def _handed(batches: list[Any]) -> float:
-    """CPU seconds an utterance to pack and unpack its batch, both sides."""
+    """Return the CPU seconds per utterance to pack and unpack its batch, both sides."""
     from uio_pipes.run.lane_runner import Message
     from uio_pipes.run.shared_memory import Ring, Writer
     from uio_pipes.run.workers import Packed
@@ -123,20 +124,13 @@ def _handed(batches: list[Any]) -> float:
 
 def main() -> None:
     """Measure, and write results/profile.md and results/profile.svg."""
-    arguments = parser(__doc__, repeats=5).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=5))
     corpus = prepare(arguments.data)
     report = Report("profile", "Where each microsecond of an utterance goes")
     each = corpus.seconds / corpus.utterances
     report.text(f"{corpus.utterances:,} utterances of {each:.1f} s on average, one process, CPU time, third epoch.")
-    jobs = {
-        "features": {"data": arguments.data, "features": True},
-        "waveforms": {"data": arguments.data, "features": False},
-    }
-    found = rounds(MODULE, jobs, arguments.repeats)
-    for name in [name for name, runs in found.items() if "error" in runs[-1]]:
-        report.text(f"- {name} did not run: {found.pop(name)[-1]['error']}")
+    jobs = {"features": {"features": True}, "waveforms": {"features": False}}
+    found = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data))
     rows = [[part, *(spread(runs, part, ".1f") for runs in found.values())] for part in (*PARTS, REST)]
     report.table("Microseconds an utterance", ["part", *found], rows, plot=range(1, 1 + len(found)))
     rows = [["sum, with the clock's own cost", *(spread(runs, "clocked", ".0f") for runs in found.values())]]

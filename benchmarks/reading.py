@@ -1,21 +1,22 @@
 """Claim: the members of local shards are found, headers verified, 5 times as fast as by webdataset.
 
 Nothing is decoded. ``members`` is what buffers of uio_pipes hold for plain local shards: key, text, the place of the
-audio and its first bytes; the payload is read when the batch is made. The other readers hand over all bytes of the
-audio, as webdataset and tarfile (WeNet's way) always do. ``pread`` only copies the payloads, at places known before:
-the limit of all that hand them over. ``python -m benchmarks.reading``.
+audio and its first bytes; the payload is read when the batch is made. The other readers return all bytes of the audio,
+as webdataset and tarfile (WeNet's way) always do. ``pread`` only copies the payloads, whose places it knows before: the
+limit for all that return the bytes. ``python -m benchmarks.reading``.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, in_child, median, parser, ratio, rounds, spread
-from benchmarks.corpus import prepare
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, spread
+from benchmarks.corpus import prepare, wav_members
 
 MODULE = "benchmarks.reading"
 READERS = {
@@ -33,7 +34,7 @@ OWN = ("uio_pipes, members and payload", "uio_pipes, members")
 
 
 def measure(data: str, reader: str, kind: str) -> dict[str, Any]:
-    """One pass over all shards, files warm."""
+    """Measure one pass over all shards, with warm files."""
     corpus = prepare(Path(data))
     shards = corpus.shards(kind)
     for shard in shards:
@@ -41,7 +42,7 @@ def measure(data: str, reader: str, kind: str) -> dict[str, Any]:
     run = {"tarfile": _tarfile, "webdataset": _webdataset, "loader": _loader, "pread": _pread}.get(reader)
     _imports(reader)
     utterances = run(shards) if run else _graph(shards, reader == "graph")
-    first = next(utterances) if reader == "pread" else None  # the places are found before
+    first = next(utterances) if reader == "pread" else None  # finds the places
     began, cpu = time.perf_counter(), time.process_time()
     count = size = 0
     for _, txt, wav in utterances if first is None else chain([first], utterances):
@@ -114,13 +115,9 @@ def _tarfile(shards: list[str]) -> Iterator[tuple[str, str, int]]:
 
 
 def _pread(shards: list[str]) -> Iterator[tuple[str, str, int]]:
-    import os
-    import tarfile
-
     places = {}
     for path in shards:
-        with tarfile.open(path) as tar:
-            places[path] = [(member.offset_data, member.size) for member in tar if member.name.endswith(".wav")]
+        places[path] = [(member.offset_data, member.size) for member in wav_members(path)]
     for path, members in places.items():
         with open(path, "rb") as file:
             for offset, size in members:
@@ -136,9 +133,7 @@ def _webdataset(shards: list[str]) -> Iterator[tuple[str, str, int]]:
 
 def main() -> None:
     """Measure all and write results/reading.md."""
-    arguments = parser(__doc__, repeats=5).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=5))
     corpus = prepare(arguments.data)
     report = Report("reading", "Reading utterances from shards, nothing decoded")
     report.text(
@@ -146,17 +141,14 @@ def main() -> None:
     )
     for kind in ("tar", "tar.gz"):
         jobs = {
-            name: {"data": arguments.data, "reader": reader, "kind": kind}
+            name: {"reader": reader, "kind": kind}
             for name, reader in READERS.items()
             if kind == "tar" or reader not in PLAIN
         }
-        results = rounds(MODULE, jobs, arguments.repeats)
+        results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
         own = {name: {f: median(results[name], f) for f in FIELDS} for name in OWN if name in results}
         rows = []
-        for name, runs in results.items():
-            if "error" in runs[-1]:
-                report.text(f"- {name} did not run: {runs[-1]['error']}")
-                continue
+        for name, runs in report.ran(results).items():
             row = [name]
             for field in FIELDS:
                 row += [

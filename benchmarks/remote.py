@@ -1,11 +1,11 @@
 """Claim: from a local HTTP or S3 server, the whole pipeline keeps at least 90 % of its speed on local files.
 
-tar → fbank → spec-augment → shuffle → sort → batches, as in ``throughput.py``, one process, ``num_workers=0``; the
-shards are gone through six times, so that what is read before the first batch does not weigh too much. HTTP
-is nginx, with ranges; the same through a server that waits 20 ms before each answer. S3 is read by s3fs: from nginx,
-which answers its requests for objects as S3 does, and from moto, whose own speed is shown beside:
-``python -m benchmarks.remote``. The shares are judged by wall time; on a busy machine compare the work per second of
-CPU, which has the reading threads in it.
+The pipeline is that of ``throughput.py`` (tar, fbank, spec-augment, shuffle, sort, batches), in one process,
+``num_workers=0``. It reads the shards six times, so that the time before the first batch does not weigh too much. HTTP
+is nginx, with ranges; then a server that waits 20 ms before each answer. S3 is read by s3fs: from nginx, which answers
+its requests for objects as S3 does, and from moto, whose own speed is shown beside it: ``python -m benchmarks.remote``.
+The shares are judged by wall time; on a busy machine compare the work per second of CPU, which includes the reading
+threads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 import fsspec
 
-from benchmarks.common import Report, in_child, median, parser, ratio, rounds, sized, spread
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.remote"
@@ -40,14 +40,14 @@ ROUNDS = sized(6, 1)
 
 
 def measure(urls: list[str], options: dict[str, Any] | None = None) -> dict[str, Any]:
-    """One epoch, in a process of its own."""
+    """Measure one epoch, in a process of its own."""
     import uio_pipes as uio
     from benchmarks.peers.uio import features
     from uio_pipes.io.access import Access
     from uio_pipes.io.opening import open_file
 
     graph = features(uio.from_shard_list(urls * ROUNDS, shuffle=True, storage_options=options))
-    open_file(urls[0], Access(options or {})).read(0, 1)  # s3fs takes a second to import and to make its client
+    open_file(urls[0], Access(options or {})).read(0, 1)  # s3fs needs a second to be imported and to make its client
     frames = 0
     began, cpu = time.perf_counter(), time.process_time()
     for batch in uio.Loader(graph, seed=SEED, on_error="raise"):
@@ -72,7 +72,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def nginx(www: Path) -> Iterator[str]:
-    """Serves ``www`` over HTTP."""
+    """Serve ``www`` over HTTP."""
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     if program is None:
         raise SystemExit("nginx is needed: apt-get install nginx")
@@ -97,7 +97,7 @@ def nginx(www: Path) -> Iterator[str]:
 
 
 class _Late(BaseHTTPRequestHandler):
-    """Ranges of files, each after a delay, as from far away."""
+    """A handler of ranges of files that delays each answer, as if from far away."""
 
     protocol_version = "HTTP/1.1"
     folder: Path
@@ -126,7 +126,7 @@ def _serve_late(folder: Path, port: int) -> None:
 
 @contextlib.contextmanager
 def late(folder: Path) -> Iterator[str]:
-    """Serves ``folder`` with a delay."""
+    """Serve ``folder`` with a delay."""
     port = _free_port()
     process = get_context("spawn").Process(target=_serve_late, args=(folder, port), daemon=True)
     process.start()
@@ -146,7 +146,7 @@ def _serve_s3(port: int) -> None:
 
 @contextlib.contextmanager
 def moto(shards: list[str]) -> Iterator[dict[str, Any]]:
-    """An S3 with ``shards`` in a bucket; the options for it."""
+    """Start an S3 with ``shards`` in a bucket; yield the options for it."""
     port = _free_port()
     process = get_context("spawn").Process(target=_serve_s3, args=(port,), daemon=True)
     process.start()
@@ -166,7 +166,7 @@ def _s3_options(endpoint: str) -> dict[str, Any]:
 
 
 def _rate(url: str) -> float:
-    """MB/s of a server alone: one file in ranges of 4 MB, one after the other, nothing done with them."""
+    """Return the MB/s of a server alone: one file in ranges of 4 MB, one after the other, unused."""
     block, got, began = 4 << 20, 0, time.perf_counter()
     for first in range(0, sized(64 << 20, block), block):
         asked = urllib.request.Request(url, headers={"Range": f"bytes={first}-{first + block - 1}"})
@@ -177,11 +177,9 @@ def _rate(url: str) -> float:
 
 def main() -> None:
     """Measure all and write results/remote.md."""
-    arguments = parser(__doc__, repeats=5).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=5))
     corpus = prepare(arguments.data)
-    shards = [shard for shard in corpus.shards("tar") if shard.endswith(".tar")]  # indexes stand beside them
+    shards = [shard for shard in corpus.shards("tar") if shard.endswith(".tar")]  # indexes are beside them
     names = [Path(shard).name for shard in shards]
     report = Report("remote", "Shards from servers on this machine")
     with tempfile.TemporaryDirectory() as www, nginx(Path(www)) as http, late(Path(www)) as far, moto(shards) as s3:

@@ -1,9 +1,9 @@
-"""Claims: 10,000 lanes' gathered state is at most 100 MB and quick to merge and to take up on 1,024 ranks × 8 workers;
-and what dealing 10,000 lanes does to balance and to uneven ends.
+"""Claims: the gathered state of 10,000 lanes is at most 100 MB and quick to merge and to load on 1,024 ranks × 8
+workers; and how dealing 10,000 lanes affects balance and uneven ends.
 
-By simulation, in one process. States are real ones (shuffle 1,500 and sort 500 full, of tar shards), each used for many
-lanes. Shards are as long as 1,000 utterances of log-normal lengths of 4.9 s on average, but for the 2 % that end a
-folder; batches are 12,000 frames. Lanes are dealt by the loader's own permutation and rule: ``python -m
+A simulation in one process. States are real ones (shuffle 1,500 and sort 500 full, of tar shards), each used for many
+lanes. Shards have 1,000 utterances of log-normal lengths of 4.9 s on average, but for the 2 % that end a folder;
+batches have 12,000 frames. Lanes are dealt by the loader's own permutation and rule: ``python -m
 benchmarks.scale_lanes``.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common import Report, child, in_child, parser, sized
+from benchmarks.common import Report, begin, child, parser, sized
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.scale_lanes"
@@ -34,7 +34,7 @@ Column = npt.NDArray[np.float64]
 
 
 def measure(what: str, **options: Any) -> dict[str, Any]:
-    """One of the measurements below."""
+    """Run one of the measurements below."""
     ways: dict[str, Callable[..., dict[str, Any]]] = {"state": _state, "deal": _deal}
     return ways[what](**options)
 
@@ -43,7 +43,7 @@ def measure(what: str, **options: Any) -> dict[str, Any]:
 
 
 def _state(data: str) -> dict[str, Any]:
-    """Sizes and times of the state of all lanes, on its way from all ranks to one and to all again."""
+    """Measure sizes and times of the state of all lanes, on its way from all ranks to one and back to all."""
     import uio_pipes as uio
     from benchmarks.peers.uio import pipeline
 
@@ -76,7 +76,7 @@ def _state(data: str) -> dict[str, Any]:
 
 
 def _copy(text: str) -> str:
-    """A string of its own: pickle and memory would notice if all were one."""
+    """Return a string of its own: pickle and memory would notice if all were the same object."""
     return (text + " ")[:-1]
 
 
@@ -88,7 +88,7 @@ def _timed(times: dict[str, float], name: str, call: Any) -> Any:
 
 
 def _lanes(graph: Any) -> list[str]:
-    """What real lanes are saved as, their buffers full."""
+    """Return the saved states of real lanes whose buffers are full."""
     import uio_pipes as uio
 
     loader = uio.Loader(graph, lanes=REAL)
@@ -99,8 +99,8 @@ def _lanes(graph: Any) -> list[str]:
 
 
 def _held(state: Any) -> int:
-    """Utterances in the buffers of a lane."""
-    from uio_pipes.run.state import unpack
+    """Count the utterances in the buffers of a lane."""
+    from uio_pipes.base.packing import unpack
 
     return (len(unpack(state["held"])) if "held" in state else 0) + (_held(state["source"]) if "source" in state else 0)
 
@@ -109,7 +109,7 @@ def _held(state: Any) -> int:
 
 
 def _deal(shards: int, lanes: int, ranks: int) -> dict[str, Any]:
-    """An epoch dealt: how even it is, and what each policy leaves out, repeats or waits for."""
+    """Deal an epoch: measure how even it is, and how much each policy leaves out, repeats or waits for."""
     from uio_pipes.base.permutation import Permutation
     from uio_pipes.core.lane import worker_of
 
@@ -137,7 +137,7 @@ def _deal(shards: int, lanes: int, ranks: int) -> dict[str, Any]:
 
 
 def _hours(shards: int) -> Column:
-    """Of each shard. A sum of 1,000 independent lengths is normal."""
+    """Draw the hours of each shard. A sum of 1,000 independent lengths is normally distributed."""
     draws = np.random.default_rng(5)
     utterances = np.where(draws.random(shards) < 0.02, draws.integers(1, 1000, shards), 1000)
     spread = 4.9 * np.sqrt(np.expm1(0.6**2))  # log-normal with a sigma of 0.6
@@ -146,15 +146,13 @@ def _hours(shards: int) -> Column:
 
 
 def _over(values: npt.NDArray[Any]) -> float:
-    """How much the fullest has above the mean."""
+    """Return how much the fullest has above the mean."""
     return float(values.max() / values.mean() - 1)
 
 
 def main() -> None:
     """Measure all and write results/scale_lanes.md."""
-    arguments = parser(__doc__, repeats=1).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=1))
     prepare(arguments.data)
     report = Report("scale_lanes", f"{LANES:,} lanes on {RANKS:,} ranks × {WORKERS} workers, by simulation")
     state = child(MODULE, what="state", data=arguments.data)

@@ -1,9 +1,9 @@
 """Claims: a list of 7.5 million shards (ten million hours) opens, is shuffled and dealt in at most 5 s and 100 MB of
 each process, its workers share what is known of it, and the next epoch begins within 1 s.
 
-The list is a real file of 7.5 million lines, and each names one of the corpus' shards, so that the loader is the real
-one, as rank 5 of 1,024 with 8 workers: ``python -m benchmarks.scale_list``. The same with a list of 8,192 lines tells
-what the length of the list costs.
+The list is a real file of 7.5 million lines; each names one of the corpus' shards, so that the loader is the real one,
+as rank 5 of 1,024 with 8 workers: ``python -m benchmarks.scale_list``. The same with a list of 8,192 lines shows what
+the length of the list costs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, in_child, median, parser, rounds, sized, spread
+from benchmarks.common import Report, begin, median, parser, rounds, sized, spread
 from benchmarks.corpus import prepare
+from benchmarks.owned import children
 
 MODULE = "benchmarks.scale_list"
 SHARDS, FEW, RANKS, WORKERS = sized((7_500_000, 8_192, 1_024, 8), (6_000, 120, 10, 2))
@@ -24,13 +25,13 @@ WAYS = {"a loader": "loader", "one process": "deal"}
 
 
 def measure(data: str, shards: int, what: str) -> dict[str, Any]:
-    """Times and memory with a list of so many shards."""
+    """Measure times and memory with a list of this many shards."""
     path = _list(data, shards)
     return _loader(path) if what == "loader" else _deal(path)
 
 
 def _list(data: str, shards: int) -> str:
-    """A list file of so many lines; made once."""
+    """Return the path of a list file of this many lines; it is made once."""
     path = Path(data) / f"list_{shards}.list"
     names = prepare(Path(data)).shards("tar")
     if not path.exists():
@@ -44,7 +45,7 @@ def _list(data: str, shards: int) -> str:
 
 
 def _loader(path: str) -> dict[str, Any]:
-    """The first batch of two epochs, and what each process holds."""
+    """Measure the first batch of two epochs, and the memory of each process."""
     import uio_pipes as uio
     from benchmarks.peers.uio import pipeline
 
@@ -53,7 +54,7 @@ def _loader(path: str) -> dict[str, Any]:
     batches = iter(loader)
     next(batches)
     first = time.perf_counter() - began
-    workers = [_private(pid) for pid in _children(os.getpid())]
+    workers = [_private(pid) for pid in children(os.getpid())]
     found = {"first": first, "worker": max(workers)}
     began = time.perf_counter()
     loader.set_epoch(1)
@@ -63,7 +64,7 @@ def _loader(path: str) -> dict[str, Any]:
 
 
 def _deal(path: str) -> dict[str, Any]:
-    """Open the list, hash it, deal this rank its shards of two epochs: all, as fast as they are asked for."""
+    """Open the list, hash it, and deal this rank its shards of two epochs, all of them, as fast as possible."""
     import uio_pipes as uio
     from uio_pipes.core.lane import Lane
     from uio_pipes.core.ledger import Ledger
@@ -87,34 +88,26 @@ def _deal(path: str) -> dict[str, Any]:
 
 
 def _private(pid: int) -> float:
-    """MiB that only this process holds."""
+    """Return the MiB that only this process holds."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return sum(int(found) for found in re.findall(r"Private_\w+: +(\d+) kB", text)) / 1024
 
 
-def _children(pid: int) -> list[int]:
-    return [int(p) for task in Path(f"/proc/{pid}/task").iterdir() for p in (task / "children").read_text().split()]
-
-
 def main() -> None:
     """Measure all and write results/scale_list.md."""
-    arguments = parser(__doc__, repeats=3).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=3))
     prepare(arguments.data)
     report = Report("scale_list", f"A list of {SHARDS:,} shards on {RANKS:,} ranks × {WORKERS} workers")
     for shards in (SHARDS, FEW):
         _list(str(arguments.data), shards)
     size = (Path(arguments.data) / f"list_{SHARDS}.list").stat().st_size / MIB
     jobs = {
-        f"{name}, {shards:,} shards": {"data": arguments.data, "shards": shards, "what": what}
+        f"{name}, {shards:,} shards": {"shards": shards, "what": what}
         for name, what in WAYS.items()
         for shards in (SHARDS, FEW)
     }
-    results = rounds(MODULE, jobs, arguments.repeats)
-    for name, runs in results.items():
-        if "error" in runs[-1]:
-            report.text(f"- {name} did not run: {runs[-1]['error']}")
+    results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
+    report.ran(results)
     _tell_loader(report, {name: runs for name, runs in results.items() if name.startswith("a loader")}, size)
     _tell_deal(report, results[f"one process, {SHARDS:,} shards"])
     report.write()

@@ -1,22 +1,21 @@
 """Claim: with ``bucket_batch(window=1500, sync=True)`` ranks that step together lose at most 3 % of their time to the
-slowest one, by a draw that they share and without a word between them.
+slowest one; they share a random draw and send no messages.
 
-A simulation by plan, as ``uio simulate`` does it: 8 to 64 ranks of one lane each, 4,000 utterances a rank, whose
-lengths are drawn from those of the corpus; a step takes as long as the rank with most padded frames needs. Beside it
-what is lost where time goes by frames times length, as in attention: ``python -m benchmarks.scale_ranks``.
+A simulation by plan, like ``uio simulate``: 8 to 64 ranks of one lane each, 4,000 utterances a rank, whose lengths are
+drawn from those of the corpus. A step takes as long as the rank with most padded frames needs. Beside it, the loss if
+time goes by frames times length, as in attention: ``python -m benchmarks.scale_ranks``.
 """
 
 from __future__ import annotations
 
 import random
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Report, child, in_child, parser, sized
-from benchmarks.corpus import Corpus, prepare
+from benchmarks.common import Report, begin, child, parser, sized
+from benchmarks.corpus import Corpus, prepare, wav_members
 from benchmarks.peers import BUDGET, SHUFFLE, SORT
 
 MODULE = "benchmarks.scale_ranks"
@@ -32,7 +31,7 @@ BYTES_PER_SECOND = 32_000
 
 
 def measure(data: str, way: str, ranks: int) -> dict[str, Any]:
-    """One epoch, planned."""
+    """Plan one epoch."""
     import uio_pipes as uio
     from uio_pipes.reports.simulate import simulate
 
@@ -58,23 +57,18 @@ def measure(data: str, way: str, ranks: int) -> dict[str, Any]:
 
 
 def _lost(costs: Any) -> float:
-    """Of (ranks, steps): the share of the time that ranks wait for the slowest."""
+    """Return the share of the time that ranks wait for the slowest; ``costs``: (ranks, steps)."""
     return 1 - float(costs.mean(axis=0).sum() / costs.max(axis=0).sum())
 
 
 def _durations(corpus: Corpus) -> list[float]:
-    found = []
-    for shard in corpus.shards("tar"):
-        with tarfile.open(shard) as tar:
-            found += [(member.size - 44) / BYTES_PER_SECOND for member in tar if member.name.endswith(".wav")]
-    return found
+    shards = corpus.shards("tar")
+    return [(member.size - 44) / BYTES_PER_SECOND for shard in shards for member in wav_members(shard)]
 
 
 def main() -> None:
     """Simulate all and write results/scale_ranks.md."""
-    arguments = parser(__doc__, repeats=1).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=1))
     prepare(arguments.data)
     report = Report("scale_ranks", "Ranks that step together: time lost to the slowest")
     rows, worst = [], 0.0

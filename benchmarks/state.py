@@ -1,9 +1,10 @@
-"""Claims on the state: small, quick to take, nearly free to keep, and quick to go back to wherever in the epoch it was.
+"""Claims on the state: small, quick to take, nearly free to keep, and quick to restore anywhere in the epoch.
 
-At most 6 bytes for each utterance in a buffer; ``state_dict()`` at most 1 ms for 8 lanes; snapshots after every batch
-cost at most 2 % of throughput; restoring in an epoch of 1,000 shards takes at most 1 s more than a fresh start, at 99 %
-as long as at 1 %. The shards are listed so often for it, those of tar.gz 12 times (they have to be inflated to get
-there), so that buffers (shuffle 1,500, sort 500) are full where it is measured: ``python -m benchmarks.state``.
+At most 6 bytes for each utterance in a buffer; ``state_dict()`` takes at most 1 ms for 8 lanes; snapshots after every
+batch cost at most 2 % of throughput; restoring in an epoch of 1,000 shards takes at most 1 s more than a fresh start,
+and as long at 99 % as at 1 %. For that the shards are listed many times (those of tar.gz 12 times, because they have to
+be inflated up to the point), so that buffers (shuffle 1,500, sort 500) are full at each point: ``python -m
+benchmarks.state``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, child, in_child, median, parser, rounds, sized, spread
+from benchmarks.common import Report, begin, child, median, parser, rounds, sized, spread
 from benchmarks.corpus import Corpus, prepare
 from benchmarks.peers import BUDGET, SHUFFLE, SORT
 
@@ -30,7 +31,7 @@ POINTS = {"tar": (1, 50, 99), "tar.gz": (10, 50, 90)}  # per cent of an epoch
 
 
 def measure(data: str, what: str, **options: Any) -> dict[str, Any]:
-    """One of the measurements below."""
+    """Run one of the measurements below."""
     corpus = prepare(Path(data))
     functions: dict[str, Callable[..., dict[str, Any]]] = {
         "size": _size,
@@ -50,7 +51,7 @@ def _loader(shards: Any, **options: Any) -> Any:
 
 
 def _waveforms(shards: Any) -> Any:
-    """The same graph without features: they have no part in restoring, and 90 % are reached sooner."""
+    """Return a loader of the same graph without features: restoring does not need them."""
     import uio_pipes as uio
 
     graph = uio.from_shard_list(shards, shuffle=True).decode_audio().shuffle(SHUFFLE).sort(SORT)
@@ -58,26 +59,26 @@ def _waveforms(shards: Any) -> Any:
 
 
 def _nodes(state: Any) -> Iterator[dict[str, Any]]:
-    """The states of the nodes of a lane, from the last to the first."""
+    """Yield the states of the nodes of a lane, from the last to the first."""
     while isinstance(state, dict):
         yield state
         state = state.get("source")
 
 
 def _held(lane: str) -> int:
-    """Utterances that are in the buffers of a lane."""
-    from uio_pipes.run.state import unpack
+    """Count the utterances in the buffers of a lane."""
+    from uio_pipes.base.packing import unpack
 
     return sum(len(unpack(node["held"])) for node in _nodes(json.loads(lane)["nodes"]) if "held" in node)
 
 
 def _window(lane: str) -> int:
-    """Utterances that a restore passes again."""
+    """Count the utterances that a restore passes again."""
     return sum(node.get("window", 0) for node in _nodes(json.loads(lane)["nodes"]))
 
 
 def _size(corpus: Corpus, lanes: int) -> dict[str, Any]:
-    """Bytes and time of ``state_dict()`` over 40 batches, once each lane has delivered 30 and its buffers are full."""
+    """Measure size and time of ``state_dict()`` over 40 batches, after 30 of each lane have filled its buffers."""
     loader = _loader(corpus.shards("tar") * sized(1, 5) * lanes, lanes=lanes)
     batches = iter(loader)
     for _ in range(30 * lanes):
@@ -104,7 +105,7 @@ def _size(corpus: Corpus, lanes: int) -> dict[str, Any]:
 
 
 def _snapshots(corpus: Corpus, pairs: int) -> dict[str, Any]:
-    """An epoch with a snapshot after each batch against one without, taking turns; and snapshots timed alone."""
+    """Compare epochs with a snapshot after each batch and without, in turns; and time snapshots alone."""
     wall, cpu = [], []
     _epoch(corpus, NEVER)
     for pair in range(pairs):
@@ -129,7 +130,7 @@ def _epoch(corpus: Corpus, every: int) -> tuple[float, float]:
 
 
 def _alone(corpus: Corpus) -> dict[str, float]:
-    """What one snapshot takes, and one batch, in the nodes of a lane."""
+    """Measure the time of one snapshot, and of one batch, in the nodes of a lane."""
     from benchmarks.peers.uio import pipeline
     from uio_pipes.core.lane import Lane
     from uio_pipes.core.ledger import Ledger
@@ -153,7 +154,7 @@ def _alone(corpus: Corpus) -> dict[str, float]:
 
 
 def _save(corpus: Corpus, kind: str, folder: str) -> dict[str, Any]:
-    """States at the points of an epoch, and the keys of the batch that comes next."""
+    """Save states at the points of an epoch, each with the keys of the next batch."""
     shards = corpus.shards(kind) * TIMES[kind]
     total = corpus.utterances * TIMES[kind]
     loader = _waveforms(shards)
@@ -176,7 +177,7 @@ def _save(corpus: Corpus, kind: str, folder: str) -> dict[str, Any]:
 
 
 def _restore(corpus: Corpus, kind: str, folder: str, at: int | None) -> dict[str, Any]:
-    """From ``load_state_dict`` (None: without) to the next batch, in a fresh process; files are warm."""
+    """Measure from ``load_state_dict`` (``at`` None: without) to the next batch, in a fresh process with warm files."""
     saved = json.loads(Path(folder, f"{kind}-{at}.json").read_text()) if at is not None else {"next": []}
     shards = corpus.shards(kind) * TIMES[kind]
     for shard in set(shards):
@@ -193,7 +194,7 @@ def _restore(corpus: Corpus, kind: str, folder: str, at: int | None) -> dict[str
 
 
 def _inflate(corpus: Corpus) -> dict[str, Any]:
-    """Utterances a second that can be inflated from tar.gz, and nothing else be done with them."""
+    """Measure how many utterances a second can be inflated from tar.gz, without using them."""
     from uio_pipes.io.stream import open_source
 
     shards = corpus.shards("tar.gz")
@@ -207,9 +208,7 @@ def _inflate(corpus: Corpus) -> dict[str, Any]:
 
 def main() -> None:
     """Measure all and write results/state.md."""
-    arguments = parser(__doc__, repeats=3).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=3))
     prepare(arguments.data)
     report = Report("state", "The state: size, cost, restoring")
     _show_size(report, arguments)
@@ -219,14 +218,11 @@ def main() -> None:
 
 
 def _show_size(report: Report, arguments: Any) -> None:
-    data, columns = arguments.data, ["lanes", "utterances in buffers of a lane", "bytes each", "state in bytes", "ms"]
-    jobs = {f"{lanes}": {"data": data, "what": "size", "lanes": lanes} for lanes in (1, 8)}
-    results = rounds(MODULE, jobs, arguments.repeats)
+    columns = ["lanes", "utterances in buffers of a lane", "bytes each", "state in bytes", "ms"]
+    jobs = {f"{lanes}": {"what": "size", "lanes": lanes} for lanes in (1, 8)}
+    results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
     rows = []
-    for lanes, runs in results.items():
-        if "error" in runs[-1]:
-            report.text(f"- {lanes} lanes did not run: {runs[-1]['error']}")
-            continue
+    for lanes, runs in report.ran(results, "lanes: ").items():
         held, size = f"{median(runs, 'held'):,.0f}", f"{median(runs, 'bytes'):,.0f}"
         rows.append([lanes, held, spread(runs, "per_utterance"), size, spread(runs, "ms")])
     report.table("state_dict() with buffers filled", columns, rows)
@@ -259,24 +255,21 @@ def _show_restoring(report: Report, arguments: Any) -> None:
     data = arguments.data
     with tempfile.TemporaryDirectory() as folder:
         saved = {k: child(MODULE, data=data, what="save", kind=k, folder=folder) for k in ("tar", "tar.gz")}
-        jobs = {
-            f"{kind}, at {at} %": {"data": data, "what": "restore", "kind": kind, "folder": folder, "at": at}
+        jobs: dict[str, dict[str, object]] = {
+            f"{kind}, at {at} %": {"kind": kind, "at": at}
             for kind, found in saved.items()
             for at in POINTS[kind]
             if "error" not in found
         }
-        fresh = {"fresh": {"data": data, "what": "restore", "kind": "tar", "folder": folder, "at": None}}
-        results = rounds(MODULE, jobs | fresh, arguments.repeats)
+        jobs["fresh"] = {"kind": "tar", "at": None}
+        results = rounds(MODULE, jobs, arguments.repeats, data=data, what="restore", folder=folder)
     start = median(results.pop("fresh"), "first")
     for kind, found in saved.items():
         if "error" in found:
             report.text(f"- {kind} could not be saved: {found['error']}")
     speed = median([child(MODULE, data=data, what="inflate")], "speed")
     rows = []
-    for name, runs in results.items():
-        if "error" in runs[-1]:
-            report.text(f"- restoring {name} did not run: {runs[-1]['error']}")
-            continue
+    for name, runs in report.ran(results, "restoring ").items():
         kind, at = name.split(", at ")
         window = saved[kind][f"window_{at[:-2]}"]
         inflating = f"{window / speed:.2f}" if kind == "tar.gz" else ""

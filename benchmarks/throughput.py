@@ -2,8 +2,8 @@
 
 Shards (tar, tar.gz, FLAC in tar) → 80-bin fbank with dither 0.1 → spec-augment → shuffle 1,500 → sort 500 → 12,000
 padded frames a batch, shards in random order, in one process and in two workers; and padded waveforms without features.
-Before measuring, each loader's features are compared with torchaudio's, and after it the utterances that it delivered
-with those in the corpus: ``python -m benchmarks.throughput``.
+Before the measurement, the features of each loader are compared with torchaudio's; after it, the delivered utterances
+with those of the corpus: ``python -m benchmarks.throughput``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import hashlib
 import io
 import random
 import resource
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import Report, child, in_child, median, parser, ratio, rounds, spread
-from benchmarks.corpus import Corpus, prepare
+from benchmarks.common import Report, begin, child, median, parser, ratio, rounds, spread
+from benchmarks.corpus import Corpus, prepare, wav_members
 from benchmarks.peers import BUDGET, LIMIT, PEERS, WORKS, Batch, Work, batches_of
 from benchmarks.peers.stages import SHIFT
 
@@ -35,7 +34,7 @@ _WHOSE = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 class Task(NamedTuple):
-    """Fields of ``Work``, and how many times the best peer uio_pipes is to be."""
+    """Fields of ``Work``, and how many times as fast as the best peer uio_pipes should be."""
 
     target: float
     what: dict[str, Any]
@@ -51,7 +50,7 @@ TASKS = {
 
 
 def measure(data: str, peer: str, check: bool = False, **what: Any) -> dict[str, Any]:
-    """One epoch of one loader, or the comparison of its features."""
+    """Measure one epoch of one loader, or compare its features."""
     work = Work(prepare(Path(data)), SEED, check=check, **what)
     random.seed(SEED)
     return _difference(work, peer) if check else _epoch(work, batches_of(peer))
@@ -72,7 +71,7 @@ def _epoch(work: Work, batches: Callable[[Work], Iterator[Batch]]) -> dict[str, 
         over += size > budget
     took = time.perf_counter() - began
     del running, batch
-    gc.collect()  # workers end, so that their time is known
+    gc.collect()  # ends the workers, so that their time is known
     cpu = _cpu_seconds() - cpu
     return {
         "speed": work.corpus.seconds / took,
@@ -90,7 +89,7 @@ def _epoch(work: Work, batches: Callable[[Work], Iterator[Batch]]) -> dict[str, 
 
 
 def _cpu_seconds() -> float:
-    """Of this process, and of its children that have ended."""
+    """Return the CPU time of this process, and of its children that have ended."""
     return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, _WHOSE))
 
 
@@ -99,7 +98,7 @@ def _digest(keys: list[str]) -> str:
 
 
 def _difference(work: Work, peer: str) -> dict[str, Any]:
-    """The largest difference from torchaudio's features, of the first utterances that the loader gives."""
+    """Return the largest difference from torchaudio's features, over the loader's first utterances."""
     import torch
     from torchaudio.compliance import kaldi
 
@@ -120,33 +119,28 @@ def _difference(work: Work, peer: str) -> dict[str, Any]:
             continue
         samples, rate = soundfile.read(io.BytesIO(utterance["wav"]), dtype="float32")
         wave = torch.from_numpy(samples).unsqueeze(0)
-        # Lhotse takes samples in [-1, 1] and frames beyond the edges: so does what it is compared with.
+        # Lhotse takes samples in [-1, 1] and frames beyond the edges, so torchaudio must do the same here.
         scale, edges = (1.0, False) if peer.startswith("lhotse") else (32768.0, True)
         theirs = kaldi.fbank(
             wave * scale, num_mel_bins=80, energy_floor=0.0, sample_frequency=rate, snip_edges=edges, dither=0.0
         )
-        if peer.startswith("lhotse"):  # its batch is padded with silence where torchaudio mirrors: leave out the ends
+        if peer.startswith("lhotse"):  # it pads with silence where torchaudio mirrors: leave out the ends
             mine, theirs = (part[3:-3].clamp(min=-15.9) for part in (mine, theirs))
         worst = max(worst, float((mine - theirs).abs().max()))
     return {"difference": worst}
 
 
 def expected(corpus: Corpus) -> str:
-    """Digest of the keys in the corpus."""
-    keys = []
-    for shard in corpus.shards("tar"):
-        with tarfile.open(shard) as tar:
-            keys += [name.removesuffix(".wav") for name in tar.getnames() if name.endswith(".wav")]
-    return _digest(keys)
+    """Return the digest of the keys in the corpus."""
+    shards = corpus.shards("tar")
+    return _digest([member.name.removesuffix(".wav") for shard in shards for member in wav_members(shard)])
 
 
 def main() -> None:
     """Measure all and write results/throughput.md."""
     made = parser(__doc__, repeats=3)
     made.add_argument("--only", nargs="*", choices=TASKS, default=list(TASKS), help="these tasks, and not all")
-    arguments = made.parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, made)
     corpus = prepare(arguments.data)
     report = Report("throughput", "Batches from shards, one process and two workers")
     report.text(
@@ -166,13 +160,11 @@ def main() -> None:
 def _show(report: Report, title: str, arguments: Any, checks: dict[str, Any], right: str) -> None:
     task = TASKS[title]
     jobs = {
-        name: {"data": arguments.data, "peer": peer, **task.what}
+        name: {"peer": peer, **task.what}
         for name, peer in (PEERS if task.what["features"] else PEERS | LIMIT).items()
         if task.what["kind"] in WORKS.get(name, KINDS)
     }
-    found = rounds(MODULE, jobs, arguments.repeats)
-    for name in [name for name, runs in found.items() if "error" in runs[-1]]:
-        report.text(f"- {title}: {name} did not run: {found.pop(name)[-1]['error']}")
+    found = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data), f"{title}: ")
     mine = {field: median(found.get(OWN, []), field) for field in FIELDS}
     rows = []
     for name, runs in found.items():

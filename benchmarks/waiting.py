@@ -1,10 +1,10 @@
-"""Claim: a trainer waits for batches only where workers cannot keep up: never while a buffer refills.
+"""Claim: a trainer waits for batches only if workers cannot keep up: never while a buffer refills.
 
-A trainer that takes for each step a share of what the loader needs for a batch on average (1.0: exactly as long, so
-that any unevenness shows; 1.25: a fifth of the worker's time to spare), two epochs, one worker, shuffle 1,500 and sort
-500. Waiting as ``loader.stats()`` has it, and where it fell: the first batch of an epoch, or later. The steps are
-sleeps; a core is left for the trainer, which would otherwise wait for its turn on one: ``python -m
-benchmarks.waiting``.
+Each step of the trainer takes as long as the loader needs for a batch on average, times a factor (1.0: exactly as long,
+so that any unevenness shows; 1.25: a fifth of the worker's time to spare). Two epochs, one worker, shuffle 1,500 and
+sort 500. Reported are the waits as ``loader.stats()`` has them, and apart from those the wait for the first batch of an
+epoch. The steps are sleeps; one worker leaves a core for the trainer, which would otherwise wait for its turn on one:
+``python -m benchmarks.waiting``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, in_child, median, parser, rounds, spread
+from benchmarks.common import Report, begin, median, parser, rounds, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.waiting"
@@ -22,7 +22,7 @@ EPOCHS = 2
 
 
 def measure(data: str, workers: int, prefetch: int, step: float) -> dict[str, Any]:
-    """Shares of the trainer's time."""
+    """Measure the shares of the trainer's time."""
     import uio_pipes as uio
     from benchmarks.peers.uio import pipeline
 
@@ -49,7 +49,7 @@ def measure(data: str, workers: int, prefetch: int, step: float) -> dict[str, An
 
 
 def _epoch(loader: Any, step: float) -> list[float]:
-    """How long the trainer waited for each batch."""
+    """Return how long the trainer waited for each batch."""
     waits, asked = [], time.perf_counter()
     for _ in loader:
         waits.append(time.perf_counter() - asked)
@@ -60,14 +60,11 @@ def _epoch(loader: Any, step: float) -> list[float]:
 
 def main() -> None:
     """Measure all and write results/waiting.md."""
-    arguments = parser(__doc__, repeats=3).parse_args()
-    if in_child(arguments, measure):
-        return
+    arguments = begin(measure, parser(__doc__, repeats=3))
     prepare(arguments.data)
     report = Report("waiting", "The trainer's waiting")
     jobs = {
         f"step {step} × a batch's time, prefetch={prefetch}": {
-            "data": arguments.data,
             "workers": 1,
             "prefetch": prefetch,
             "step": step,
@@ -75,12 +72,9 @@ def main() -> None:
         for step in STEPS
         for prefetch in (2, 8)
     }
-    results = rounds(MODULE, jobs, arguments.repeats)
+    results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
     rows = []
-    for name, runs in results.items():
-        if "error" in runs[-1]:
-            report.text(f"- {name} did not run: {runs[-1]['error']}")
-            continue
+    for name, runs in report.ran(results).items():
         shares = [f"{100 * median(runs, field):.1f} %" for field in ("share", "waited", "told")]
         rows.append([name, spread(runs, "batch_ms", ".0f"), *shares, spread(runs, "longest"), spread(runs, "first")])
     columns = ["one worker", "batch, ms", "waiting after the first", "batches waited for", "stats().waited"]

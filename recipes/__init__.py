@@ -1,1 +1,1 @@
-"""From a corpus to a character error rate, with uio_pipes in the middle. Read them, run them, copy them."""
+"""Recipes from a corpus to a character error rate, with uio_pipes in the middle: read them, run them, copy them."""

@@ -1,6 +1,7 @@
-"""The main job, end to end (``scripts/demo``): speak a corpus, prepare it, train, kill, resume, check, decode, score.
+"""The main job from end to end (``scripts/demo``): speak a corpus, prepare it, train, kill, resume, check, decode,
+score.
 
-Everything lands in ``demo/``. What is there already is used again; ``--fresh`` begins from nothing.
+All files go to ``demo/``. What is there already is used again; ``--fresh`` starts from nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .common import keylog
 from .common.score import Score, read_texts, score
 
 KILLED_EPOCH = 1
-KILLED_AFTER = (30, 90)  # steps into that epoch, when checkpoints are there
+KILLED_AFTER = (30, 90)  # steps into that epoch, when there are checkpoints
 MAX_CER = 5.0
 CONFIG = Path(__file__).parent / "aishell" / "conf" / "mini.yaml"
 console = Console(highlight=False)
@@ -50,7 +51,7 @@ class Demo:
         self.hours, self.epochs, self.seed = hours, epochs, seed
 
     def run(self) -> bool:
-        """Everything. Returns whether the checks held."""
+        """Run all steps. Returns whether the checks held."""
         start = time.monotonic()
         with _phase("1. Speak a mini AISHELL-1"):
             make_mini(self.corpus, settings_for(self.hours, self.seed))
@@ -71,7 +72,7 @@ class Demo:
 
     @contextlib.contextmanager
     def _start(self, num_workers: int) -> Iterator[subprocess.Popen[bytes]]:
-        """Run torchrun; whatever ends the block, Ctrl-C too, ends all of its processes."""
+        """Run torchrun. However the block ends, by Ctrl-C too, all its processes end."""
         runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
         values = {"train.epochs": self.epochs, "train.seed": self.seed, "train.log_every": 40}
         values["data.num_workers"] = num_workers
@@ -89,7 +90,7 @@ class Demo:
 
     def _train_and_kill(self) -> None:
         if keylog.last_run(self.exp):
-            console.print("killed already, in an earlier demo (--fresh begins again)")
+            console.print("killed already, in an earlier demo (--fresh starts again)")
             return
         with self._start(num_workers=1) as torchrun:
             epoch, step = self._wait_for_the_middle(torchrun)
@@ -97,7 +98,7 @@ class Demo:
         console.print(f"[red]SIGKILL[/] to torchrun, 2 ranks and 2 workers, in epoch {epoch} after step {step}")
 
     def _wait_for_the_middle(self, torchrun: subprocess.Popen[bytes]) -> tuple[int, int]:
-        """Until some steps into the epoch; returns epoch and step."""
+        """Wait until some steps of the epoch are done; return epoch and step."""
         wait, first = random.randint(*KILLED_AFTER), None
         while torchrun.poll() is None:
             epoch, step = keylog.progress(self.exp)
@@ -140,7 +141,7 @@ class Demo:
 
 
 def _judge(result: Score) -> bool:
-    """Print the last line; returns whether enough was learned."""
+    """Print the last line; return whether the model has learned enough."""
     good = result.cer < MAX_CER
     color, remark = ("green", "") if good else ("red", f" (should be below {MAX_CER} %)")
     console.print(f"[{color}]CER {result}[/]{remark}")
@@ -156,8 +157,8 @@ def _phase(title: str) -> Iterator[None]:
 
 
 def main(
-    folder: Annotated[Path, typer.Option(help="Where everything lands.")] = Path("demo"),
-    hours: Annotated[float, typer.Option(help="Training speech.")] = 0.5,
+    folder: Annotated[Path, typer.Option(help="Folder for all files.")] = Path("demo"),
+    hours: Annotated[float, typer.Option(help="Hours of training speech.")] = 0.5,
     epochs: int = 4,
     seed: int = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the folder first.")] = False,

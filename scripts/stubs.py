@@ -1,9 +1,9 @@
-"""Writes uio_pipes/pipeline.pyi, from which editors and type checkers learn the methods of ``Pipeline``.
+"""Write uio_pipes/pipeline.pyi, from which editors and type checkers learn the methods of ``Pipeline``.
 
-Run ``.venv/bin/python scripts/stubs.py`` after the parameters or the docstring of a stage have changed; with
-``--check`` it only says whether the stub is current. It writes out the methods that ``functional(…)`` makes, with
-signature and documentation, and takes over what else the class has, without its body. Methods that only raise
-(``-> NoReturn``) are left out, so that type checkers refuse ``for x in pipeline``.
+Run ``.venv/bin/python scripts/stubs.py`` when the parameters or the docstring of a stage have changed; with ``--check``
+it only reports whether the stub is current. It writes the methods that ``functional(…)`` makes, with signature and
+documentation, and copies the rest of the class without its bodies. Methods that only raise (``-> NoReturn``) are left
+out, so that type checkers refuse ``for x in pipeline``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def stub() -> str:
-    """The text that the stub should have."""
+    """Return the text that the stub should have."""
     tree = ast.parse(SOURCE.read_text())
     known = imports(tree)
     shown = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Pipeline")
@@ -44,7 +44,7 @@ def stub() -> str:
 
 
 def members(node: ast.stmt, known: dict[str, str]) -> Iterator[ast.stmt]:
-    """What the stub has in place of one statement of the class."""
+    """Yield the statements of the stub for one statement of the class."""
     if isinstance(node, ast.FunctionDef):
         if ast.unparse(node.returns or ast.Constant(None)) != "NoReturn":
             document = node.body[:1] if ast.get_docstring(node) else []
@@ -58,7 +58,7 @@ def members(node: ast.stmt, known: dict[str, str]) -> Iterator[ast.stmt]:
 
 
 def method(name: str, stage: str, known: dict[str, str]) -> ast.stmt:
-    """The method that adds the stage whose class is called ``stage``; ``known`` gets the imports of its annotations."""
+    """Return the method that adds the stage with the class ``stage``; ``known`` gets the imports of its annotations."""
     source = known[stage].split()[1]
     kind = getattr(import_module(source), stage)
     for base in kind.__mro__:
@@ -74,7 +74,7 @@ def method(name: str, stage: str, known: dict[str, str]) -> ast.stmt:
 
 
 def described(made: ast.FunctionDef, signature: inspect.Signature, documentation: str) -> ast.FunctionDef:
-    """``made`` with the annotations and defaults of ``signature``, and with documentation."""
+    """Return ``made`` with the annotations and defaults of ``signature``, and with documentation."""
     star, stars = made.args.vararg, made.args.kwarg
     for arg in [*made.args.args[1:], *made.args.kwonlyargs, *filter(None, (star, stars))]:
         arg.annotation = ast.parse(signature.parameters[arg.arg].annotation, mode="eval").body
@@ -88,7 +88,7 @@ def described(made: ast.FunctionDef, signature: inspect.Signature, documentation
 
 
 def names_of(module: str) -> dict[str, str]:
-    """Names that annotations in ``module`` may use, each with the import that brings it."""
+    """Return the names that annotations in ``module`` may use, each with its import."""
     tree = ast.parse(Path(inspect.getfile(import_module(module))).read_text())
     own = [n.targets[0] if isinstance(n, ast.Assign) else n for n in tree.body]
     defined = [n.id if isinstance(n, ast.Name) else n.name for n in own if isinstance(n, (ast.Name, ast.ClassDef))]
@@ -96,7 +96,7 @@ def names_of(module: str) -> dict[str, str]:
 
 
 def imports(tree: ast.Module) -> dict[str, str]:
-    """Each imported name with its import, those for type checkers only included, but not those inside functions."""
+    """Return each imported name with its import, also those for type checkers only, but not those inside functions."""
     guarded = [n for node in tree.body if isinstance(node, ast.If) for n in node.body]
     found = {}
     for node in [*tree.body, *guarded]:
@@ -108,7 +108,7 @@ def imports(tree: ast.Module) -> dict[str, str]:
 
 
 def formatted(text: str) -> str:
-    """``text`` as ``scripts/check`` wants it."""
+    """Return ``text`` in the format that ``scripts/check`` demands."""
     for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(SOURCE.with_suffix(".pyi")), "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def pytest_make_collect_report(collector: pytest.Collector):  # type: ignore[no-
     if os.environ.get("UIO_REQUIRE_ALL") and _tool_missing(report):
         report.outcome = "failed"
         report.longrepr = f"UIO_REQUIRE_ALL: {report.longrepr}"
+
+
+def pytest_collection_finish() -> None:
+    """Garbage collections, of which tests of leaks make many, pass over the millions of objects that stay."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

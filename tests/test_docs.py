@@ -11,8 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import command
 import pages
 import pytest
+from command import FORKS, UIO
 from pages import PAGES, Block
 
 import uio_pipes as uio
@@ -28,19 +30,14 @@ PROMISED = {  # what pages say that will be printed
     "resume": "\n0\n48\n",
     "decode": "\n48\n",
 }
-BIN = Path(sys.executable).parent
+BIN = str(Path(sys.executable).parent)
 ROOT = Path(__file__).parents[1]
 
 
-def reader(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command as a reader does: in ``folder``, with the environment's programs."""
-    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=280)
-
-
 def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """All blocks of a page, in ``folder``."""
-    return reader(sys.executable, pages.__file__, str(page), folder=folder)
+    """All blocks of a page, in ``folder``, with the environment's programs; its ``uio`` are forks, as the page is."""
+    path = os.pathsep.join([str(FORKS.stand_in(UIO).parent), BIN, os.environ["PATH"]])
+    return FORKS.run([pages.__file__, str(page)], folder, {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"})
 
 
 def stages() -> set[str]:
@@ -54,7 +51,7 @@ def stages() -> set[str]:
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the first command of each page makes, in an empty folder."""
     folder = tmp_path_factory.mktemp("example")
-    done = reader("uio", "example", ".", folder=folder)
+    done = command.uio("example", ".", cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -51,7 +51,7 @@ def methods() -> Iterator[tuple[str, Any]]:
                 yield f"{name}.{method}", function
 
 
-@pytest.mark.parametrize(("name", "thing"), documented(), ids=[name for name, _ in documented()])
+@pytest.mark.parametrize(("name", "thing"), list(documented()), ids=[name for name, _ in documented()])
 def test_every_parameter_is_explained_with_its_default(name: str, thing: Any) -> None:
     explained = entries(inspect.getdoc(thing) or "")
     parameters = {n: p for n, p in inspect.signature(thing).parameters.items() if n != "self"}
@@ -64,7 +64,7 @@ def test_every_parameter_is_explained_with_its_default(name: str, thing: Any) ->
             assert (value, type(value)) == (parameter.default, type(parameter.default)), parameter.name
 
 
-@pytest.mark.parametrize(("name", "function"), methods(), ids=[name for name, _ in methods()])
+@pytest.mark.parametrize(("name", "function"), list(methods()), ids=[name for name, _ in methods()])
 def test_a_method_says_what_its_parameters_are(name: str, function: Callable[..., Any]) -> None:
     documentation = inspect.getdoc(function) or ""
     assert documentation

@@ -102,9 +102,10 @@ def test_works_in_a_fresh_environment(version: str, kind: str, built: dict[str, 
 
 def test_works_beside_a_pytorch_without_cuda(built: dict[str, Path], tmp_path: Path) -> None:
     assert UV is not None
-    run([sys.executable, "-m", "venv", tmp_path / "venv"])
+    run([UV, "venv", "--python", sys.executable, tmp_path / "venv"])
     inside = tmp_path / "venv" / "bin" / "python"
-    install = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"torch=={WITHOUT_CUDA}"]
+    pip = [sys.executable, "-m", "pip", "--python", inside, "--disable-pip-version-check"]
+    install = [*pip, "install", "--quiet", "--no-compile", f"torch=={WITHOUT_CUDA}"]
     if subprocess.run(install, capture_output=True, check=False).returncode:
         pytest.skip(f"no torch {WITHOUT_CUDA} is to be had from pip's indexes here")
     pins = tmp_path / "pins.txt"

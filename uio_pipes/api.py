@@ -7,20 +7,14 @@ from uio_pipes.core.statistics import Stats
 from uio_pipes.dsp.fbank_module import FbankModule
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
-from uio_pipes.run.device import to_device
-from uio_pipes.run.loader import Loader, gather_state
+from uio_pipes.run.loader import Loader, gather_state, to_device
 from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.trainers import Gathered, LightningLoader
 from uio_pipes.seeing.watch import watch
-from uio_pipes.sources.from_iterable import from_iterable
-from uio_pipes.sources.indexed import from_indexed
-from uio_pipes.sources.kaldi import from_kaldi
-from uio_pipes.sources.lhotse_shar import from_lhotse_shar
-from uio_pipes.sources.list_files import list_files
-from uio_pipes.sources.load_from_raw import from_raw_list
-from uio_pipes.sources.load_from_tar import from_shard_list
-from uio_pipes.sources.tar_index import from_tar_index, open_index
-from uio_pipes.stages.mix import interleave, mix
+from uio_pipes.starts.lists import from_raw_list, from_shard_list, list_files
+from uio_pipes.starts.mixing import interleave, mix
+from uio_pipes.starts.others import from_iterable, from_lhotse_shar
+from uio_pipes.starts.records import from_indexed, from_kaldi, from_tar_index, open_index
 from uio_pipes.tokenizers import (
     CharTokenizer,
     HuggingFaceTokenizer,

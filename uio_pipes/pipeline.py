@@ -9,18 +9,11 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.printable import counted
-from uio_pipes.core.lane import Lane, Site, stable_hash
-from uio_pipes.core.node import Node, name_node
-from uio_pipes.core.outlet import Outlet
-from uio_pipes.core.pulse import MANY, SLACK
+from uio_pipes.core.graph import Graph
 from uio_pipes.core.stage import Stage
 from uio_pipes.sources.load_from_raw import LoadFromRaw
 from uio_pipes.sources.load_from_tar import LoadFromTar
@@ -108,8 +101,7 @@ def _as_method(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=[own, *given], return_annotation=_Plain("Pipeline"))
 
 
-@dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Graph):
     """An immutable, picklable description of a graph: a source and the stages chained on it.
 
     Begin with ``uio.from_shard_list(…)`` or another ``uio.from_…``, add stages by the methods named after them, and
@@ -119,8 +111,6 @@ class Pipeline:
     Args:
         stages: the stages in their order; the methods make them.
     """
-
-    stages: tuple[Stage, ...]
 
     # the list and its files
     sharding_filter = functional(ShardingFilter)
@@ -169,135 +159,6 @@ class Pipeline:
     dynamic_batch = functional(DynamicBatch)
     bucket_batch = functional(BucketBatch)
     pad = functional(Pad)
-
-    def _then(self, stage: Stage) -> Pipeline:
-        """This pipeline with ``stage`` at its end. Raises: PipelineError if it cannot stand there."""
-        kind = self._kind
-        takes = " or ".join(map(_plural, stage.takes))
-        if kind != "any" and kind not in stage.takes and "any" not in stage.takes:
-            raise PipelineError(
-                f"{stage.name} works on {takes}, but what comes out of {self.stages[-1].name} is "
-                f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}; {_remedy(kind, stage)}"
-            )
-        if stage.deals and self._deals:
-            raise PipelineError(
-                "a second sharding_filter would keep a share of a share and lose the rest; leave one out"
-            )
-        stage.check(self.stages)
-        return Pipeline((*self.stages, stage))
-
-    @property
-    def _kind(self) -> str:
-        """What comes out: "item" (of a list), "file", "sample", "batch", or "any" (a node of the user's)."""
-        kind = "any"
-        for stage in self.stages:
-            kind = kind if stage.gives == "same" else stage.gives
-        return kind
-
-    def _sites(self) -> Iterator[tuple[Stage, Site]]:
-        """The stages, each with its name and which one of that name it is."""
-        seen: Counter[str] = Counter()
-        for stage in self.stages:
-            yield stage, Site(stage.name, seen[stage.name])
-            seen[stage.name] += 1
-
-    def build(self, lane: Lane) -> Node:
-        """Make the nodes that run this pipeline in one lane: ``node.next()`` gives what comes out, until StopIteration.
-
-        Args:
-            lane: the lane, with its seed and epoch. A :class:`Loader` makes these by itself.
-
-        Raises:
-            PipelineError: there is more than one lane and no ``sharding_filter``.
-        """
-        self._check_lanes(lane.count)
-        node = self._nodes(lane)
-        slack = MANY if self._has(Through) else SLACK
-        return Outlet(node, lane, slack) if any(stage.endless for stage in self.stages) else node
-
-    def _nodes(self, lane: Lane) -> Node:
-        """As :meth:`build`, for a part of a graph: another part may deal to lanes."""
-        upstream: Any = lambda lane: None  # noqa: E731
-        for stage, site in self._sites():
-            upstream = partial(_connected, stage, upstream, site)
-        built: Node = upstream(lane)
-        return built
-
-    def _has(self, kind: type[Stage]) -> bool:
-        """Whether a stage of this kind is in the graph."""
-        within = (p for stage in self.stages for p in stage.branches.values())
-        return any(isinstance(stage, kind) for stage in self.stages) or any(p._has(kind) for p in within)
-
-    @property
-    def _endless(self) -> bool:
-        """Whether an epoch of it has no end of its own."""
-        ends = True
-        for stage in self.stages:
-            ends = (ends and not stage.endless) or isinstance(stage, Take)
-        return not ends
-
-    @property
-    def _deals(self) -> bool:
-        """Whether each lane gets its share of the data, not all of it."""
-        return any(stage.deals for stage in self.stages)
-
-    def _check_lanes(self, lanes: int) -> None:
-        """Raises: PipelineError if there is more than one lane and no ``sharding_filter``."""
-        if lanes > 1 and not self._deals:
-            raise PipelineError(
-                f"a graph for {lanes} lanes needs a sharding_filter, or every lane would deliver everything; "
-                "put .sharding_filter() after list_files(…)"
-            )
-
-    def _list_fingerprint(self) -> list[int | str]:
-        """Number of list items and a hash of them. Reads the lists. Raises: ListError."""
-        content = self._content()
-        return [sum(count for count, _ in content), stable_hash(*content) if len(content) > 1 else content[0][1]]
-
-    def _content(self) -> list[tuple[int, str]]:
-        """Of each list in the graph: number of items, and a hash of them. Reads the lists. Raises: ListError."""
-        return [one for stage in self.stages for one in stage.content()]
-
-    @property
-    def _skims(self) -> bool:
-        """Whether batches can be passed over without making them: not where a node of the user's looks at them."""
-        batched = [i for i, stage in enumerate(self.stages) if "batch" in stage.gives]
-        own = not batched or not any(isinstance(stage, Through) for stage in self.stages[batched[0] :])
-        return own and all(p._skims for stage in self.stages for p in stage.branches.values())
-
-    def _warnings(self, lanes: int, items: int | None = None) -> list[str]:
-        """What a user should know before this runs in so many lanes. ``items``: of its lists, if known; else this may
-        read them.
-        """
-        return [*self._idle(lanes, items), *(text for stage in self.stages for text in stage.warnings(lanes))]
-
-    def _idle(self, lanes: int, items: int | None) -> list[str]:
-        """Lanes that get no list item, where lists are dealt to them."""
-        dealt = next((i for i, stage in enumerate(self.stages) if isinstance(stage, ShardingFilter)), None)
-        if dealt is None or lanes == 1 or (dealt == 1 and items is not None and items >= lanes):
-            return []
-        counts = Pipeline(self.stages[: dealt + 1])._count(lanes)
-        idle = [lane for lane, count in enumerate(counts or ()) if not count]
-        if not counts or not idle or len(idle) == lanes:
-            return []
-        named = ", ".join(map(str, idle[:MOST])) + (", …" if len(idle) > MOST else "")
-        return [
-            f"{len(idle)} of {lanes} lanes {'has' if len(idle) == 1 else 'have'} nothing to deliver (of number "
-            f"{named}), as there {'is' if sum(counts) == 1 else 'are'} only {counted(sum(counts), 'list item')} to "
-            "deal: a rank or worker that runs no other lane stands idle. Use fewer ranks, workers or lanes, more "
-            "(smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
-        ]
-
-    def _count(self, lanes: int, source: str = "") -> list[int] | None:
-        """How many items (batches) each lane gives if none fails; None: only running tells. Reads the lists."""
-        counts: list[int] | None = [0] * lanes
-        for stage in self.stages:
-            counts = None if counts is None else stage.count(counts, source)
-        return counts
-
-    def fingerprint(self) -> list[str]:
-        """One line for each stage: what must be unchanged for a saved state to fit."""
-        return [stage.describe(stable=True) for stage in self.stages]
 
     def as_dataset(self, **options: Any) -> PipelineDataset:
         """Wrap the pipeline for torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``.
@@ -367,50 +228,8 @@ class Pipeline:
     def __bool__(self) -> bool:
         return True
 
-    def __str__(self) -> str:
-        lines = self._lines()
-        width = min(75, max(len(text) for text, _ in lines))
-        return "\n".join(f"{text:{width}}  {note}".rstrip() for text, note in lines)
-
-    def _lines(self) -> list[tuple[str, str]]:
-        """The graph: each stage's text, drawn, and its note."""
-        lines: list[tuple[str, str]] = []
-        for i, stage in enumerate(self.stages):
-            branch = "" if i == 0 else "└─ " if i == len(self.stages) - 1 else "├─ "
-            lines.append((branch + stage.describe(), f"· {stage.note}" if stage.note else ""))
-            for name, pipeline in list(stage.branches.items())[:MOST]:
-                first, *rest = pipeline._lines()
-                lines.append((f"│  ╭─ {name}: {first[0]}", first[1]))
-                lines += [(f"│  │  {text}", note) for text, note in rest]
-            if len(stage.branches) > MOST:
-                lines.append((f"│  ╭─ … {len(stage.branches)} sources in all", ""))
-        return lines
-
-
-def _connected(stage: Stage, upstream: Any, site: Site, lane: Lane) -> Node:
-    return name_node(stage.connect(upstream, lane, site), lane, site)
-
 
 RUN = (
     "To run it: for batch in uio.Loader(pipeline), or, in a loader of torch's, "
     "DataLoader(pipeline.as_dataset(), batch_size=None)"
 )
-MOST = 8  # sources of a mix that are drawn, lanes that are named
-
-
-def _plural(kind: str) -> str:
-    return "batches" if kind == "batch" else f"{kind}s"
-
-
-def _remedy(kind: str, stage: Stage) -> str:
-    if stage.takes == ("batch",) and kind == "sample":
-        return f"put .batch(…), .dynamic_batch(…) or .bucket_batch(…) before {stage.name}"
-    if kind == "batch":
-        return f"move {stage.name} before the stage that makes batches"
-    if kind == "item":
-        return "put .open_files().load_from_tar() (shards) or .load_from_raw() (JSON lines) before it"
-    if kind == "file":
-        return "put .load_from_tar() before it"
-    if kind == "record":
-        return "put .load_records() before it"
-    return f"put it elsewhere: {stage.name} takes {' or '.join(map(_plural, stage.takes))}"

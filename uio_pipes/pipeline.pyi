@@ -1,16 +1,13 @@
 """Made by scripts/stubs.py from pipeline.py and the stages; not to be edited."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
+from uio_pipes.core.graph import Graph
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
 from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
 from uio_pipes.seeing.peek import Peek
 from uio_pipes.stages.map import Length
@@ -18,8 +15,7 @@ from uio_pipes.tokenizers import Tokenizer
 
 __all__ = ["Pipeline"]
 
-@dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Graph):
     """An immutable, picklable description of a graph: a source and the stages chained on it.
 
     Begin with ``uio.from_shard_list(…)`` or another ``uio.from_…``, add stages by the methods named after them, and
@@ -29,8 +25,6 @@ class Pipeline:
     Args:
         stages: the stages in their order; the methods make them.
     """
-
-    stages: tuple[Stage, ...]
 
     def sharding_filter(self) -> Pipeline:
         """Give each lane its share of the data: item ``p`` of the epoch goes to lane ``p % lanes``.
@@ -783,83 +777,6 @@ class Pipeline:
         """
         ...
 
-    def _then(self, stage: Stage) -> Pipeline:
-        """This pipeline with ``stage`` at its end. Raises: PipelineError if it cannot stand there."""
-        ...
-
-    @property
-    def _kind(self) -> str:
-        """What comes out: "item" (of a list), "file", "sample", "batch", or "any" (a node of the user's)."""
-        ...
-
-    def _sites(self) -> Iterator[tuple[Stage, Site]]:
-        """The stages, each with its name and which one of that name it is."""
-        ...
-
-    def build(self, lane: Lane) -> Node:
-        """Make the nodes that run this pipeline in one lane: ``node.next()`` gives what comes out, until StopIteration.
-
-        Args:
-            lane: the lane, with its seed and epoch. A :class:`Loader` makes these by itself.
-
-        Raises:
-            PipelineError: there is more than one lane and no ``sharding_filter``.
-        """
-        ...
-
-    def _nodes(self, lane: Lane) -> Node:
-        """As :meth:`build`, for a part of a graph: another part may deal to lanes."""
-        ...
-
-    def _has(self, kind: type[Stage]) -> bool:
-        """Whether a stage of this kind is in the graph."""
-        ...
-
-    @property
-    def _endless(self) -> bool:
-        """Whether an epoch of it has no end of its own."""
-        ...
-
-    @property
-    def _deals(self) -> bool:
-        """Whether each lane gets its share of the data, not all of it."""
-        ...
-
-    def _check_lanes(self, lanes: int) -> None:
-        """Raises: PipelineError if there is more than one lane and no ``sharding_filter``."""
-        ...
-
-    def _list_fingerprint(self) -> list[int | str]:
-        """Number of list items and a hash of them. Reads the lists. Raises: ListError."""
-        ...
-
-    def _content(self) -> list[tuple[int, str]]:
-        """Of each list in the graph: number of items, and a hash of them. Reads the lists. Raises: ListError."""
-        ...
-
-    @property
-    def _skims(self) -> bool:
-        """Whether batches can be passed over without making them: not where a node of the user's looks at them."""
-        ...
-
-    def _warnings(self, lanes: int, items: int | None = None) -> list[str]:
-        """What a user should know before this runs in so many lanes. ``items``: of its lists, if known; else this may
-        read them.
-        """
-        ...
-
-    def _idle(self, lanes: int, items: int | None) -> list[str]:
-        """Lanes that get no list item, where lists are dealt to them."""
-        ...
-
-    def _count(self, lanes: int, source: str = "") -> list[int] | None:
-        """How many items (batches) each lane gives if none fails; None: only running tells. Reads the lists."""
-        ...
-
-    def fingerprint(self) -> list[str]:
-        """One line for each stage: what must be unchanged for a saved state to fit."""
-        ...
-
     def as_dataset(self, **options: Any) -> PipelineDataset:
         """Wrap the pipeline for torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``.
 
@@ -902,7 +819,3 @@ class Pipeline:
         ...
 
     def __bool__(self) -> bool: ...
-    def __str__(self) -> str: ...
-    def _lines(self) -> list[tuple[str, str]]:
-        """The graph: each stage's text, drawn, and its note."""
-        ...

@@ -1,7 +1,7 @@
-"""The loaders that are compared: each module has ``batches(work)``; same stages, same budget of frames.
+"""The loaders that are compared: each module has ``batches(work)``, with the same stages and the same budget of frames.
 
-A batch has ``keys``, ``feats`` (B, T, F) and ``lengths`` (B,), or waveforms (B, S) where no features are asked for. The
-modules do not import their library when they are imported: a peer may not be installed.
+A batch has ``keys``, ``feats`` (B, T, F) and ``lengths`` (B,), or waveforms (B, S) if no features are wanted. A module
+does not import its library at its own import, because the library may not be installed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PEERS = {
     "Lhotse Shar": "lhotse_shar.batches",
     "Energon": "energon.batches",
 }
-LIMIT = {"bare reads, no order, no checks": "bare.batches"}  # of padded waveforms; no peer
+LIMIT = {"bare reads, no order, no checks": "bare.batches"}  # a limit for padded waveforms, not a peer
 LIBRARIES = {  # imported before the clock starts, by module of this folder
     "uio": ["uio_pipes.api", "uio_pipes.run.workers"],
     "wenet": ["torch.utils.data.datapipes.iter", "torchaudio"],
@@ -38,14 +38,14 @@ LIBRARIES = {  # imported before the clock starts, by module of this folder
     "bare": [],
     "energon": ["megatron.energon", "megatron.energon.flavors.webdataset"],
 }
-WORKS = {  # kinds of audio and of work that a peer does not do as it comes
+WORKS = {  # peers that read only some kinds of shards
     "Lhotse Shar": ("tar", "flac"),
     "Energon": ("tar", "flac"),
 }
 
 
 class Work(NamedTuple):
-    """What is asked for: ``kind`` of shards; ``check`` switches dither and masks off, to compare features."""
+    """The task of a peer: ``kind`` of shards; ``check`` switches dither and masks off, to compare features."""
 
     corpus: Corpus
     seed: int
@@ -56,7 +56,7 @@ class Work(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a trainer would get."""
+    """The batch that a trainer would get."""
 
     keys: list[str]
     feats: torch.Tensor
@@ -64,7 +64,7 @@ class Batch(NamedTuple):
 
 
 def batches_of(peer: str) -> Callable[[Work], Iterator[Batch]]:
-    """The function of a peer, which builds its graph; iterating runs it. Its library is imported now."""
+    """Return the function of a peer, which builds its graph; iterating runs it. Its library is imported now."""
     module, _, name = peer.partition(".")
     for library in LIBRARIES[module]:
         import_module(library)

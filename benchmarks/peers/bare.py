@@ -1,6 +1,6 @@
-"""The least that padded waveforms take, for a limit: sizes from tar headers, payloads read, converted and padded.
+"""The least work that padded waveforms need, as a limit: read sizes from tar headers, read, convert and pad payloads.
 
-No shuffle, no checks, no text, no state; batches of utterances of like length, as sorting would give.
+No shuffle, no checks, no text, no state; batches have utterances of similar length, as after sorting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Place = tuple[int, str, int, int]  # bytes of samples, key, descriptor, offset
 
 
 def batches(work: Work) -> Iterator[Batch]:
-    """Batches within the budget."""
+    """Yield batches within the budget."""
     batch: list[Place] = []
     for place in sorted(place for path in work.corpus.shards(work.kind) for place in _places(path)):
         if batch and place[0] // 2 // SHIFT * (len(batch) + 1) > BUDGET:

@@ -18,7 +18,7 @@ DATASET = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
 
 
 def _prepared(work: Work) -> Path:
-    """What ``energon prepare`` writes (an index, a split, the kind), in a folder with links to the shards."""
+    """Write what ``energon prepare`` writes (an index, a split, the kind), in a folder with links to the shards."""
     folder = work.corpus.folder / f"energon.{work.kind}"
     if (folder / ".nv-meta" / "dataset.yaml").exists():
         return folder
@@ -35,7 +35,7 @@ def _prepared(work: Work) -> Path:
 
 
 def batches(work: Work) -> Iterator[Batch]:
-    """One epoch (``repeat=False``); the shuffle stands before decoding, as Energon builds it."""
+    """Yield one epoch (``repeat=False``); the shuffle comes before decoding, as Energon builds it."""
     from megatron import energon
 
     @dataclass

@@ -12,7 +12,8 @@ __all__ = ["batches"]
 
 
 def batches(work: Work) -> Iterator[Batch]:
-    """The budget in seconds is that of the others in frames; the buffer holds as many as shuffle and sort together."""
+    """Yield batches. The budget in seconds equals that of the others in frames; the buffer holds as many as shuffle and
+    sort together."""
     from lhotse import CutSet
     from lhotse.dataset import DynamicBucketingSampler, IterableDatasetWrapper, make_worker_init_fn
 

@@ -1,4 +1,4 @@
-"""Plain torchdata: its nodes over Python's tarfile, the stages as functions, without any of WeNet's."""
+"""Plain torchdata: its nodes over Python's tarfile, with the stages as functions; nothing of WeNet's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _shuffled(utterances: Iterable[Utterance], seed: int) -> Iterator[Utterance]
 
 
 def batches(work: Work) -> Iterator[Batch]:
-    """``IterableWrapper`` → ``Mapper`` nodes; with workers each runs them on its share of the shards."""
+    """Run ``IterableWrapper`` → ``Mapper`` nodes; each worker runs them on its share of the shards."""
     from torchdata.nodes import IterableWrapper, Loader, Mapper
 
     def graph(paths: list[str]) -> Iterable[Batch]:

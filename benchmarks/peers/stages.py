@@ -1,4 +1,4 @@
-"""Stages that the peers without their own share: torchaudio's fbank, SpecAugment, sort, dynamic batch, pad."""
+"""Stages for the peers that have none of their own: torchaudio's fbank, SpecAugment, sort, dynamic batch, pad."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SHIFT = 160  # samples in a frame, where there are no features to count
 
 
 def by_soundfile(utterance: Utterance) -> Utterance:
-    """``waveform`` (1, S) of the bytes in ``wav``."""
+    """Decode the bytes in ``wav`` to ``waveform`` (1, S)."""
     samples, utterance["sample_rate"] = soundfile.read(io.BytesIO(utterance.pop("wav")), dtype="float32")
     utterance["waveform"] = torch.from_numpy(samples).unsqueeze(0)
     return utterance
 
 
 def prepared(utterance: Utterance, work: Work) -> Utterance:
-    """With features, if they are asked for, and masked."""
+    """Add masked features, if they are wanted."""
     if not work.features:
         return utterance
     utterance = add_fbank(utterance, 0.0 if work.check else DITHER)
@@ -37,7 +37,7 @@ def prepared(utterance: Utterance, work: Work) -> Utterance:
 
 
 def add_fbank(utterance: Utterance, dither: float) -> Utterance:
-    """``feat`` of ``waveform`` (1, S)."""
+    """Make ``feat`` of ``waveform`` (1, S)."""
     utterance["feat"] = kaldi.fbank(
         utterance.pop("waveform") * (1 << 15),
         num_mel_bins=MELS,
@@ -49,7 +49,7 @@ def add_fbank(utterance: Utterance, dither: float) -> Utterance:
 
 
 def mask(utterance: Utterance) -> Utterance:
-    """Two spans of up to 50 frames and two of up to 10 bins set to 0."""
+    """Set two spans of up to 50 frames and two of up to 10 bins to 0."""
     feat = utterance["feat"].clone()
     for axis, longest in ((0, 50), (0, 50), (1, 10), (1, 10)):
         start = random.randrange(feat.size(axis))
@@ -59,7 +59,7 @@ def mask(utterance: Utterance) -> Utterance:
 
 
 def sort(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
-    """Blocks of 500, each in the order of length."""
+    """Yield blocks of 500, each sorted by length."""
     block: list[Utterance] = []
     for utterance in utterances:
         block.append(utterance)
@@ -70,7 +70,7 @@ def sort(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
 
 
 def by_budget(utterances: Iterable[Utterance]) -> Iterator[list[Utterance]]:
-    """As many as stay within the budget of padded frames."""
+    """Yield lists of as many utterances as fit into the budget of padded frames."""
     batch: list[Utterance] = []
     longest = 0
     for utterance in utterances:
@@ -84,7 +84,7 @@ def by_budget(utterances: Iterable[Utterance]) -> Iterator[list[Utterance]]:
 
 
 def padded(batch: list[Utterance]) -> Batch:
-    """One tensor, longest first."""
+    """Return one tensor, longest first."""
     batch = sorted(batch, key=frames, reverse=True)
     rows = [utterance["feat"] if "feat" in utterance else utterance["waveform"][0] for utterance in batch]
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int32)
@@ -92,12 +92,12 @@ def padded(batch: list[Utterance]) -> Batch:
 
 
 def frames(utterance: Utterance) -> int:
-    """The length that sorting and the budget go by."""
+    """Return the length that sorting and the budget use."""
     return int(utterance["feat"].size(0) if "feat" in utterance else utterance["waveform"].size(1) // SHIFT)
 
 
 class Divided(IterableDataset[Batch]):
-    """What ``graph`` makes of this worker's share of the shards, as WeNet deals them."""
+    """The result of ``graph`` for this worker's share of the shards, dealt as WeNet deals them."""
 
     def __init__(self, paths: list[str], graph: Callable[[list[str]], Iterable[Batch]]) -> None:
         self.paths, self.graph = paths, graph
@@ -109,5 +109,5 @@ class Divided(IterableDataset[Batch]):
 
 
 def in_workers(dataset: Any, workers: int, **options: Any) -> Iterable[Batch]:
-    """torch's DataLoader around what batches by itself."""
+    """Put torch's DataLoader around a dataset that makes batches itself."""
     return DataLoader(dataset, batch_size=None, num_workers=workers, **options) if workers else dataset

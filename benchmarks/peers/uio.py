@@ -12,12 +12,12 @@ __all__ = ["batches", "features", "pipeline"]
 
 
 def pipeline(shards: Any, check: bool = False) -> uio.Pipeline:
-    """The graph that all benchmarks run; ``shards`` is a list file, or a list of paths."""
+    """Return the graph that all benchmarks run; ``shards`` is a list file, or a list of paths."""
     return features(uio.from_shard_list(shards, shuffle=True), check)
 
 
 def features(source: uio.Pipeline, check: bool = False) -> uio.Pipeline:
-    """The same, behind any source."""
+    """Return the same graph after any source."""
     source = source.decode_audio()
     if check:
         return batched(source.fbank(num_mel_bins=MELS))
@@ -25,12 +25,12 @@ def features(source: uio.Pipeline, check: bool = False) -> uio.Pipeline:
 
 
 def batched(source: uio.Pipeline) -> uio.Pipeline:
-    """Shuffled, sorted, within the budget, padded."""
+    """Shuffle, sort, batch within the budget and pad."""
     return source.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET).pad()
 
 
 def batches(work: Work) -> Iterator[Batch]:
-    """The loader as users write it."""
+    """Run the loader as users write it."""
     source = uio.from_shard_list(work.corpus.list(work.kind), shuffle=True)
     graph = features(source, work.check) if work.features else batched(source.decode_audio())
     loader = uio.Loader(graph, seed=work.seed, num_workers=work.workers)

@@ -19,7 +19,7 @@ def _decoded(sample: dict[str, Any]) -> Utterance:
 
 
 def batches(work: Work) -> Iterator[Batch]:
-    """``initial``: the shuffle fills its buffer first, as everyone else's does."""
+    """Yield batches. ``initial``: the shuffle fills its buffer first, as that of every other peer does."""
     import webdataset
 
     paths = Path(work.corpus.list(work.kind)).read_text().split()

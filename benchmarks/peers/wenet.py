@@ -1,7 +1,7 @@
 """A small equivalent of WeNet's current graph, on IterDataPipes, written from a description of its stages.
 
-Their order: list shuffle, tar as a stream, decode, fbank, spec-augment, shuffle, sort, dynamic batch, pad. Every
-utterance has its features before it enters a buffer. Tokenizer and filters are left out, here as everywhere.
+The order is: list shuffle, tar as a stream, decode, fbank, spec-augment, shuffle, sort, dynamic batch, pad. Every
+utterance has its features before it enters a buffer. Tokenizer and filters are left out, as in all peers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AUDIO = frozenset(["wav", "flac", "mp3", "m4a", "ogg", "opus", "wma"])
 
 
 def tar_utterances(paths: Iterable[str]) -> Iterator[Utterance]:
-    """Key, txt and bytes of the audio: consecutive members of one name, by Python's tarfile in stream mode."""
+    """Yield key, txt and bytes of the audio: consecutive members of one name, by Python's tarfile in stream mode."""
     for path in paths:
         with (
             (gzip.open if path.endswith(".gz") else open)(path, "rb") as file,
@@ -81,10 +81,10 @@ def _batches(decode: Callable[[Utterance], Utterance], work: Work) -> Iterator[B
 
 
 def torchaudio_batches(work: Work) -> Iterator[Batch]:
-    """WeNet's way: torchaudio.load, which goes through torchcodec and FFmpeg."""
+    """Decode as WeNet does: by torchaudio.load, which uses torchcodec and FFmpeg."""
     yield from _batches(_by_torchaudio, work)
 
 
 def soundfile_batches(work: Work) -> Iterator[Batch]:
-    """The same with soundfile."""
+    """Decode by soundfile."""
     yield from _batches(by_soundfile, work)

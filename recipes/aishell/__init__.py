@@ -1,1 +1,1 @@
-"""AISHELL-1: the real corpus, or a small one of the same layout, spoken by espeak-ng (``mini``)."""
+"""AISHELL-1: the real corpus, or a small one with the same layout, spoken by espeak-ng (``mini``)."""

@@ -1,7 +1,7 @@
 """AISHELL-1 from OpenSLR: ``python -m recipes.aishell.download ROOT``.
 
-Fetches two archives (15.6 GB), checks length and MD5, unpacks them and the 400 archives of speakers within. Killed at
-any moment, the same command goes on. Archives that lie in ROOT already are used.
+Downloads two archives (15.6 GB), checks length and MD5, and unpacks them and the 400 archives of speakers in them. If
+it is killed, the same command continues. Archives that are in ROOT already are used.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from uio_pipes.prep.common.progress_bar import byte_bar, follow
 from uio_pipes.prep.writing.files import write_bytes
 
 from ..common.fetch import FetchFailed, Remote, check, fetch
+from ..common.problems import told
 from ..common.unpack import UnpackFailed, read_members, unpack
 from .layout import SPLITS, corpus_dir, transcript_path
 
@@ -32,7 +33,7 @@ RESOURCE = Remote(f"{OPENSLR}/resource_aishell.tgz", 1_246_920, "957d480a0fcac85
 
 
 def download(root: Path, remotes: tuple[Remote, ...] = (RESOURCE, SPEECH), jobs: int = 0) -> bool:
-    """Bring the corpus to ``root``; False if it is there already. Raises: FetchFailed, UnpackFailed, OSError."""
+    """Download the corpus to ``root``; return False if it is there. Raises: FetchFailed, UnpackFailed, OSError."""
     begun = root / ".unpacking"
     new = begun.exists() or not transcript_path(corpus_dir(root)).is_file()
     if new:
@@ -52,7 +53,7 @@ def _bring(remote: Remote, archive: Path) -> None:
 
 
 def _unpack_outer(root: Path, archive: Path) -> None:
-    """Everything in ``archive`` but what is there."""
+    """Unpack the files of ``archive`` that are not there yet."""
     typer.echo(f"unpacking {archive}")
     for leftover in root.glob("*/wav/.*.tar.gz.*"):
         leftover.unlink()  # of a run that was killed
@@ -78,7 +79,8 @@ def _unpack_speakers(root: Path, jobs: int) -> bool:
 
 
 def _unpack_speaker(archive: Path) -> Path:
-    """``wav/S0002.tar.gz`` holds ``train/S0002/….wav``; the folder appears when it is whole, then the archive goes."""
+    """Unpack ``wav/S0002.tar.gz``, which holds ``train/S0002/….wav``. The folder appears when it is complete, and then
+    the archive is deleted."""
     wav, speaker = archive.parent, archive.name.removesuffix(".tar.gz")
     partial = wav / f".{speaker}.partial"
     shutil.rmtree(partial, ignore_errors=True)
@@ -105,17 +107,14 @@ def main(
     mirror: Annotated[str, typer.Option(help="OpenSLR's address of the resource, or a mirror's.")] = OPENSLR,
     jobs: Annotated[int, typer.Option(help="Processes that unpack; 0: one for each core.")] = 0,
 ) -> None:
-    """Download and unpack AISHELL-1 (15 GB, Apache-2.0); goes on where it was interrupted."""
-    try:
+    """Download and unpack AISHELL-1 (15 GB, Apache-2.0); continue where an earlier run was interrupted."""
+    with told(FetchFailed, UnpackFailed, OSError):
         new = download(root, mirrored(mirror), jobs)
-    except (FetchFailed, UnpackFailed, OSError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
     typer.echo(f"{corpus_dir(root)}: {'complete' if new else 'there already'}")
 
 
 def mirrored(address: str) -> tuple[Remote, ...]:
-    """The corpus's files at another address."""
+    """Return the files of the corpus at another address."""
     return tuple(replace(remote, url=f"{address.rstrip('/')}/{remote.name}") for remote in (RESOURCE, SPEECH))
 
 

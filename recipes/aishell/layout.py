@@ -1,4 +1,4 @@
-"""Where AISHELL-1 keeps things: the one place that knows its folders, its keys and its transcript.
+"""The layout of AISHELL-1: only this module knows its folders, its keys and its transcript.
 
 ::
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..common.corpus import CorpusMissing
+
 SPLITS = ("train", "dev", "test")
 
 MISSING = """\
@@ -19,32 +21,28 @@ or get the real one (15.6 GB, Apache-2.0, https://www.openslr.org/33), again aft
     python -m recipes.aishell.download {root}"""
 
 
-class CorpusMissing(Exception):
-    """There is no corpus where one was expected; the message says how to make or get one."""
-
-
 def corpus_dir(root: Path) -> Path:
-    """The corpus's own folder; ``root`` may be it."""
+    """Return the corpus's own folder; ``root`` may be that folder."""
     return root if (root / "transcript").is_dir() else root / "data_aishell"
 
 
 def transcript_path(corpus: Path) -> Path:
-    """The transcript of all three parts."""
+    """Return the path of the transcript of all three parts."""
     return corpus / "transcript" / "aishell_transcript_v0.8.txt"
 
 
 def utterance_key(speaker: str, number: int) -> str:
-    """``S0002`` and 122 give ``BAC009S0002W0122``."""
+    """Return the key: ``S0002`` and 122 give ``BAC009S0002W0122``."""
     return f"BAC009{speaker}W{number:04d}"
 
 
 def wav_path(corpus: Path, split: str, key: str) -> Path:
-    """Where the recording of ``key`` lies."""
+    """Return the path of the recording of ``key``."""
     return corpus / "wav" / split / key[6:].split("W")[0] / f"{key}.wav"
 
 
 def find_wavs(root: Path, split: str) -> list[Path]:
-    """The recordings of one part, in the order of their keys."""
+    """Return the recordings of one part, in the order of their keys. Raises: CorpusMissing."""
     folder = corpus_dir(root) / "wav" / split
     wavs = sorted(folder.glob("*/*.wav"))
     if not wavs:
@@ -53,7 +51,7 @@ def find_wavs(root: Path, split: str) -> list[Path]:
 
 
 def read_transcript(root: Path) -> dict[str, str]:
-    """Key to text, the blanks between words removed."""
+    """Return the text of each key, without the blanks between words. Raises: CorpusMissing."""
     path = transcript_path(corpus_dir(root))
     if not path.is_file():
         raise CorpusMissing(MISSING.format(root=root, path=path))

@@ -1,4 +1,4 @@
-"""What the mini corpus will say, and who says what: decided from the seed alone, before a sound is made."""
+"""The texts and speakers of the mini corpus, chosen by the seed alone, before anything is spoken."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class Utterance:
 
 @dataclass(frozen=True)
 class Settings:
-    """All that the corpus depends on."""
+    """Everything that the corpus depends on."""
 
     seed: int
     utterances: int
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Utterances in each part."""
+        """The number of utterances in each part."""
         held_out = max(10, self.utterances // 6)
         return {"train": self.utterances, "dev": held_out, "test": held_out}
 
 
 def settings_for(hours: float, seed: int) -> Settings:
-    """Settings for about so many hours of training speech."""
+    """Return settings for about this many hours of training speech."""
     return Settings(seed, max(1, round(hours * 3600 / SECONDS_EACH)))
 
 
 def make_plan(settings: Settings) -> list[Utterance]:
-    """Every utterance of the corpus, part by part, speaker by speaker."""
+    """Return every utterance of the corpus, part by part, speaker by speaker."""
     return [utterance for split in SPLITS for utterance in _plan_split(settings, split)]
 
 

@@ -1,7 +1,7 @@
 """Sentences for the mini corpus: a handful of templates, 63 characters, millions of sentences.
 
-A sentence belongs to train, dev or test by a hash of its text, so no test sentence is ever heard in training,
-whatever the size and the seed.
+A hash of its text assigns each sentence to train, dev or test. So no test sentence is ever heard in training, whatever
+the size and the seed.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ _SLOT = re.compile(r"{(\w+)}")
 
 
 def expand(template: str, rng: random.Random) -> str:
-    """Fill a template's slots, and those of what they are filled with."""
+    """Fill the slots of a template, and the slots of their contents."""
     while slot := _SLOT.search(template):
         template = template[: slot.start()] + rng.choice(WORDS[slot[1]]) + template[slot.end() :]
     return " ".join(template.split())
 
 
 def split_of(sentence: str) -> str:
-    """The part that a sentence belongs to: 8 of 10 train, one dev, one test."""
+    """Return the part that a sentence belongs to: 8 of 10 to train, one to dev, one to test."""
     bucket = hashlib.sha1(sentence.replace(" ", "").encode()).digest()[0] % 10
     return {0: "dev", 1: "test"}.get(bucket, "train")
 
 
 def draw_sentence(split: str, rng: random.Random) -> str:
-    """A sentence of one part, blanks between its words."""
+    """Draw a sentence of one part, with blanks between its words."""
     while split_of(sentence := expand("{sentence}", rng)) != split:
         pass
     return sentence
 
 
 def alphabet() -> set[str]:
-    """Every character that a sentence can contain."""
+    """Return every character that a sentence can contain."""
     literal = "".join(_SLOT.sub("", choice) for choices in WORDS.values() for choice in choices)
     return set(literal) - {" "}

@@ -1,4 +1,4 @@
-"""What the recipe came to: the table of error rates, the time, where things are."""
+"""The summary of the recipe: a table of error rates, the time, and where things are."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from ..common.data_types import DATA_TYPES
+from ..common.driver import MODES
 from ..common.score import read_texts, score
 
 __all__ = ["print_summary", "rates"]
 
-MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
-
 
 def rates(out: Path) -> dict[str, dict[str, float]]:
-    """Data type → decoding mode → CER of the test part in percent, as far as they have been decoded."""
+    """Return, for each data type and decoding mode that has been decoded, the CER of the test part in percent."""
     found: dict[str, dict[str, float]] = {}
     for data_type in DATA_TYPES:
         for mode in MODES:
@@ -28,7 +27,7 @@ def rates(out: Path) -> dict[str, dict[str, float]]:
 
 
 def print_summary(out: Path, seconds: dict[str, float]) -> None:
-    """Of this run, and of what earlier ones left in ``out``."""
+    """Print the results of this run, and those that earlier runs left in ``out``."""
     console = Console(highlight=False, soft_wrap=True)
     console.rule("[bold]Summary", align="left")
     if found := rates(out):

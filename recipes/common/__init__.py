@@ -1,1 +1,1 @@
-"""What every recipe shares: files and shards, a small model, a trainer, a decoder, the error rate."""
+"""The parts that all recipes share: files and shards, a small model, a trainer, a decoder, the error rate."""

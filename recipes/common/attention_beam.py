@@ -1,4 +1,4 @@
-"""Beam search with an attention decoder, over utterances × beam at once."""
+"""Beam search with an attention decoder, for all utterances and hypotheses of a batch at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["attention"]
 def attention(
     model: Decoder, memory: Tensor, lengths: Tensor, beam_size: int = 10, nbest: int = 1
 ) -> list[list[Hypothesis]]:
-    """The ``nbest`` likeliest texts for memory (B, T', D), of at most as many labels as it has frames.
+    """Return the ``nbest`` likeliest texts for memory (B, T', D), with at most as many labels as it has frames.
 
-    A text's score includes that of its end. An utterance is ready when its ``nbest`` first hypotheses have ended:
-    nothing can overtake them any more. It then leaves the batch.
+    The score of a text includes its end. An utterance is finished, and leaves the batch, when its ``nbest`` first
+    hypotheses have ended: no other can overtake them then.
     """
     out: list[list[Hypothesis]] = [[] for _ in range(memory.size(0))]
     beam = _Beam(model, memory, lengths.to(memory.device).long(), beam_size)
@@ -32,7 +32,7 @@ def attention(
 
 
 class _Beam:
-    """The hypotheses of the utterances ``which`` are not ready yet."""
+    """The hypotheses of the utterances that are not finished yet; ``which`` are their indices."""
 
     def __init__(self, model: Decoder, memory: Tensor, lengths: Tensor, size: int) -> None:
         count, device = memory.size(0), memory.device
@@ -45,7 +45,7 @@ class _Beam:
         self.ended = torch.zeros_like(self.scores, dtype=torch.bool)
 
     def step(self) -> None:
-        """One label on."""
+        """Add one label to each hypothesis."""
         allowed = self._allowed(self.steps.step(self.tokens[..., -1]))
         values, labels = allowed.topk(min(self.size, allowed.size(2)))
         self.scores, index = (self.scores.unsqueeze(2) + values).flatten(1).topk(self.size)
@@ -57,7 +57,7 @@ class _Beam:
         self.ended = (label == self.eos) | (self.scores == NEVER)
 
     def _allowed(self, following: Tensor) -> Tensor:
-        """Nothing but eos after eos, for free, and at the greatest length; never a blank."""
+        """Allow only eos after eos (at no cost) and at the greatest length; never allow a blank."""
         full = self.lengths < self.tokens.size(2)
         over = following[..., self.eos].masked_fill(self.ended, 0.0)
         allowed = following.masked_fill((self.ended | full.unsqueeze(1)).unsqueeze(2), NEVER)
@@ -66,12 +66,12 @@ class _Beam:
         return allowed
 
     def hypotheses(self, row: int, nbest: int) -> list[Hypothesis]:
-        """The first of one utterance, which have ended."""
+        """Return the best hypotheses of one utterance; they have ended."""
         pairs = zip(self.tokens[row, :nbest, 1:].tolist(), self.scores[row, :nbest].tolist(), strict=True)
         return [Hypothesis(tuple(t[: t.index(self.eos)]), score) for t, score in pairs if score > NEVER]
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these utterances only."""
+        """Keep only these utterances."""
         self.steps.select(rows)
         for name in ("which", "lengths", "tokens", "scores", "ended"):
             setattr(self, name, getattr(self, name)[rows])

@@ -1,4 +1,4 @@
-"""Averages the weights of several epochs: ``python -m recipes.common.average EXP --best 5`` writes EXP/average.pt."""
+"""Average the weights of several epochs: ``python -m recipes.common.average EXP --best 5`` writes EXP/average.pt."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from torch import Tensor
 
 from . import checkpoint
 from .experiment import NotTrained
+from .problems import told
 
 __all__ = ["average", "choose"]
 
 
 def choose(exp: Path, best: int = 0, last: int = 0) -> list[Path]:
-    """The models of the ``best`` epochs by validation loss, or of the ``last`` ones; fewer if there are not so many.
+    """Return the models of the ``best`` epochs by validation loss, or of the ``last`` epochs; fewer if there are fewer.
 
     Raises: NotTrained if no epoch has ended yet.
     """
@@ -32,7 +33,7 @@ def choose(exp: Path, best: int = 0, last: int = 0) -> list[Path]:
 
 
 def average(exp: Path, paths: list[Path]) -> Path:
-    """Write the mean of the models as ``average.pt``; returns its path."""
+    """Write the mean of the models as ``average.pt``; return its path."""
     sums: dict[str, Tensor] = {}
     epochs: list[int] = []
     dtypes: dict[str, torch.dtype] = {}
@@ -49,7 +50,7 @@ def average(exp: Path, paths: list[Path]) -> Path:
 
 
 def _load(path: Path, whole: bool = False) -> dict[str, Any]:
-    """A saved epoch; its weights only if ``whole``."""
+    """Load a saved epoch; its weights only if ``whole``."""
     device = torch.device("cpu" if whole else "meta")
     saved: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     return saved
@@ -57,16 +58,13 @@ def _load(path: Path, whole: bool = False) -> dict[str, Any]:
 
 def main(
     exp: Annotated[Path, typer.Argument(help="Folder of the experiment.")],
-    best: Annotated[int, typer.Option(help="So many epochs with the lowest validation loss.")] = 0,
-    last: Annotated[int, typer.Option(help="The last so many epochs, instead.")] = 0,
+    best: Annotated[int, typer.Option(help="This many epochs with the lowest validation loss.")] = 0,
+    last: Annotated[int, typer.Option(help="This many last epochs instead.")] = 0,
 ) -> None:
     """Average the weights of the best (default: 5) or the last epochs."""
-    try:
+    with told(NotTrained, ValueError):
         paths = choose(exp, best if best or last else 5, last)
         typer.echo(f"{average(exp, paths)}: mean of {', '.join(path.stem for path in paths)}")
-    except (NotTrained, ValueError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

@@ -62,12 +62,12 @@ class Damaged(Exception):
 
 
 def name_of(step: int, moment: Moment = "") -> str:
-    """What the checkpoint after ``step`` is called; names sort as they were written."""
+    """Return the name of the checkpoint after ``step``; names sort in the order of writing."""
     return f"step_{step:08d}{moment}"
 
 
 def write(path: Path, value: Any) -> None:
-    """``torch.save``, complete and on the disk, or not at all."""
+    """Save with ``torch.save``: after a crash the file is complete and on the disk, or not there at all."""
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         torch.save(value, file)
         file.flush()
@@ -75,15 +75,15 @@ def write(path: Path, value: Any) -> None:
 
 
 def save(exp: Path, name: str, parts: dict[str, Any], keep: int, first: bool, barrier: Callable[[], None]) -> None:
-    """Write this rank's ``parts`` (file name → value); every rank calls it. The ``first`` rank completes it, and
-    removes all but the ``keep`` newest."""
+    """Write this rank's ``parts`` (file name → value). Every rank must call it; the ``first`` rank completes the
+    checkpoint and removes all but the ``keep`` newest."""
     folder = exp / "checkpoints" / name
     partial = folder.with_name(_PARTIAL + name)
     for file, value in parts.items():
         write(partial / file, value)
     barrier()
     if first:
-        if folder.exists():  # of the same step: a signal came where one was due
+        if folder.exists():  # of the same step: a signal came when a checkpoint was due
             _remove(folder)
         partial.rename(folder)
         before = folder.with_name(name.replace("_end", "_dev"))
@@ -95,7 +95,7 @@ def save(exp: Path, name: str, parts: dict[str, Any], keep: int, first: bool, ba
 
 
 def newest(exp: Path) -> Path | None:
-    """The newest checkpoint that is intact. Raises: OSError, MemoryError, where one could not be looked into."""
+    """Return the newest checkpoint that is intact. Raises: OSError or MemoryError if one could not be read."""
     for folder in _complete(exp):
         if fault := _fault(folder):
             logger.warning("%s is passed over: %s", folder, fault)
@@ -105,7 +105,8 @@ def newest(exp: Path) -> Path | None:
 
 
 def to_resume(exp: Path) -> Path | None:
-    """The newest that is intact; None before the first. Raises: Damaged, and what ``newest`` raises."""
+    """Return the newest intact checkpoint, or None if there is none at all. Raises: Damaged, and what ``newest``
+    raises."""
     found = newest(exp)
     if found is None and _complete(exp):
         raise Damaged(
@@ -115,7 +116,8 @@ def to_resume(exp: Path) -> Path | None:
 
 
 def clear(exp: Path, newest: Path | None) -> None:
-    """Remove what a killed run left unfinished; put out of sight what is newer than the newest intact one."""
+    """Remove the checkpoint that a killed run left unfinished, and hide those that are newer than the newest intact
+    one."""
     for kind in (_PARTIAL, _GONE):
         for folder in (exp / "checkpoints").glob(f"{kind}*"):
             shutil.rmtree(folder)
@@ -131,44 +133,44 @@ def _put_aside(folder: Path) -> None:
 
 
 def load_model(folder: Path, device: torch.device) -> dict[str, Any]:
-    """What ``model.pt`` holds."""
+    """Load ``model.pt``."""
     payload: dict[str, Any] = torch.load(folder / "model.pt", map_location=device, weights_only=True)
     return payload
 
 
 def load_rank(folder: Path, rank: int) -> dict[str, Any]:
-    """What ``rank`` wrote."""
+    """Load the file that ``rank`` wrote."""
     payload: dict[str, Any] = torch.load(folder / f"rank_{rank}.pt", map_location="cpu", weights_only=True)
     return payload
 
 
 def load_loader(folder: Path) -> dict[str, str]:
-    """Where the lanes of all ranks stand: fits any number of ranks and workers."""
+    """Load the positions of all lanes; they fit any number of ranks and workers."""
     ranks = range(len(list(folder.glob("rank_*.pt"))))
     return uio.merge_states([load_rank(folder, rank)["loader"] for rank in ranks])
 
 
 def _complete(exp: Path) -> list[Path]:
-    """From the newest to the oldest."""
+    """Return the complete checkpoints, newest first."""
     return sorted((exp / "checkpoints").glob("step_*"), reverse=True)
 
 
 def _remove(folder: Path) -> None:
-    """First out of sight: what is half removed must not look complete."""
+    """Rename the folder first: one that is half removed must not look complete."""
     gone = folder.with_name(_GONE + folder.name)
     folder.rename(gone)
     shutil.rmtree(gone)
 
 
 def _fault(folder: Path) -> str:
-    """What is damaged in a checkpoint; nothing if it is intact."""
+    """Describe what is damaged in a checkpoint; empty if it is intact."""
     if fault := _torn(folder / "model.pt"):
         return fault
     try:
         world_size = load_model(folder, torch.device("meta"))["world_size"]
     except _DAMAGE as error:
         return _unreadable("model.pt", error)
-    except RuntimeError as error:  # torch says so of memory, too
+    except RuntimeError as error:  # torch raises it for lack of memory, too
         if "memory" in str(error):
             raise
         return _unreadable("model.pt", error)
@@ -176,14 +178,14 @@ def _fault(folder: Path) -> str:
 
 
 def _torn(path: Path) -> str:
-    """What is wrong with a file's bytes."""
+    """Describe what is wrong with the bytes of a file; empty if nothing is."""
     try:
         with zipfile.ZipFile(path) as archive:
             torn = archive.testzip()
     except (*_DAMAGE, RuntimeError, zlib.error) as error:
         return _unreadable(path.name, error)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # offsets in the archive that cannot be
+        if error.errno != errno.EINVAL:  # impossible offsets in the archive
             raise
         return _unreadable(path.name, error)
     return f"{path.name} is damaged ({torn})" if torn else ""

@@ -34,7 +34,7 @@ def _share(block: str, config: object, *names: str) -> None:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The hybrid CTC/attention Conformer. ``ctc_weight: 1`` is CTC alone, and wants ``decoder_layers: 0``."""
+    """The hybrid CTC/attention Conformer. ``ctc_weight: 1`` means CTC alone, and needs ``decoder_layers: 0``."""
 
     num_mel_bins: int = 80
     cmvn: bool = True  # normalize by DATA/global_cmvn
@@ -63,7 +63,8 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class BatchConfig:
-    """``static``: ``size`` utterances. ``dynamic``, ``bucket``: as many as fit into ``max_frames`` with padding."""
+    """``static``: ``size`` utterances. ``dynamic`` and ``bucket``: as many as fit into ``max_frames``, padding
+    included."""
 
     type: Literal["static", "dynamic", "bucket"] = "static"
     size: int = 16
@@ -76,7 +77,7 @@ class BatchConfig:
 
 @dataclass(frozen=True)
 class SpecAugConfig:
-    """Masks of 1 to ``max_t`` frames and 1 to ``max_f`` bins; none with ``num_t_mask`` and ``num_f_mask`` 0."""
+    """Masks of 1 to ``max_t`` frames and 1 to ``max_f`` bins; none if ``num_t_mask`` and ``num_f_mask`` are 0."""
 
     num_t_mask: int = 2
     num_f_mask: int = 2
@@ -86,7 +87,8 @@ class SpecAugConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """From the lists to batches. ``speeds: []`` perturbs none; ``shuffle: 0``, ``sort: 0`` leave the order as it is."""
+    """From lists to batches. ``speeds: []`` turns speed perturbation off; ``shuffle: 0`` and ``sort: 0`` keep the
+    order."""
 
     sample_rate: int = 16_000
     min_frames: float = 10
@@ -114,13 +116,13 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """AdamW; the rate rises for ``warm_up`` steps to ``learning_rate``, then falls with 1/√step or as a cosine."""
+    """AdamW. The rate rises to ``learning_rate`` in ``warm_up`` steps, then falls with 1/√step or as a cosine."""
 
     learning_rate: float = 0.001
     warm_up: int = 25_000
     schedule: Literal["inverse_sqrt", "cosine"] = "inverse_sqrt"
     weight_decay: float = 0.0001
-    clip: float = 5.0  # the norm that gradients are cut to
+    clip: float = 5.0  # gradients are clipped to this norm
 
     def __post_init__(self) -> None:
         _positive("optim", self, "learning_rate", "warm_up", "clip")
@@ -128,11 +130,11 @@ class OptimConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long, how exact, how often to save, and what ranks do at uneven ends (see ``uio.Loader``)."""
+    """The number of epochs, the precision, how often to save, and what to do at uneven ends (see ``uio.Loader``)."""
 
     seed: int = 777
     epochs: int = 50
-    accumulate: int = 1  # batches to an optimizer step
+    accumulate: int = 1  # batches in an optimizer step
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     uneven: Literal["stop", "join", "repeat"] = "stop"
     save_every: int = 1000  # optimizer steps
@@ -145,7 +147,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """All of it."""
+    """The whole configuration."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -154,7 +156,7 @@ class Config:
 
     @classmethod
     def load(cls, path: Path, override: Sequence[str] = ()) -> Config:
-        """From a file; ``override`` holds ``train.epochs=3`` and the like. Raises: ConfigError."""
+        """Read a file; ``override`` holds entries like ``train.epochs=3``. Raises: ConfigError."""
         try:
             values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -166,7 +168,7 @@ class Config:
 
     @classmethod
     def of(cls, values: Any, override: Sequence[str] = ()) -> Config:
-        """From what YAML holds. Raises: ConfigError."""
+        """Make a configuration of a mapping that was read from YAML. Raises: ConfigError."""
         check(
             isinstance(values, dict), "the configuration", f"blocks ({', '.join(f.name for f in fields(cls))})", values
         )
@@ -175,7 +177,7 @@ class Config:
         return read(cls, values)
 
     def save(self, path: Path) -> None:
-        """Write all keys, defaults too."""
+        """Write all keys, with defaults."""
         plain = yaml.safe_dump(_plain(asdict(self)), sort_keys=False, allow_unicode=True)
         write_lines(path, plain.splitlines())
 
@@ -191,7 +193,7 @@ def _override(values: dict[str, Any], text: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists: YAML knows no others."""
+    """Turn tuples into lists: YAML has no tuples."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -1,8 +1,9 @@
 """torchaudio's Conformer, with padding kept out of its convolutions.
 
-torchaudio masks padding in the attention only: its convolutions run across the end of the shorter utterances of a
-batch, and its norm takes statistics over them, so that an utterance's result depends on its neighbours. Here the
-convolution sees zeros behind the end, as it does at the end of the longest, and the norm is that of each frame.
+torchaudio masks padding in the attention only. Its convolutions run across the ends of the shorter utterances of a
+batch, and its norm takes statistics over them, so that the result for an utterance depends on its neighbours. Here the
+convolution sees zeros after the end, as it does after the end of the longest utterance, and each frame is normalized by
+itself.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["MaskedConformer", "inside"]
 
 
 def inside(lengths: Tensor, size: int) -> Tensor:
-    """True (B, size) for positions below the utterance's length."""
+    """Return a mask (B, size): True for positions before the end of the utterance."""
     return torch.arange(size, device=lengths.device).unsqueeze(0) < lengths.unsqueeze(1)
 
 
@@ -32,7 +33,7 @@ class _FrameNorm(nn.LayerNorm):
 
 
 class _MaskedLayer(ConformerLayer):  # type: ignore[misc]
-    """As its base; the names of the parameters are the base's, too."""
+    """A layer like its base class, with the same names of parameters."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config.dim, config.feed_forward, config.heads, config.kernel, config.dropout)

@@ -1,4 +1,4 @@
-"""What training can read, and what each form's list is called in a prepared folder."""
+"""The forms of data that training can read, and the name of the list of each in a prepared folder."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ _LISTS = {"raw": "data.list", "shard": "shards.list", "indexed": "indexed.list"}
 
 
 def list_of(data: Path, split: str, data_type: str) -> str:
-    """The list of a part of a prepared folder."""
+    """Return the path of the list of one part of a prepared folder."""
     check(data_type in DATA_TYPES, "--data-type", f"one of {', '.join(DATA_TYPES)}", data_type)
     return str(data / split / _LISTS[data_type])

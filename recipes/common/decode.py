@@ -1,12 +1,12 @@
-"""Decodes a part of the corpus, on any number of ranks. The same command begins, and goes on after whatever ended it::
+"""Decode a part of the corpus on any number of ranks. The same command starts a decoding and continues one::
 
     python -m recipes.common.decode DATA EXP --split test --mode attention_rescoring
     torchrun --nproc_per_node 8 -m recipes.common.decode DATA EXP --split test --mode attention
 
-Kill it anywhere and start it again, on other numbers of ranks and workers too: it goes on behind the last batch that
-is on the disk, and the files are, byte by byte, those of a run that nobody disturbed (see ``partial`` and
-``results``). Batches belong to lanes, not to ranks, and each is computed by one CPU thread or one GPU: so neither
-decides what comes out.
+Kill it anywhere and start it again, on other numbers of ranks and workers too: it continues after the last batch that
+is on the disk, and the files are byte by byte those of an uninterrupted run (see ``partial`` and ``results``). Batches
+belong to lanes, not to ranks, and each is computed by one CPU thread or one GPU, so that neither ranks nor workers
+change the result.
 
 From Python: ``decode(data, exp, "test", Search("ctc_greedy_search"), model="latest")`` returns the path of the texts.
 """
@@ -35,12 +35,12 @@ from .search import Mode, Search, SearchError
 
 __all__ = ["DecodeError", "decode", "decode_pipeline"]
 
-LANES = 16  # more than most decodings have ranks × workers; a later run may have more still
+LANES = 16  # more than ranks × workers of most decodings; a later run may still have more
 MAX_FRAMES = 12_000
 
 
 def decode_pipeline(config: Config, lists: str, data_type: str, max_frames: int = MAX_FRAMES) -> uio.Pipeline:
-    """Every utterance as it is, neighbours of one length; texts are not looked at."""
+    """Batches of all utterances, unchanged, with those of similar length together; texts are not read."""
     pipeline = source(lists, data_type, shuffle=False).decode_audio().resample(config.data.sample_rate)
     return pipeline.fbank(num_mel_bins=config.model.num_mel_bins).sort(500).dynamic_batch(max_frames=max_frames).pad()
 
@@ -57,7 +57,7 @@ def decode(
     max_frames: int = MAX_FRAMES,
     on_change: OnChange = "error",
 ) -> Path:
-    """Decode DATA/split by a model of EXP ("average", "latest" or a path); returns the file of ``KEY text`` lines.
+    """Decode DATA/split with a model of EXP ("average", "latest" or a path); return the file of ``KEY text`` lines.
 
     Raises: DecodeError, Busy, and what loading the model and the list raises.
     """
@@ -90,17 +90,17 @@ def main(
         str, typer.Option(help="ctc_greedy_search, ctc_prefix_beam_search, attention or attention_rescoring.")
     ] = "attention_rescoring",
     beam_size: Annotated[int, typer.Option(help="Hypotheses kept; also the n of attention_rescoring.")] = 10,
-    ctc_weight: Annotated[float, typer.Option(help="Of the CTC score in attention_rescoring.")] = 0.5,
+    ctc_weight: Annotated[float, typer.Option(help="Weight of the CTC score in attention_rescoring.")] = 0.5,
     nbest: Annotated[int, typer.Option(help="More than 1 also writes SPLIT.MODE.nbest.")] = 1,
     model: Annotated[
         str, typer.Option(help="average, latest (checkpoint), or a path like EXP/epochs/….pt.")
     ] = "average",
-    data_type: Annotated[str, typer.Option(help="raw or shard.")] = "shard",
+    data_type: Annotated[str, typer.Option(help="raw, shard or indexed.")] = "shard",
     num_workers: Annotated[int, typer.Option(help="Processes of each rank that make features.")] = 0,
     max_frames: Annotated[int, typer.Option(help="Padded frames in a batch; no utterance may be longer.")] = MAX_FRAMES,
-    on_change: Annotated[str, typer.Option(help="error or restart: partial results that do not fit.")] = "error",
+    on_change: Annotated[str, typer.Option(help="error or restart, if partial results do not fit.")] = "error",
 ) -> None:
-    """Decode a part of the corpus; goes on where an earlier run was interrupted."""
+    """Decode a part of the corpus; continue where an earlier run was interrupted."""
     logging.basicConfig(format="%(message)s")
     try:
         if on_change not in ("error", "restart"):

@@ -1,4 +1,4 @@
-"""The attention decoder: PyTorch's transformer decoder with its embedding and its output."""
+"""The attention decoder: PyTorch's transformer decoder with an embedding and an output layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["TextDecoder", "with_positions"]
 
 
 class TextDecoder(nn.Module):
-    """Memory (B, T', D), its lengths (B,) and tokens (B, U) → logits (B, U, V) of what follows each token."""
+    """Memory (B, T', D), its lengths (B,) and tokens (B, U) → logits (B, U, V) of the label after each token."""
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__()
@@ -25,14 +25,14 @@ class TextDecoder(nn.Module):
             config.dim, config.heads, config.decoder_feed_forward, config.dropout, batch_first=True, norm_first=True
         )
         self.layers = nn.TransformerDecoder(layer, config.decoder_layers, nn.LayerNorm(config.dim))
-        for parameter in self.layers.parameters():  # PyTorch copies one layer: without this they would begin equal
+        for parameter in self.layers.parameters():  # PyTorch copies one layer: without this all would start equal
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
         nn.init.normal_(self.embed.weight, std=config.dim**-0.5)
         self.output = nn.Linear(config.dim, vocab_size)
 
     def forward(self, memory: Tensor, lengths: Tensor, tokens: Tensor) -> Tensor:
-        """Logits. A token looks only to its left."""
+        """Return the logits. A token sees only the tokens to its left."""
         size = tokens.size(1)
         hidden = self.layers(
             self.dropout(with_positions(self.embed(tokens) * self.scale)),
@@ -46,7 +46,7 @@ class TextDecoder(nn.Module):
 
 
 def with_positions(x: Tensor) -> Tensor:
-    """``x`` (B, N, D) plus sines and cosines of the position (Vaswani et al., 2017)."""
+    """Add sines and cosines of the position to ``x`` (B, N, D) (Vaswani et al., 2017)."""
     half = x.size(2) // 2
     position = torch.arange(x.size(1), device=x.device, dtype=torch.float32).unsqueeze(1)
     rate = torch.exp(torch.arange(half, device=x.device, dtype=torch.float32) * (-math.log(10_000.0) / half))

@@ -1,8 +1,8 @@
-"""An attention decoder, a label at a time, for hypotheses (B, beam) of a batch.
+"""An attention decoder that runs one label at a time, for all hypotheses (B, beam) of a batch.
 
-:class:`Recomputed` works with any decoder: each step runs it over the whole hypotheses. :class:`Cached` does for
-:class:`recipes.common.decoder.TextDecoder` only what is new: keys and values of earlier labels are kept, those of the
-memory are computed once for each utterance, and the hypotheses of an utterance look at them together.
+:class:`Recomputed` works with any decoder: each step runs it over the whole hypotheses. :class:`Cached` works with
+:class:`recipes.common.decoder.TextDecoder` and computes only what is new: it keeps keys and values of earlier labels,
+and computes those of the memory once for each utterance, for all its hypotheses.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class Decoder(Protocol):
     eos: int
 
     def decoder_log_probs(self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor) -> Tensor:
-        """Log-probabilities (B, U, V) of what follows each of ``tokens`` (B, U)."""
+        """Return log-probabilities (B, U, V) of the label after each of ``tokens`` (B, U)."""
 
 
 class Steps(Protocol):
     """The decoder's state for the hypotheses in a beam."""
 
     def step(self, labels: Tensor) -> Tensor:
-        """Each hypothesis goes on by its label (B, beam): log-probabilities (B, beam, V) of what follows."""
+        """Extend each hypothesis by its label (B, beam); return log-probabilities (B, beam, V) of the next one."""
 
     def keep(self, places: Tensor) -> None:
-        """Each place of the beam is taken over by the hypothesis at another place (B, beam)."""
+        """Replace each hypothesis of the beam by the one at another place (B, beam)."""
 
     def select(self, rows: Tensor) -> None:
-        """Go on with the utterances where ``rows`` (B,) is True."""
+        """Keep only the utterances where ``rows`` (B,) is True."""
 
 
 def steps_of(model: Decoder, memory: Tensor, lengths: Tensor, beam_size: int) -> Steps:
-    """The fastest that there is for ``model``."""
+    """Return the fastest steps that work with ``model``."""
     decoder = getattr(model, "decoder", None)
     if isinstance(decoder, TextDecoder):
         return Cached(decoder, memory, lengths)
@@ -51,7 +51,7 @@ def steps_of(model: Decoder, memory: Tensor, lengths: Tensor, beam_size: int) ->
 
 
 class Recomputed:
-    """Runs the decoder over the whole hypotheses in each step."""
+    """Steps that run the decoder over the whole hypotheses each time."""
 
     def __init__(self, model: Decoder, memory: Tensor, lengths: Tensor, beam_size: int) -> None:
         self.model, self.beam_size = model, beam_size
@@ -72,7 +72,7 @@ class Recomputed:
 
 
 class Cached:
-    """Computes what is new; the same numbers as the decoder's own, but for the last bits."""
+    """Steps that compute only what is new; the numbers are the decoder's own, but for the last bits."""
 
     def __init__(self, decoder: TextDecoder, memory: Tensor, lengths: Tensor) -> None:
         self.decoder = decoder
@@ -115,7 +115,7 @@ def _heads(x: Tensor, attention: nn.MultiheadAttention) -> Tensor:
 
 
 def _keys_and_values(attention: nn.MultiheadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the memory: (B, heads, T', dim of a head) each."""
+    """Return the keys and values of the memory: (B, heads, T', dim of a head) each."""
     dim = memory.size(2)
     both = functional.linear(memory, attention.in_proj_weight[dim:], attention.in_proj_bias[dim:])
     keys, values = (_heads(part, attention).transpose(1, 2) for part in both.chunk(2, -1))
@@ -123,7 +123,7 @@ def _keys_and_values(attention: nn.MultiheadAttention, memory: Tensor) -> tuple[
 
 
 def _to_memory(attention: nn.MultiheadAttention, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """``x`` (B, beam, D) looks at the memory of its utterance."""
+    """Let ``x`` (B, beam, D) attend to the memory of its utterance."""
     dim = x.size(2)
     query = _heads(functional.linear(x, attention.in_proj_weight[:dim], attention.in_proj_bias[:dim]), attention)
     found = functional.scaled_dot_product_attention(query.transpose(1, 2), keys, values, mask)
@@ -134,7 +134,8 @@ def _to_memory(attention: nn.MultiheadAttention, x: Tensor, keys: Tensor, values
 def _to_text(
     attention: nn.MultiheadAttention, x: Tensor, before: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """``x`` (B, beam, D), the newest labels, look at their hypotheses: what they see, and the hypotheses with them."""
+    """Let the newest labels, ``x`` (B, beam, D), attend to their hypotheses; return the result and the longer
+    hypotheses."""
     parts = functional.linear(x, attention.in_proj_weight, attention.in_proj_bias).chunk(3, -1)
     query, keys, values = (_heads(part, attention).unsqueeze(3) for part in parts)
     if before is not None:

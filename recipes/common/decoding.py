@@ -1,4 +1,4 @@
-"""One rank's part of a decoding: go on from where the last run was, note each batch, join what all ranks wrote."""
+"""One rank's part of a decoding: continue where the last run ended, note each batch, join the results of all ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REMEDY = "Decode as before, or drop the partial results by --on-change restart"
 
 
 class DecodeError(Exception):
-    """It cannot be decoded; the message says what to do."""
+    """The decoding is not possible; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Decoding:
     partial: Partial
 
     def run(self, on_change: OnChange) -> None:
-        """Go on from where the last run was, to the end."""
+        """Continue where the last run ended, up to the end."""
         about, state = self.ranks.from_first(lambda: self._begin(on_change))
         if state is None:
             if self.ranks.first:
@@ -65,13 +65,13 @@ class Decoding:
         self.ranks.from_first(lambda: self._finish(about))
 
     def _finish(self, about: dict[str, Any]) -> None:
-        """Join what all ranks wrote. One rank does it for all."""
+        """Join the results of all ranks. One rank does it for all."""
         summary = self.results.write(about, self.keys, self.partial.records())
         self.partial.discard()
         self._tell(f"decoded by {self.search.mode}", summary)
 
     def _about(self) -> dict[str, Any]:
-        """What partial results must agree in to be taken over."""
+        """Return what must be equal for partial results to be used again."""
         search = asdict(self.search)
         if self.search.mode != "attention_rescoring":
             del search["ctc_weight"]
@@ -85,11 +85,11 @@ class Decoding:
         return plain
 
     def _begin(self, on_change: OnChange) -> tuple[dict[str, Any], State | None]:
-        """What is decoded, and where to go on; None if all is done. One rank finds out for all."""
+        """Return what is decoded and where to continue; None if all is done. One rank finds out for all."""
         about = self._about()
         before = self.results.summary(about)
         if before is not None and not (before.failed and on_change == "restart"):
-            self.partial.discard()  # the last run was killed between its last two steps
+            self.partial.discard()  # the last run was killed just before it did this
             return about, None
         try:
             return about, self._resume(about, thorough=on_change == "restart")
@@ -109,7 +109,7 @@ class Decoding:
         return state
 
     def _decode(self, writer: Writer) -> None:
-        """The batches of this rank that are not done yet."""
+        """Decode the batches of this rank that are not done yet."""
         before, seen = self.loader.state_dict(), time.monotonic()
         with _reports() as reports, self._bar() as advance:
             for batch in () if self.loader.finished else _whatever_comes(self.loader):
@@ -130,7 +130,7 @@ class Decoding:
 
     @contextlib.contextmanager
     def _bar(self) -> Iterator[Callable[[int], None]]:
-        """On the first rank, for all: they have shares of about one size."""
+        """Show a progress bar on the first rank, for all: their shares are of about the same size."""
         if not self.ranks.first:
             yield lambda count: None
             return
@@ -145,25 +145,27 @@ class Decoding:
             raise DecodeError(f"nothing could be decoded: see {self.results.failed}, then --on-change restart")
         print(f"{how}: {summary.utterances} utterances, {summary.hours:.2f} h of audio")
         if summary.failed:
-            print(f"{summary.failed} failed: see {self.results.failed}; once mended, --on-change restart decodes again")
+            print(
+                f"{summary.failed} failed: see {self.results.failed}; after a repair, --on-change restart decodes again"
+            )
         print(f"real-time factor of one rank: {summary.real_time_factor:.4f}")
         print(*filter(None, (self.results.hyp, self.results.nbest)), sep="\n", flush=True)
 
 
 def _whatever_comes(loader: uio.Loader) -> Iterator[dict[str, Any]]:
-    """The batches, if any: when all ranks are done, their results tell what failed, and whether that was all."""
+    """Yield the batches, if any. When all ranks are done, their results tell which utterances failed."""
     with contextlib.suppress(NothingRead):
         yield from loader
 
 
 def _moved(before: State, after: State) -> State:
-    """The lanes that went on."""
+    """Return the lanes whose position has changed."""
     return {name: text for name, text in after.items() if name != "meta" and before.get(name) != text}
 
 
 @contextlib.contextmanager
 def _reports() -> Iterator[list[str]]:
-    """What the loader says of utterances that failed, beside its log."""
+    """Collect the loader's reports on utterances that failed; they are logged, too."""
     reports: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: reports.append(str(record.args[1])) if record.msg == "lane %d: %s" else None  # type: ignore
@@ -176,7 +178,7 @@ def _reports() -> Iterator[list[str]]:
 
 
 def _digest(model: nn.Module) -> str:
-    """A hash of the weights."""
+    """Return a hash of the weights."""
     digest = blake2b(digest_size=8)
     for name, weight in sorted(model.state_dict().items()):
         digest.update(name.encode())

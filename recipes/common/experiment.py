@@ -1,10 +1,10 @@
-"""The folder of an experiment: everything that is needed to use its models, wherever the data has gone.
+"""The folder of an experiment: everything that is needed to use its models, even when the data is gone.
 
 ::
 
-    EXP/config.yaml         all keys                   EXP/checkpoints/step_00000120/…   to go on training from
-    EXP/lang_char.txt       token id a line            EXP/epochs/epoch_003.pt           model, valid_loss, epoch, step
-    EXP/spm.model           where tokens are pieces    EXP/average.pt                    what `average` wrote
+    EXP/config.yaml         all keys                   EXP/checkpoints/step_00000120/…   to continue training from
+    EXP/lang_char.txt       a token and its id a line  EXP/epochs/epoch_003.pt           model, valid_loss, epoch, step
+    EXP/spm.model           if tokens are pieces       EXP/average.pt                    written by `average`
     EXP/global_cmvn         if the model normalizes    EXP/tensorboard/, EXP/*.hyp
 """
 
@@ -32,13 +32,14 @@ SOS_EOS = "<sos/eos>"
 
 
 class NotTrained(Exception):
-    """The experiment has no such model yet; the message says what makes one."""
+    """The experiment does not have this model yet; the message says what makes it."""
 
 
 def read_tokenizer(folder: Path) -> Tokens:
-    """Characters of ``lang_char.txt``, or pieces if ``spm.model`` lies beside it (its labels are those of the table).
+    """Return a tokenizer for the characters of ``lang_char.txt``, or for pieces if ``spm.model`` is beside it (the
+    labels are those of the table).
 
-    Raises: uio.ListError if there is none.
+    Raises: uio.ListError if there is no table.
     """
     table, pieces = folder / "lang_char.txt", folder / "spm.model"
     if not table.is_file():
@@ -47,7 +48,7 @@ def read_tokenizer(folder: Path) -> Tokens:
 
 
 def eos_of(folder: Path) -> int:
-    """The label of <sos/eos>. Raises: uio.ListError if the dictionary lacks it."""
+    """Return the label of <sos/eos>. Raises: uio.ListError if the dictionary lacks it."""
     table = read_symbols(folder / "lang_char.txt")
     if SOS_EOS not in table:
         raise uio.ListError(f"{folder / 'lang_char.txt'} has no {SOS_EOS}, which begins and ends a text; add it")
@@ -55,12 +56,12 @@ def eos_of(folder: Path) -> int:
 
 
 def set_up(exp: Path, data: Path, config: Config) -> None:
-    """Make the folder, or check that it is of the same model and dictionary. Raises: ConfigError, uio.ListError."""
+    """Make the folder, or check that it has the same model and dictionary. Raises: ConfigError, uio.ListError."""
     known = exp / "config.yaml"
     if known.is_file() and (before := Config.load(known).model) != config.model:
         raise ConfigError(
             f"{exp} holds an experiment with another model ({_difference(before, config.model)}); take another folder, "
-            "or the configuration that it began with"
+            "or the configuration with which it began"
         )
     read_tokenizer(data / "dict")
     for source in _files(data, config):
@@ -79,10 +80,10 @@ def _files(data: Path, config: Config) -> list[Path]:
 
 
 def _keep(source: Path, target: Path) -> None:
-    """Copy; what an experiment began with must not change under it."""
+    """Copy a file; one that an experiment began with must not change later."""
     if target.is_file():
         if target.read_bytes() != source.read_bytes():
-            raise ConfigError(f"{source} is not as {target}, which the experiment began with; take another folder")
+            raise ConfigError(f"{source} differs from {target}, which the experiment began with; take another folder")
         return
     with atomic_path(target) as temporary:
         shutil.copyfile(source, temporary)
@@ -96,18 +97,18 @@ def _difference(before: object, now: object) -> str:
 
 
 def build_model(exp: Path, config: Config) -> AsrModel:
-    """With first weights, from torch's random state."""
+    """Build the model with initial weights, from torch's random state."""
     cmvn: Cmvn | None = read_cmvn(exp / "global_cmvn") if config.model.cmvn else None
     return AsrModel(config.model, read_tokenizer(exp).vocab_size, cmvn, eos_of(exp))
 
 
 def load_model(exp: Path, which: str | Path, device: torch.device) -> tuple[AsrModel, Tokens, Config]:
-    """A model of the experiment, for use: "average", "latest" (checkpoint), or a file of ``epochs/``.
+    """Load a model for use: "average", "latest" (checkpoint), or a file of ``epochs/``.
 
     Raises: NotTrained if there is none.
     """
     if not (exp / "config.yaml").is_file():
-        raise NotTrained(f"{exp} is no experiment (it has no config.yaml): train first (stage 4)")
+        raise NotTrained(f"{exp} is not an experiment (it has no config.yaml): train first (stage 4)")
     config = Config.load(exp / "config.yaml")
     model = build_model(exp, config)
     model.load_state_dict(_weights(exp, which, device)["model"])

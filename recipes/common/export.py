@@ -1,4 +1,4 @@
-"""Exports a model to what runs outside Python, loads it again and compares: ``python -m recipes.common.export EXP``.
+"""Export a model for use outside Python, load it again and compare: ``python -m recipes.common.export EXP``.
 
 ::
 
@@ -7,7 +7,7 @@
     EXP/export/decoder.pt2         memory, its lengths, tokens (B, U) that begin with <sos/eos> →
                                    log-probabilities (B, U, V); only where the model has a decoder
     EXP/export/model.torchscript   both, for LibTorch: forward and the method ``decoder``
-    EXP/export/lang_char.txt       (and spm.model) the dictionary
+    EXP/export/lang_char.txt       the dictionary (and spm.model)
 
 B, T and U may have any size (T from 5 frames up). The normalization by global CMVN is part of the model.
 """
@@ -34,6 +34,7 @@ from .config import Config
 from .experiment import NotTrained, load_model, read_tokenizer
 from .model import BLANK, AsrModel
 from .pipelines import source
+from .problems import told
 
 __all__ = ["ExportMismatch", "compare", "export"]
 
@@ -42,45 +43,45 @@ _BATCH, _FRAMES, _TOKENS = Dim("batch", min=1), Dim("frames", min=5), Dim("token
 
 
 class ExportMismatch(Exception):
-    """The exported model does not give what the model gives."""
+    """The results of the exported model are not those of the model."""
 
 
 class Encoder(nn.Module):
-    """What goes into ``encoder.pt2``."""
+    """The module that becomes ``encoder.pt2``."""
 
     def __init__(self, model: AsrModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, feats: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """CTC log-probabilities, memory, lengths of both."""
+        """Return CTC log-probabilities, memory, and the lengths of both."""
         memory, lengths = self.model.encode(feats, lengths)
         return self.model.ctc_log_probs(memory), memory, lengths
 
 
 class Decoder(nn.Module):
-    """What goes into ``decoder.pt2``."""
+    """The module that becomes ``decoder.pt2``."""
 
     def __init__(self, model: AsrModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, memory: Tensor, lengths: Tensor, tokens: Tensor) -> Tensor:
-        """Log-probabilities."""
+        """Return log-probabilities."""
         return self.model.decoder_log_probs(memory, lengths, tokens)
 
 
 class Scripted(Encoder):
-    """What goes into ``model.torchscript``."""
+    """The module that becomes ``model.torchscript``."""
 
     @torch.jit.export
     def decoder(self, memory: Tensor, lengths: Tensor, tokens: Tensor) -> Tensor:
-        """Log-probabilities."""
+        """Return log-probabilities."""
         return self.model.decoder_log_probs(memory, lengths, tokens)
 
 
 def export(exp: Path, which: str = "average") -> list[Path]:
-    """Write the files; returns them."""
+    """Write the files; return their paths."""
     model, _, _ = load_model(exp, which, torch.device("cpu"))
     folder = exp / "export"
     batch: Any = (torch.zeros(2, 64, model.mean.numel()), torch.tensor([64, 48], dtype=torch.int32))
@@ -115,9 +116,9 @@ def _export(module: nn.Module, inputs: Any, shapes: Any, path: Path) -> Path:
 
 @torch.inference_mode()
 def compare(exp: Path, which: str, batches: Iterable[dict[str, Any]]) -> tuple[int, float]:
-    """Load what was exported and run it beside the model: greedy texts must be equal, numbers to 1e-4.
+    """Load the exported files and run them beside the model: greedy texts must be equal, numbers equal to 1e-4.
 
-    Returns utterances and the largest difference of a log-probability. Raises: ExportMismatch.
+    Returns the number of utterances and the largest difference of a log-probability. Raises: ExportMismatch.
     """
     model, _, _ = load_model(exp, which, torch.device("cpu"))
     folder, eager = exp / "export", Encoder(model)
@@ -167,7 +168,7 @@ def _tokens(batch: dict[str, Any], sos: int) -> Tensor:
 
 
 def synthetic_batches(model: AsrModel) -> list[dict[str, Any]]:
-    """Noise of the corpus's mean and variance, in batches of several shapes."""
+    """Return noise of the mean and variance of the corpus, in batches of several shapes."""
     generator = torch.Generator().manual_seed(0)
     shapes = ((1, 5), (1, 333), (3, 64), (8, 200))
     batches = []
@@ -180,7 +181,7 @@ def synthetic_batches(model: AsrModel) -> list[dict[str, Any]]:
 
 
 def real_batches(exp: Path, lists: str, data_type: str, config: Config, count: int = 10) -> Iterable[dict[str, Any]]:
-    """The first batches of a list."""
+    """Return the first batches of a list."""
     pipeline = source(lists, data_type, shuffle=False).decode_audio().resample(config.data.sample_rate)
     pipeline = pipeline.tokenize(read_tokenizer(exp)).fbank(num_mel_bins=config.model.num_mel_bins)
     return itertools.islice(uio.Loader(pipeline.batch(8).pad()), count)
@@ -189,20 +190,17 @@ def real_batches(exp: Path, lists: str, data_type: str, config: Config, count: i
 def main(
     exp: Annotated[Path, typer.Argument(help="Folder of the experiment.")],
     which: Annotated[str, typer.Option(help="average, latest, or a file of epochs/.")] = "average",
-    check: Annotated[str, typer.Option(help="A list to compare on; without it, noise.")] = "",
-    data_type: Annotated[str, typer.Option(help="Of that list: raw or shard.")] = "shard",
+    check: Annotated[str, typer.Option(help="A list to compare with; without it, noise.")] = "",
+    data_type: Annotated[str, typer.Option(help="Form of that list: raw, shard or indexed.")] = "shard",
 ) -> None:
     """Export a model, load it again, and compare it with the model itself."""
-    try:
+    with told(NotTrained, ExportMismatch, uio.UioError):
         for path in export(exp, which):
             typer.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
         model, _, config = load_model(exp, which, torch.device("cpu"))
         batches = real_batches(exp, check, data_type, config) if check else synthetic_batches(model)
         count, largest = compare(exp, which, batches)
         typer.echo(f"loaded again: {count} utterances, greedy texts equal, log-probabilities within {largest:.1g}")
-    except (NotTrained, ExportMismatch, uio.UioError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Downloads that go on where they were interrupted (HTTP ranges), and are checked before they get their name."""
+"""Downloads that continue where they were interrupted (by HTTP ranges), and are checked before they get their name."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = ["FetchFailed", "Remote", "check", "fetch"]
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
 ATTEMPTS = 6  # in a row without a byte
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that may be gone soon
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that may soon be over
 
 
 class FetchFailed(Exception):
-    """The file could not be had, or is not the one that was wanted; the message says what to do."""
+    """The file could not be downloaded, or it is another file; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file that others publish, with its length in bytes and its MD5 in hexadecimal."""
+    """A published file, with its length in bytes and its MD5 in hexadecimal."""
 
     url: str
     size: int
@@ -46,10 +46,10 @@ class Remote:
 
 
 def fetch(remote: Remote, path: Path, pause: float = 1.0) -> bool:
-    """Bring ``remote`` to ``path``; False if it is there already (then only its length is compared).
+    """Download ``remote`` to ``path``; return False if it is there already (then only its length is compared).
 
-    What has come lies in ``path`` + ``.partial`` and is gone on with, after a kill too. ``pause``: seconds before the
-    second attempt, doubled for each that follows. Raises: FetchFailed.
+    The part that has arrived is kept in ``path`` + ``.partial``, and the next call continues it, after a kill too.
+    ``pause``: seconds before the second attempt, doubled for each further one. Raises: FetchFailed.
     """
     if path.is_file() and path.stat().st_size == remote.size:
         return False
@@ -80,8 +80,8 @@ def check(remote: Remote, path: Path, bar: Progress) -> None:
             bar.advance(task, len(block))
     if (size, digest.hexdigest()) != (remote.size, remote.md5):
         raise FetchFailed(
-            f"{path} is damaged or another file than {remote.url}: {size} bytes, MD5 {digest.hexdigest()}, instead of "
-            f"{remote.size} bytes, MD5 {remote.md5}. Without it, the same command fetches it again"
+            f"{path} is damaged, or not the file at {remote.url}: {size} bytes, MD5 {digest.hexdigest()}, instead of "
+            f"{remote.size} bytes, MD5 {remote.md5}. Delete it, and the same command fetches it again"
         )
 
 
@@ -102,7 +102,7 @@ def _check_space(remote: Remote, partial: Path) -> None:
 
 
 def _bring(remote: Remote, file: BinaryIO, bar: Progress, pause: float) -> None:
-    """Append what is missing; begins again after a failure, ``ATTEMPTS`` times in a row at most without a byte."""
+    """Append the missing part. After a failure begin again, at most ``ATTEMPTS`` times in a row without a byte."""
     task = bar.add_task(remote.name, total=remote.size, completed=file.tell())
     failures = 0
     while (have := file.seek(0, 2)) < remote.size:
@@ -124,14 +124,14 @@ def _bring(remote: Remote, file: BinaryIO, bar: Progress, pause: float) -> None:
 
 
 def _problem(error: Exception, remote: Remote) -> str:
-    """What went wrong, if another attempt may help. Raises: FetchFailed if not."""
+    """Describe the failure if another attempt may help. Raises: FetchFailed if not."""
     if isinstance(error, urllib.error.HTTPError) and error.code not in PASSING:
         raise FetchFailed(f"{remote.url}: the server says {error.code} {error.reason}; try another mirror") from error
     return str(getattr(error, "reason", error)) or repr(error)
 
 
 def _receive(remote: Remote, file: BinaryIO, have: int) -> Iterator[int]:
-    """One request; yields how much there is now."""
+    """Send one request; yield the number of bytes that are there so far."""
     headers = {"Range": f"bytes={have}-"} if have else {}
     request = urllib.request.Request(remote.url, headers={**headers, "Accept-Encoding": "identity"})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as response:

@@ -1,4 +1,4 @@
-"""Kaldi's folder of a part of a corpus: ``wav.scp``, ``text``; ``segments`` for recordings of several utterances."""
+"""Kaldi's folder for a part of a corpus: ``wav.scp``, ``text``, and ``segments`` for recordings of many utterances."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ __all__ = ["make_raw_list", "read_kaldi", "read_texts", "write_kaldi"]
 
 
 def write_kaldi(folder: Path, utterances: Iterable[Utterance]) -> None:
-    """``wav.scp`` and ``text`` of whole recordings."""
+    """Write ``wav.scp`` and ``text`` for whole recordings."""
     known = list(utterances)
     write_lines(folder / "wav.scp", (f"{one.key} {one.wav}" for one in known))
     write_lines(folder / "text", (f"{one.key} {one.txt}" for one in known))
 
 
 def read_kaldi(folder: Path) -> Iterator[Utterance]:
-    """The utterances that have audio and text, in the order of ``wav.scp`` (or ``segments``). Raises: ListError."""
+    """Yield the utterances that have audio and text, in the order of ``wav.scp`` or ``segments``. Raises: ListError."""
     if not (folder / "wav.scp").is_file():
         raise ListError(f"there is no {folder / 'wav.scp'}: the recipe's stage 0 writes it")
     return (one for one in KaldiFolder(str(folder)) if isinstance(one, Utterance))
 
 
 def read_texts(folder: Path) -> Iterator[str]:
-    """Their texts."""
+    """Yield the texts of these utterances."""
     return (one.txt for one in read_kaldi(folder))
 
 
 def make_raw_list(folder: Path) -> Path:
-    """``data.list`` from the others."""
+    """Write ``data.list`` from Kaldi's files; return its path."""
     path = folder / "data.list"
     write_raw_list(path, read_kaldi(folder))
     return path

@@ -5,7 +5,7 @@ Every rank of every run writes a file of its own, ``keys.rank0.run1.log``: JSON 
     {"run": 2, "rank": 0, "pid": 4711, "world_size": 2, "num_workers": 2, "resumed_step": 120}
     {"epoch": 1, "step": 121, "keys": ["BAC009S0002W0122", …]}
 
-A step counts if no later run did it again: run 1's steps count up to the step that run 2 resumed from.
+A step counts if no later run repeated it: steps of run 1 count up to the step from which run 2 resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = re.compile(r"keys\.rank(\d+)\.run(\d+)\.log")
 
 @dataclass(frozen=True)
 class Run:
-    """What a rank writes down when it starts."""
+    """The facts that a rank notes when it starts."""
 
     run: int
     rank: int
@@ -34,7 +34,7 @@ class Run:
 
 
 class KeyLog:
-    """Appends one line a step, in the file system before the next step begins."""
+    """A log that gets one line for each step; the line is in the file system before the next step begins."""
 
     def __init__(self, folder: Path, run: Run) -> None:
         self._file = (folder / f"keys.rank{run.rank}.run{run.run}.log").open("w", encoding="utf-8")
@@ -49,13 +49,13 @@ class KeyLog:
         self._file.flush()
 
     def close(self) -> None:
-        """Done."""
+        """Close the file."""
         self._file.close()
 
 
 @dataclass(frozen=True)
 class Report:
-    """How often an epoch contained each expected utterance."""
+    """The number of times that an epoch contained each expected utterance."""
 
     delivered: int
     missing: tuple[str, ...]
@@ -64,7 +64,7 @@ class Report:
 
     @property
     def exact(self) -> bool:
-        """Every utterance once, and nothing else."""
+        """True if every utterance came once, and nothing else came."""
         return not (self.missing or self.repeated or self.unknown)
 
     def __str__(self) -> str:
@@ -75,20 +75,20 @@ class Report:
 
 
 def last_run(folder: Path) -> int:
-    """The number of the newest run; 0 before the first."""
+    """Return the number of the newest run; 0 before the first."""
     return max(
         (int(match[2]) for path in folder.glob("keys.rank*.log") if (match := _NAME.match(path.name))), default=0
     )
 
 
 def runs(folder: Path) -> list[Run]:
-    """The runs so far, one entry for each rank of each."""
+    """Return the runs so far, one entry for each rank of each run."""
     lines = (next(_lines(path), None) for path in sorted(folder.glob("keys.rank*.log")))
     return [Run(**line) for line in lines if line is not None]
 
 
 def delivered(folder: Path, epoch: int) -> Counter[str]:
-    """How often each key was delivered in the steps of ``epoch`` that count."""
+    """Count how often each key was delivered in the steps of ``epoch`` that count."""
     resumed = {run.run: run.resumed_step for run in runs(folder)}
     counts: Counter[str] = Counter()
     for path in sorted(folder.glob("keys.rank*.log")):
@@ -101,7 +101,7 @@ def delivered(folder: Path, epoch: int) -> Counter[str]:
 
 
 def check_epoch(folder: Path, epoch: int, expected: Iterable[str]) -> Report:
-    """Compare what an epoch delivered with what it should have."""
+    """Compare the keys that an epoch delivered with the expected ones."""
     counts, wanted = delivered(folder, epoch), set(expected)
     missing = tuple(sorted(wanted - counts.keys()))
     repeated = tuple(sorted(key for key, count in counts.items() if count > 1))
@@ -110,7 +110,7 @@ def check_epoch(folder: Path, epoch: int, expected: Iterable[str]) -> Report:
 
 
 def progress(folder: Path) -> tuple[int, int]:
-    """Epoch and step of the newest run's newest line; (-1, -1) before there is one."""
+    """Return epoch and step of the newest line of the newest run; (-1, -1) before there is one."""
     path = folder / f"keys.rank0.run{last_run(folder)}.log"
     newest = (-1, -1)
     for line in _lines(path) if path.exists() else ():
@@ -119,7 +119,7 @@ def progress(folder: Path) -> tuple[int, int]:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The complete lines: a kill can tear the last one, and that step is done again in any case."""
+    """Yield the complete lines. A kill can tear the last line, but that step is repeated in any case."""
     with path.open(encoding="utf-8") as file:
         for line in file:
             if line.endswith("\n"):

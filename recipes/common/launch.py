@@ -1,4 +1,4 @@
-"""Starts a module on one rank or many, hands signals on to it, and lets nobody start a second in the same folder."""
+"""Start a module on one or more ranks, pass signals on to it, and refuse a second one in the same folder."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["Busy", "Failed", "Stopped", "Topology", "launch"]
 
 
 class Failed(Exception):
-    """The module ended otherwise than well; it has said why itself."""
+    """The module ended with an error; it has printed the reason itself."""
 
 
 class Stopped(Exception):
-    """A signal ended the module; the message says that it can be gone on with."""
+    """A signal ended the module; the message says that the same command continues it."""
 
 
 @dataclass(frozen=True)
 class Topology:
     """``nproc`` ranks on each of ``nnodes`` machines that meet at ``endpoint`` (HOST:PORT).
 
-    Raises: ValueError, if several machines have no place to meet.
+    Raises: ValueError if there are several machines and no endpoint.
     """
 
     nproc: int
@@ -42,7 +42,7 @@ class Topology:
             raise ValueError("--nnodes above 1 needs --rdzv-endpoint HOST:PORT, the same on every machine")
 
     def command(self, module: str) -> list[str]:
-        """What runs ``module``."""
+        """Return the command that runs ``module``."""
         if self.nnodes > 1:
             meeting = ["--rdzv_backend", "c10d", "--rdzv_endpoint", self.endpoint, "--rdzv_id", "uio_pipes"]
             where = ["--nnodes", str(self.nnodes), *meeting]
@@ -57,9 +57,10 @@ class Topology:
 def launch(topology: Topology, module: str, arguments: list[str], folder: Path) -> None:
     """Run ``python -m module arguments`` to its end. Ctrl-C and SIGTERM reach it as SIGTERM: a training saves first.
 
-    Raises: Busy, if what an earlier command started in ``folder`` is still running; Stopped, after a signal; Failed.
+    Raises: Busy if a module that an earlier command started in ``folder`` is still running; Stopped after a signal;
+    Failed.
     """
-    # One thread each: ranks and their workers share the cores. What torchrun says of a failure, ranks have said.
+    # One thread each: ranks and their workers share the cores. torchrun only repeats what ranks say of a failure.
     environment = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ}
     with _lock(folder, topology) as descriptors:
         process = subprocess.Popen(
@@ -72,7 +73,8 @@ def launch(topology: Topology, module: str, arguments: list[str], folder: Path) 
         with _signals_to(process) as signals:
             status = process.wait()
     if signals:
-        raise Stopped(f"{module} was ended by {signal.Signals(signals[0]).name}; what it had saved is gone on with")
+        name = signal.Signals(signals[0]).name
+        raise Stopped(f"{module} was ended by {name}; the same command continues from what it has saved")
     if status:
         raise Failed(f"{module} ended with status {status}; what it printed above says why")
 
@@ -86,7 +88,7 @@ def _lock(folder: Path, topology: Topology) -> Iterator[list[int]]:
     with (folder / "running").open("a+") as file:
         if not taken(file.fileno()):
             file.seek(0)
-            raise Busy(f"{folder}: process {file.read() or '?'} is at work in it; wait for it, or end it")
+            raise Busy(f"{folder}: process {file.read() or '?'} is at work in it: wait for it, or end it")
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -95,7 +97,7 @@ def _lock(folder: Path, topology: Topology) -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Yields the signals that came, as they come."""
+    """Pass signals on to the process; yield the list of those that came."""
     came: list[int] = []
 
     def hand_on(number: int, frame: FrameType | None) -> None:

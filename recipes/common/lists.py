@@ -1,6 +1,5 @@
-"""Writing lists: WeNet's raw list and Kaldi's ``wav.scp``, ``segments``, ``text``, line by line: WenetSpeech has 15
-million of them. (Reading is ``uio_pipes.prep.reading.utterance_lists``.)
-"""
+"""Write lists in one pass: WeNet's raw list, and Kaldi's ``wav.scp``, ``segments`` and ``text``. WenetSpeech has 15
+million lines. (To read lists, see ``uio_pipes.prep.reading.utterance_lists``.)"""
 
 from __future__ import annotations
 
@@ -17,14 +16,16 @@ __all__ = ["ListWriter", "write_raw_list"]
 
 
 def write_raw_list(path: Path, utterances: Iterable[Utterance]) -> None:
-    """WeNet's raw list."""
+    """Write WeNet's raw list."""
     write_lines(path, (utterance.to_json() for utterance in utterances))
 
 
 class ListWriter:
-    """Writes ``data.list``, ``text``, ``wav.scp`` and, for segments, ``segments`` of a folder in one pass.
+    """A writer of ``data.list``, ``text``, ``wav.scp`` and, if there are segments, ``segments`` of a folder, in one
+    pass.
 
-    Used as a context; the files appear when the block ends well. Utterances of one recording must come together.
+    Use it as a context manager; the files appear when the block ends without an error. Utterances of one recording must
+    come one after the other.
     """
 
     NAMES = ("data.list", "text", "wav.scp", "segments")
@@ -43,7 +44,7 @@ class ListWriter:
         return self
 
     def write(self, utterance: Utterance) -> None:
-        """Add one."""
+        """Add one utterance."""
         raw, text, scp, segments = self._files
         recording = utterance.recording or utterance.key
         raw.write(utterance.to_json() + "\n")
@@ -62,5 +63,5 @@ class ListWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, trace)
-        if kind is None and not self._segments:  # Kaldi takes an empty `segments` for no utterance at all
+        if kind is None and not self._segments:  # for Kaldi an empty `segments` means no utterances
             (self.folder / "segments").unlink()

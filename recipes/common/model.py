@@ -1,8 +1,8 @@
-"""A hybrid CTC/attention model: torchaudio's Conformer as encoder, PyTorch's transformer decoder.
+"""A hybrid CTC/attention model: torchaudio's Conformer as encoder, PyTorch's transformer as decoder.
 
-What comes out for an utterance does not depend on the others in its batch (but for the last bits): padding is cut off
-wherever a convolution could look at it, and no norm takes statistics over frames. So decoding gives the same text in
-whatever batches, on any number of ranks.
+The result for an utterance does not depend on the other utterances of its batch (but for the last bits): padding is cut
+off wherever a convolution could see it, and no norm takes statistics over frames. So decoding gives the same text in
+any batches, on any number of ranks.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class AsrModel(nn.Module):
         maps = maps * inside(lengths, maps.size(2)).to(maps.dtype).unsqueeze(1).unsqueeze(3)
         maps = functional.relu(self.conv2(maps))
         lengths = (lengths + 1) // 2
-        frames = self.project(maps.transpose(1, 2).flatten(2)) * self.scale  # positions must not drown them
+        frames = self.project(maps.transpose(1, 2).flatten(2)) * self.scale  # so that positions do not dominate
         return self.encoder(self.dropout(with_positions(frames)), lengths), lengths
 
     def ctc_log_probs(self, memory: Tensor) -> Tensor:
@@ -71,9 +71,9 @@ class AsrModel(nn.Module):
         return functional.log_softmax(self.ctc(memory).float(), dim=-1)
 
     def decoder_log_probs(self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor) -> Tensor:
-        """Log-probabilities (B, U, V) of what follows each of ``tokens`` (B, U), which begin with <sos/eos>.
+        """Return log-probabilities (B, U, V) of the label after each of ``tokens`` (B, U), which begin with <sos/eos>.
 
-        Tokens look only to their left, so whatever stands behind the end of the shorter ones changes nothing.
+        A token sees only those to its left, so the padding after the shorter texts changes nothing.
         """
         return functional.log_softmax(self._decode(memory, memory_lengths, tokens), dim=-1)
 
@@ -86,7 +86,8 @@ class AsrModel(nn.Module):
     def forward(
         self, feats: Tensor, feats_lengths: Tensor, target: Tensor, target_lengths: Tensor
     ) -> dict[str, Tensor]:
-        """Losses, each a mean over the utterances of the batch: ``loss`` (their weighted sum), ``ctc``, ``attention``.
+        """Return losses, each a mean over the utterances of the batch: ``loss`` (the weighted sum), ``ctc``,
+        ``attention``.
 
         ``target`` (B, U) is padded with -1.
         """

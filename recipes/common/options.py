@@ -1,4 +1,6 @@
-"""What a recipe can be told, by the standard library alone: mistakes are said before anything is installed."""
+"""The options that all recipes have. Only the standard library is used: mistakes are reported before anything is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["add_stages", "add_training", "at_least", "parser_of"]
+__all__ = ["add_training", "at_least", "parser_of"]
 
 Number = TypeVar("Number", int, float)
 
 
 def at_least(lowest: Number) -> Callable[[str], Number]:
-    """Of numbers from ``lowest`` on, of its type."""
+    """Return a parser of numbers of the type of ``lowest`` that refuses smaller ones."""
 
     def number(text: str) -> Number:
         try:
             value = type(lowest)(text)
         except ValueError:
-            raise ArgumentTypeError(f"{text!r} is no number") from None
+            raise ArgumentTypeError(f"{text!r} is not a number") from None
         if not value >= lowest:
             raise ArgumentTypeError(f"{text} is below {lowest}")
         return value
@@ -28,33 +30,36 @@ def at_least(lowest: Number) -> Callable[[str], Number]:
 
 
 def parser_of(name: str, description: str) -> ArgumentParser:
-    """For ``recipes/NAME/run.sh``."""
-    return ArgumentParser(
+    """Return the parser for ``recipes/NAME/run.sh``, with the options that choose the stages."""
+    parser = ArgumentParser(
         f"recipes/{name}/run.sh",
         description=description,
         formatter_class=ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
         argument_default=None,
     )
-
-
-def add_stages(parser: ArgumentParser) -> None:
-    """From which stage to which."""
     stages = range(-1, 7)
     parser.add_argument("--stage", type=int, choices=stages, default=-1, metavar="N", help="First stage: -1 to 6.")
     parser.add_argument("--stop-stage", type=int, choices=stages, default=6, metavar="N", help="Last stage: -1 to 6.")
+    return parser
 
 
 def add_training(parser: ArgumentParser, average: int, average_help: str) -> None:
-    """What the recipes have in common."""
+    """Add the options of training and decoding. ``average``: how many epochs are averaged by default."""
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="Model and training. None: conf/mini.yaml or conf/full.yaml.")
-    add("--set", dest="override", action="append", metavar="KEY=VALUE", help="Like train.epochs=3; again for more.")
-    add("--nproc", type=at_least(0), default=0, metavar="N", help="Ranks on this machine. 0: its GPUs; without, 2.")
+    add("--set", dest="override", action="append", metavar="KEY=VALUE", help="Like train.epochs=3; repeat for more.")
+    add(
+        "--nproc",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="Ranks on this machine. 0: one a GPU, or 2 without a GPU.",
+    )
     add("--nnodes", type=at_least(1), default=1, metavar="N", help="Machines that train (4) or decode (5) together.")
-    add("--rdzv-endpoint", default="", metavar="HOST:PORT", help="Where several machines meet.")
-    add("--num-workers", type=at_least(-1), default=-1, metavar="N", help="Of each rank. -1: as configured.")
-    add("--hours", type=at_least(0.001), default=0.5, metavar="H", help="Training speech of the mini corpus.")
+    add("--rdzv-endpoint", default="", metavar="HOST:PORT", help="Meeting point of several machines.")
+    add("--num-workers", type=at_least(-1), default=-1, metavar="N", help="Workers of each rank. -1: as configured.")
+    add("--hours", type=at_least(0.001), default=0.5, metavar="H", help="Hours of training speech of the mini corpus.")
     add("--average", type=at_least(min(average, 1)), default=average, metavar="N", help=average_help)
     add("--beam-size", type=at_least(1), default=10, metavar="N", help="Hypotheses kept in decoding.")
-    add("--bpe", type=at_least(0), default=0, metavar="N", help="SentencePiece pieces. 0: characters.")
+    add("--bpe", type=at_least(0), default=0, metavar="N", help="Number of SentencePiece pieces. 0: characters.")

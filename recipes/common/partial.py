@@ -1,14 +1,14 @@
-"""Partial results of a decoding: what is there when it is killed, and what the next start goes on from.
+"""The partial results of a decoding: what a killed run leaves on the disk, and what the next run continues from.
 
 ::
 
     EXP/test.attention.partial/begin.json      what is decoded, and how; and the loader's state at the beginning
-                               rank0.jsonl     a line a batch: its texts, and where its lanes stand after it
+                               rank0.jsonl     a line a batch: its texts, and the positions of its lanes after it
                                rank1.jsonl
 
-Texts and positions are in one line, and a line counts when it is complete and in its turn: so nothing can be noted as
-done that is not there, or be there without being noted. Lines are only appended; each rank writes one file, under a
-lock, and the files of all ranks, also of runs with more of them, are read together.
+Texts and positions are in one line, and a line counts only if it is complete and in its turn. So no batch can be noted
+as done without its texts, or have texts without being noted. Lines are only appended. Each rank writes one file, under
+a lock; the files of all ranks are read together, also those of runs with more ranks.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from uio_pipes.prep.writing.locks import Busy, taken
 
 __all__ = ["Busy", "Changed", "Partial", "Record", "Writer"]
 
-PATIENCE = 10.0  # seconds until a killed process must have let go of its file
+PATIENCE = 10.0  # seconds within which a killed process must have released its file
 State = dict[str, str]
 
 
 class Changed(Exception):
-    """The partial results are of another model, list or search; the message says what differs, and the remedy."""
+    """The partial results are those of another model, list or search; the message says what differs, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One line: a batch, and where each lane stands that went on since the line before."""
+    """One line: a batch, and the positions of the lanes that have moved since the line before."""
 
     lanes: State
     utterances: list[tuple[str, list[tuple[float, str]]]] = field(default_factory=list)  # key, [score, text] of each
@@ -53,11 +53,11 @@ class Partial:
         self.folder, self._begin = folder, folder / "begin.json"
 
     def begin(self, about: Mapping[str, Any], fresh: State) -> None:
-        """Begin from nothing, or find what an earlier run left. Only one rank does.
+        """Start a decoding, or find what an earlier run left. Only one rank does it.
 
         Raises:
             Busy: another process writes to it.
-            Changed: what is there is about something else.
+            Changed: the results in the folder are those of another decoding.
         """
         for path in self._files():
             Writer(path).close()
@@ -67,15 +67,15 @@ class Partial:
         before, now = self._read_begin()["about"], json.loads(json.dumps(about))
         changed = [_change(name, before.get(name), now[name]) for name in now if before.get(name) != now[name]]
         if changed:
-            raise Changed(f"{self.folder} is of another decoding: {', '.join(changed)}")
+            raise Changed(f"{self.folder} belongs to another decoding: {', '.join(changed)}")
 
     def discard(self) -> None:
-        """Forget all of it."""
-        self._begin.unlink(missing_ok=True)  # without it the rest counts for nothing
+        """Delete all results."""
+        self._begin.unlink(missing_ok=True)  # without it the rest is ignored
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def state(self) -> State:
-        """The state of all lanes, to load into a loader on any number of ranks."""
+        """Return the state of all lanes, for a loader on any number of ranks."""
         fresh = self._read_begin()["state"]
         ranks: list[State] = [fresh]
         for path in self._files():
@@ -84,12 +84,12 @@ class Partial:
         return uio.merge_states(ranks)
 
     def records(self) -> Iterator[Record]:
-        """All that was written."""
+        """Yield all records."""
         for path in self._files():
             yield from _records(path)
 
     def writer(self, rank: int) -> Writer:
-        """The end of a rank's own file. Raises: Busy."""
+        """Return a writer at the end of this rank's own file. Raises: Busy."""
         return Writer(self.folder / f"rank{rank}.jsonl")
 
     def _files(self) -> list[Path]:
@@ -101,7 +101,8 @@ class Partial:
 
 
 class Writer:
-    """Appends records to one file, each on the disk before the next batch begins; holds a lock on it until closed."""
+    """A writer of records to one file. Each is on the disk before the next batch begins; the file is locked until
+    closed."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab")
@@ -120,7 +121,7 @@ class Writer:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Done, for now."""
+        """Close the file, and with it release the lock."""
         self._file.close()
 
     def __enter__(self) -> Writer:
@@ -141,8 +142,8 @@ def _records(path: Path) -> list[Record]:
 
 
 def _sound(data: bytes) -> tuple[list[Record], int]:
-    """The records up to the first damaged line, and where that begins: a kill tears the last line, and a machine that
-    lost its power may have lost more of the end."""
+    """Return the records before the first damaged line, and where that line begins. A kill tears the last line; a
+    machine that lost its power may have lost more of the end."""
     records, end = [], 0
     for line in data.splitlines(keepends=True):
         try:

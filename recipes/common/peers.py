@@ -1,4 +1,4 @@
-"""The ranks of a decoding: each works for itself, they meet only at the beginning and at the end."""
+"""The ranks of a decoding: each works for itself; they meet only at the beginning and at the end."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class Peers:
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0."""
+        """True on rank 0."""
         return self.rank == 0
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """What ``make`` returns on rank 0; what it raises there, all raise."""
+        """Return what ``make`` returns on rank 0; an error there is raised on all ranks."""
         return from_first(make, self.rank, self.size)
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all ranks are here."""
         if self.size > 1:
             dist.barrier()
 
 
 @contextlib.contextmanager
 def peers() -> Iterator[Peers]:
-    """The ranks that torchrun started, or this process alone; each with a GPU if there is one."""
+    """Yield the ranks that torchrun started, or this process alone; each with a GPU if there is one."""
     rank, size, local = (int(os.environ.get(*item)) for item in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
     gpus = torch.cuda.device_count()
     device = torch.device("cuda", local % gpus) if gpus else torch.device("cpu")

@@ -1,4 +1,4 @@
-"""The recipes' graphs: from a list to batches."""
+"""The graphs of the recipes: from a list to batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def source(lists: str, data_type: str, shuffle: bool) -> uio.Pipeline:
 
 
 def train_pipeline(config: Config, tokenizer: uio.Tokenizer, lists: str, data_type: str) -> uio.Pipeline:
-    """Shuffled, augmented, batched."""
+    """Shuffled, augmented batches for training."""
     data = config.data
     pipeline = source(lists, data_type, shuffle=True).decode_audio().resample(data.sample_rate)
     if data.speeds:
@@ -43,7 +43,7 @@ def train_pipeline(config: Config, tokenizer: uio.Tokenizer, lists: str, data_ty
 
 
 def valid_pipeline(config: Config, tokenizer: uio.Tokenizer, lists: str, data_type: str) -> uio.Pipeline:
-    """Every utterance as it is: no augmentation, no dither, no shuffle."""
+    """Batches of all utterances, unchanged: no augmentation, no dither, no shuffle."""
     data = config.data
     pipeline = source(lists, data_type, shuffle=False).decode_audio().resample(data.sample_rate)
     pipeline = _filtered(pipeline.tokenize(tokenizer), config).fbank(num_mel_bins=config.model.num_mel_bins)

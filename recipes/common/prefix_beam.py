@@ -1,8 +1,8 @@
 """CTC prefix beam search (Hannun et al., 2014, "First-Pass Large Vocabulary Continuous Speech Recognition using
-Bi-Directional Recurrent DNNs"), as tensor operations over utterances × beam: a Python loop over frames only.
+Bi-Directional Recurrent DNNs"), as tensor operations over utterances × beam: the only Python loop is over frames.
 
-A prefix is a label sequence. For each one in the beam two log-probabilities are kept, summed over its alignments to
-the frames so far: of those that end in a blank, and of those that end in its last label.
+A prefix is a label sequence. For each prefix in the beam two log-probabilities are kept, summed over its alignments to
+the frames so far: of the alignments that end in a blank, and of those that end in its last label.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ NEVER = float("-inf")
 
 
 class Hypothesis(NamedTuple):
-    """Labels without specials, and their natural log-probability."""
+    """Labels without special ones, and their natural log-probability."""
 
     labels: tuple[int, ...]
     score: float
 
 
 def ctc_prefix_beam_search(log_probs: Tensor, lengths: Tensor, beam_size: int = 10) -> list[list[Hypothesis]]:
-    """The ``beam_size`` likeliest label sequences of each utterance in (B, T, V).
+    """Return the ``beam_size`` likeliest label sequences of each utterance in (B, T, V).
 
-    In each frame a prefix grows by the frame's ``beam_size`` best labels. Exact where the beam holds every prefix.
+    In each frame a prefix can be extended by the ``beam_size`` best labels of the frame. Exact if the beam holds every
+    prefix.
     """
     beam = _Beam(log_probs, lengths, beam_size)
     for frame in range(log_probs.size(1)):
@@ -41,15 +42,15 @@ def ctc_prefix_beam_search(log_probs: Tensor, lengths: Tensor, beam_size: int = 
 
 
 class _Beam:
-    """The prefixes of all utterances: every tensor is (B, beam)."""
+    """The prefixes of all utterances; every tensor is (B, beam)."""
 
     def __init__(self, log_probs: Tensor, lengths: Tensor, beam_size: int) -> None:
         size, frames, vocab = log_probs.shape
         device = log_probs.device
         inside = torch.arange(frames, device=device) < lengths.to(device).unsqueeze(1)
-        # Behind an utterance's end there are blanks only, at no cost: its beam stays as it is
+        # After an utterance's end there are only blanks, at no cost: its beam stays as it is
         self.log_probs = log_probs
-        self.kind = torch.promote_types(log_probs.dtype, torch.float32)  # that sums are kept in
+        self.kind = torch.promote_types(log_probs.dtype, torch.float32)  # of sums
         self.cost = torch.zeros_like(log_probs[..., 0], dtype=self.kind).masked_fill(~inside, NEVER)
         self.blank = log_probs[..., BLANK].to(self.kind).masked_fill(~inside, 0.0)
         best, labels = log_probs[..., BLANK + 1 :].topk(min(beam_size, vocab - 1))
@@ -64,7 +65,7 @@ class _Beam:
         self.history: list[tuple[Tensor, Tensor]] = []  # for each frame: from which place, with which label (or blank)
 
     def step(self, frame: int) -> None:
-        """One frame on."""
+        """Take one frame."""
         total = torch.logaddexp(self.ends_blank, self.ends_label)
         again = self.log_probs[:, frame].gather(1, self.last) + self.cost[:, frame].unsqueeze(1)
         child = self.parent.unsqueeze(2) == self.name.unsqueeze(1)  # (B, child, parent): both in the beam
@@ -75,20 +76,21 @@ class _Beam:
         self._keep(torch.cat([stay.unsqueeze(2), grown], 2), stay_blank, stay_label, self.labels[:, frame])
 
     def _from_parent(self, total: Tensor, again: Tensor, child: Tensor) -> Tensor:
-        """What a prefix gets from its parent, if that is in the beam, growing into it."""
+        """Return the score that a prefix gets when its parent, if that is in the beam, is extended to it."""
         same = self.last.unsqueeze(2) == self.last.unsqueeze(1)  # a label twice needs a blank between
         parent = torch.where(same, self.ends_blank.unsqueeze(1), total.unsqueeze(1))
         return parent.masked_fill(~child, NEVER).amax(2) + again
 
     def _grown(self, total: Tensor, child: Tensor, labels: Tensor, best: Tensor) -> Tensor:
-        """Prefixes (B, beam, labels) longer by one of ``labels`` (B, labels); not those that are in the beam."""
+        """Return the scores of prefixes extended by one of ``labels`` (B, labels), without those that are in the beam
+        already."""
         same = self.last.unsqueeze(2) == labels.unsqueeze(1)
         before = torch.where(same, self.ends_blank.unsqueeze(2), total.unsqueeze(2))
         there = (child.unsqueeze(3) & same.unsqueeze(2)).any(1)  # (B, child, parent, labels) → (B, parent, labels)
         return (before + best.unsqueeze(1)).masked_fill(there, NEVER)
 
     def _keep(self, scores: Tensor, stay_blank: Tensor, stay_label: Tensor, labels: Tensor) -> None:
-        """The best of ``scores`` (B, beam, 1 + labels); the first column is of prefixes that stay as they are."""
+        """Keep the best of ``scores`` (B, beam, 1 + labels); the first column is of prefixes that stay as they are."""
         best, index = scores.flatten(1).topk(self.size)
         place, choice = index // scores.size(2), index % scores.size(2)
         grew = choice > 0
@@ -103,7 +105,7 @@ class _Beam:
         self.history.append((place, label.masked_fill(~grew, BLANK)))
 
     def hypotheses(self) -> list[list[Hypothesis]]:
-        """Label sequences, read backwards through the history."""
+        """Return the label sequences, read backwards through the history."""
         scores = torch.logaddexp(self.ends_blank, self.ends_label).cpu().numpy()
         emitted = self._emitted()
         return [
@@ -112,7 +114,7 @@ class _Beam:
         ]
 
     def _emitted(self) -> npt.NDArray[np.int64]:
-        """What each place of the beam said in each frame: (B, beam, T), blank where it stayed."""
+        """Return the label of each place of the beam in each frame (B, beam, T); blank where the prefix stayed."""
         places = torch.stack([place for place, _ in self.history]).cpu().numpy()
         labels = torch.stack([label for _, label in self.history]).cpu().numpy()
         at = np.broadcast_to(np.arange(self.size), places.shape[1:])

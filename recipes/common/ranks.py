@@ -1,4 +1,4 @@
-"""What the ranks of a training do together: begin, agree, end on a signal."""
+"""The common actions of the ranks of a training: start, agree, and end on a signal."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from uio_pipes.prep.writing.locks import Busy, taken
 
 __all__ = ["SIGTERM_STATUS", "Busy", "Ranks", "from_first", "hold", "let_first_speak", "process_group"]
 
-SIGTERM_STATUS = 128 + signal.SIGTERM  # what a shell says of a process that SIGTERM ended
-PATIENCE = 15.0  # seconds until ranks whose torchrun was killed must have let go of the folder
+SIGTERM_STATUS = 128 + signal.SIGTERM  # as a shell reports a process that SIGTERM ended
+PATIENCE = 15.0  # seconds within which ranks of a killed torchrun must have left the folder
 T = TypeVar("T")
 
 
 @contextmanager
 def hold(exp: Path) -> Iterator[None]:
-    """Keep other trainings out of the folder, for as long as this process lives. Rank 0 does it for all.
+    """Keep other trainings out of the folder for as long as this process lives. Rank 0 does it for all.
 
-    Raises: Busy, after some patience: an ending predecessor may still be saving.
+    Raises: Busy, after some seconds: a training that is just ending may still be saving.
     """
     exp.mkdir(parents=True, exist_ok=True)
     with (exp / "training.lock").open("a+") as file:
@@ -42,23 +42,23 @@ def hold(exp: Path) -> Iterator[None]:
 
 
 def let_first_speak(seconds: float = 3.0) -> None:
-    """An error that all ranks meet is told by rank 0: torchrun ends the others when it is gone. Who is still there
-    after some seconds has met an error of its own."""
+    """Let rank 0 report an error that all ranks have: torchrun ends the other ranks when it is gone. A rank that is
+    still there after some seconds has an error of its own."""
     if os.environ.get("RANK", "0") != "0":
         signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
         time.sleep(seconds)
 
 
 def _end_with_torchrun() -> None:
-    """When torchrun is gone, even by SIGKILL, its ranks get SIGTERM (on Linux): they save and end."""
+    """Let ranks get SIGTERM (on Linux) when torchrun is gone, even by SIGKILL: they save and end."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         sigterm_with_parent()
 
 
 @contextmanager
 def process_group() -> Iterator[Ranks]:
-    """The process group that torchrun's variables (or a single process) ask for: NCCL with a GPU for each local rank,
-    else gloo on CPUs."""
+    """Start the process group that torchrun's variables (or a single process) ask for: NCCL if there is a GPU for each
+    local rank, otherwise gloo on CPUs."""
     for name, alone in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")):
         os.environ.setdefault(name, alone)
     gpus = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
@@ -82,7 +82,7 @@ def process_group() -> Iterator[Ranks]:
 
 
 class Ranks:
-    """This rank among the others. Words between ranks travel on a gloo group, beside the gradients."""
+    """This rank among the others. Messages between ranks go over a gloo group, beside the gradients."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -97,31 +97,31 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0."""
+        """True on rank 0."""
         return self.rank == 0
 
     def agree(self, goes_on: bool) -> Agreement:
-        """Begin to agree on whether any rank goes on, and whether any was asked to stop."""
+        """Begin to agree on two questions: does any rank go on, and was any rank asked to stop?"""
         return Agreement(self, goes_on)
 
     def sum(self, values: list[float]) -> list[float]:
-        """Sums over the ranks, the same on each."""
+        """Return sums over the ranks, the same on each."""
         word = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(word, group=self.group)
         sums: list[float] = word.tolist()
         return sums
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """What ``make`` returns on rank 0; what it raises there, all raise."""
+        """Return what ``make`` returns on rank 0; an error there is raised on all ranks."""
         return from_first(make, self.rank, self.world_size, self.group)
 
     def barrier(self) -> None:
-        """Wait for all."""
+        """Wait for all ranks."""
         dist.barrier(group=self.group)
 
 
 def from_first(make: Callable[[], T], rank: int, world_size: int, group: Any = None) -> T:
-    """What ``make`` returns on rank 0; what it raises there, all raise."""
+    """Return what ``make`` returns on rank 0; an error there is raised on all ranks."""
     box: list[Any] = [None, None]
     if rank == 0:
         try:
@@ -137,15 +137,15 @@ def from_first(make: Callable[[], T], rank: int, world_size: int, group: Any = N
 
 
 class Agreement:
-    """A word that is under way while the step is computed. Signals reach ranks at different times: what counts is
-    what all of them have heard of it here."""
+    """A message that is under way while the step is computed. Signals reach ranks at different times, so a signal
+    counts when all ranks have heard of it here."""
 
     def __init__(self, ranks: Ranks, goes_on: bool) -> None:
         self._word = torch.tensor([goes_on, ranks.asked_to_stop], dtype=torch.int32)
         self._work: Any = dist.all_reduce(self._word, dist.ReduceOp.MAX, group=ranks.group, async_op=True)
 
     def wait(self) -> tuple[bool, bool]:
-        """Whether any rank goes on, and whether any was asked to stop."""
+        """Return whether any rank goes on, and whether any was asked to stop."""
         self._work.wait()
         goes_on, stop = self._word.tolist()
         return bool(goes_on), bool(stop)

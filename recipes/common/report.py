@@ -1,4 +1,4 @@
-"""What a training says: a line every N steps, TensorBoard, a summary at the end. Sums are over all ranks."""
+"""The reports of a training: a line every N steps, TensorBoard, and a summary at the end. Sums are over all ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Report"]
 
 
 class Report:
-    """Gathers from step to step; every rank has one, and calls the same methods at the same steps."""
+    """A collector of figures. Every rank has one, and calls the same methods at the same steps."""
 
     def __init__(self, exp: Path, ranks: Ranks, loader: uio.Loader, step: int) -> None:
         self.exp, self.ranks, self.loader = exp, ranks, loader
@@ -36,19 +36,19 @@ class Report:
         self.begin()
 
     def begin(self) -> None:
-        """Measure from here: an epoch begins, or a line was written."""
+        """Measure from now on: an epoch begins, or a line was written."""
         self._sums: Losses = {}
         self._utterances = 0
         self._stats, self._time = self.loader.stats(), time.monotonic()
 
     def add(self, sums: Losses, utterances: int) -> None:
-        """One step's losses."""
+        """Add the losses of one step."""
         for name, loss in sums.items():
             self._sums[name] = self._sums.get(name, torch.zeros_like(loss)) + loss
         self._utterances += utterances
 
     def line(self, step: int, epoch: int, rate: float, norm: Tensor) -> None:
-        """Print and write what happened since the last line. A collective."""
+        """Print and write the figures since the last line. All ranks must call it."""
         stats, before = self.loader.stats(), self._stats
         losses = [float(self._sums.get(name, 0.0)) for name in ("loss", "ctc", "attention")]
         seconds = max(time.monotonic() - self._time, 1e-9)  # after the line above, which waits for a GPU
@@ -84,7 +84,7 @@ class Report:
         self.begin()
 
     def valid(self, epoch: int, step: int, losses: dict[str, float], seconds: float) -> None:
-        """An epoch's validation."""
+        """Report the validation of an epoch."""
         self._write({f"valid/{name}": loss for name, loss in losses.items()}, step)
         parts = ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items() if name != "loss")
         self.say(f"epoch {epoch} ends at step {step}: validation loss {losses['loss']:.3f} ({parts}), {seconds:.0f} s")
@@ -100,17 +100,17 @@ class Report:
                 self._writer.add_scalar(name, value, step)
 
     def say(self, text: str) -> None:
-        """A line, of rank 0."""
+        """Print a line, on rank 0 only."""
         if self.ranks.first:
             print(text, flush=True)
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close TensorBoard's file."""
         if self._writer is not None:
             self._writer.close()
 
     def summary(self, history: list[dict[str, Any]], step: int) -> None:
-        """How it went, and where things are."""
+        """Print how the training went, and where things are."""
         steps, seconds = step - self.first_step, time.monotonic() - self.began
         waiting = f", waiting for data {self.waited / self.trained:.1%} of the time" if self.trained else ""
         self.say(f"trained {steps} steps in {seconds:.0f} s{waiting}; {len(history)} epochs, {step} steps in all")

@@ -1,4 +1,4 @@
-"""The files that a decoding ends with, all in the order of the input.
+"""The files that a decoding writes at its end, all in the order of the input.
 
 ::
 
@@ -26,13 +26,13 @@ __all__ = ["Results", "Summary", "keys_of"]
 
 FRAMES_PER_SECOND = 100
 NOT_SEEN = "is in `text`, but was not found in the list, or its shard is damaged"
-ADDRESS = re.compile(r" object at 0x[0-9a-f]+")  # in messages of libraries: another in every run
+ADDRESS = re.compile(r" object at 0x[0-9a-f]+")  # in messages of libraries; differs in every run
 Texts = list[tuple[float, str]]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What came out. ``busy`` are seconds, of all ranks and runs together."""
+    """The figures of a decoding. ``busy`` are seconds, of all ranks and runs together."""
 
     utterances: int
     failed: int
@@ -41,7 +41,7 @@ class Summary:
 
     @property
     def real_time_factor(self) -> float:
-        """Seconds of work of one rank for a second of audio."""
+        """The seconds that one rank works for a second of audio."""
         return self.busy / (self.hours * 3600) if self.hours else 0.0
 
 
@@ -53,14 +53,14 @@ class Results:
         self.nbest = exp / f"{name}.nbest" if nbest else None
 
     def summary(self, about: Mapping[str, Any]) -> Summary | None:
-        """Of a decoding that is complete, and about the same; else None."""
+        """Return the summary of a complete decoding of the same input in the same way; None if there is none."""
         if not (self._json.is_file() and self.hyp.is_file()):
             return None
         found = json.loads(self._json.read_text(encoding="utf-8"))
         return Summary(**found["summary"]) if found["about"] == json.loads(json.dumps(about)) else None
 
     def write(self, about: Mapping[str, Any], keys: list[str], records: Iterable[Record]) -> Summary:
-        """Join what the ranks wrote. ``keys`` are the input's, in its order."""
+        """Join the records of all ranks. ``keys`` are those of the input, in its order."""
         found: dict[str, list[Texts]] = defaultdict(list)
         reports: list[str] = []
         frames, busy = 0, 0.0
@@ -72,7 +72,7 @@ class Results:
         count = sum(map(len, found.values()))
         failed = [key for key in keys if key not in found]
         order = [(key, texts) for key in _order(keys, found) for texts in sorted(found.get(key, [[]]))]
-        self._json.unlink(missing_ok=True)  # comes last: what it stands for is then complete
+        self._json.unlink(missing_ok=True)  # written last: the others are then complete
         write_lines(self.hyp, (f"{key} {texts[0][1] if texts else ''}".rstrip() for key, texts in order))
         if self.nbest:
             write_lines(self.nbest, (line for key, texts in order for line in _numbered(key, texts)))
@@ -83,16 +83,17 @@ class Results:
 
 
 def keys_of(folder: Path) -> list[str]:
-    """Keys of a part of the corpus in its order: from ``text``, or the raw list where there is none."""
+    """Return the keys of a part of the corpus in its order: from ``text``, or from the raw list if there is no
+    ``text``."""
     if (folder / "text").is_file():
         return [line.split(maxsplit=1)[0] for line in read_lines(folder / "text")]
     if (folder / "data.list").is_file():
         return [str(json.loads(line)["key"]) for line in read_lines(folder / "data.list")]
-    raise FileNotFoundError(f"{folder} has neither `text` nor `data.list`, which tell the order: prepare it first")
+    raise FileNotFoundError(f"{folder} has neither `text` nor `data.list`, which give the order: prepare it first")
 
 
 def _order(keys: list[str], found: Iterable[str]) -> list[str]:
-    """The input's order; what it does not know follows, sorted."""
+    """Return the keys in the order of the input; unknown keys follow, sorted."""
     known = dict.fromkeys(keys)
     return [*known, *sorted(key for key in found if key not in known)]
 
@@ -102,7 +103,7 @@ def _numbered(key: str, texts: Texts) -> Iterator[str]:
 
 
 def _reasons(failed: list[str], reports: list[str]) -> list[str]:
-    """A line for each utterance that failed, then what failed without having a key."""
+    """Return a line for each utterance that failed, then the failures without a key."""
     by_key: dict[str, str] = {}
     others = []
     missing = set(failed)
@@ -116,7 +117,7 @@ def _reasons(failed: list[str], reports: list[str]) -> list[str]:
 
 
 def _names(report: str) -> Iterator[str]:
-    """What the utterance may be called: the member as it is, or without its suffix."""
+    """Yield the names that the utterance may have: the member as it is, or without its suffix."""
     for member in re.findall(r"member '([^']*)'", report):
         yield from (member, member.rsplit(".", 1)[0])
 

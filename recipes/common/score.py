@@ -1,8 +1,8 @@
-"""Error rates by jiwer: ``python -m recipes.common.score REF HYP``, both ``KEY text`` a line.
+"""Error rates by jiwer: ``python -m recipes.common.score REF HYP``; both files have ``KEY text`` a line.
 
 Prints what WeNet's ``compute-wer.py`` prints: each utterance with its alignment, then the overall rate. Mandarin is
-compared by characters, Latin script within it by words (``--words``: both by what stands between blanks). Case,
-punctuation and tags such as ``<unk>`` do not count.
+compared by characters, and words in Latin script by words (``--words``: everything by words). Case, punctuation and
+tags such as ``<unk>`` do not count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RULE = "=" * 75
 
 @dataclass(frozen=True)
 class Score:
-    """Tokens of the reference, and what became of them."""
+    """Counts of the tokens of the reference, and of the errors."""
 
     correct: int
     substituted: int
@@ -39,12 +39,12 @@ class Score:
 
     @property
     def tokens(self) -> int:
-        """In the reference."""
+        """The number of tokens of the reference."""
         return self.correct + self.substituted + self.deleted
 
     @property
     def cer(self) -> float:
-        """Errors in percent of the reference's tokens; 0 if it has none (WeNet's way)."""
+        """The errors in percent of the reference's tokens; 0 if it has none (as in WeNet)."""
         return 100 * (self.substituted + self.deleted + self.inserted) / self.tokens if self.tokens else 0.0
 
     def __add__(self, other: Score) -> Score:
@@ -58,14 +58,14 @@ class Score:
 
 @dataclass(frozen=True)
 class Utterance:
-    """One utterance: what of the reference stands over what of the hypothesis ("" for nothing)."""
+    """One utterance, as pairs of tokens of reference and hypothesis ("" where there is none)."""
 
     key: str
     score: Score
     columns: tuple[tuple[str, str], ...]
 
     def lines(self) -> list[str]:
-        """As ``compute-wer.py`` prints it."""
+        """Return the lines that ``compute-wer.py`` prints."""
         sides = ("lab", "rec")
         rows = [" ".join(_filled(column[side], _width(column)) for column in self.columns) for side in range(2)]
         aligned = [f"{name}: {row}".rstrip() for name, row in zip(sides, rows, strict=True)]
@@ -73,13 +73,14 @@ class Utterance:
 
 
 def read_texts(path: Path) -> dict[str, str]:
-    """Key to text; a text may be empty."""
+    """Read key and text of each line; a text may be empty."""
     pairs = (line.split(maxsplit=1) for line in read_lines(path))
     return {pair[0]: pair[1].strip() if len(pair) > 1 else "" for pair in pairs}
 
 
 def split(text: str, words: bool = False) -> list[str]:
-    """What is compared: characters of scripts without letter case (Mandarin), words of others; or ``words`` of all."""
+    """Return the tokens to compare: characters of scripts without letter case (Mandarin), words of others; with
+    ``words``, words of all."""
     text = TAG.sub(" ", text).upper()
     if words:
         return text.split()
@@ -93,9 +94,9 @@ def _stands_alone(character: str) -> bool:
 
 
 def align(reference: dict[str, str], hypothesis: dict[str, str], words: bool = False) -> Iterator[Utterance]:
-    """Each utterance of the reference; one that was not decoded counts as deleted.
+    """Align each utterance of the reference; one that was not decoded counts as deleted.
 
-    Raises: ValueError if there is nothing to compare with, or something that the reference does not know.
+    Raises: ValueError if there is nothing to compare with, or a key that the reference does not have.
     """
     unknown = hypothesis.keys() - reference.keys()
     if not any(reference.values()) or unknown:
@@ -123,12 +124,12 @@ def _count(columns: tuple[tuple[str, str], ...]) -> Score:
 
 
 def score(reference: dict[str, str], hypothesis: dict[str, str], words: bool = False) -> Score:
-    """The overall error rate. Raises: ValueError as :func:`align`."""
+    """Return the overall error rate. Raises: ValueError as :func:`align`."""
     return sum((utterance.score for utterance in align(reference, hypothesis, words)), Score(0, 0, 0, 0))
 
 
 def report(reference: dict[str, str], hypothesis: dict[str, str], words: bool = False) -> Iterator[str]:
-    """The lines that ``compute-wer.py`` prints. Raises: ValueError as :func:`align`."""
+    """Yield the lines that ``compute-wer.py`` prints. Raises: ValueError as :func:`align`."""
     total = Score(0, 0, 0, 0)
     for utterance in align(reference, hypothesis, words):
         total += utterance.score
@@ -137,7 +138,7 @@ def report(reference: dict[str, str], hypothesis: dict[str, str], words: bool = 
 
 
 def write_report(path: Path, reference: Path, hypothesis: Path, words: bool = False) -> Score:
-    """Write :func:`report` of two files of texts; returns the overall score. Raises: ValueError as :func:`align`."""
+    """Write the :func:`report` on two files of texts; return the overall score. Raises: ValueError as :func:`align`."""
     texts = read_texts(reference), read_texts(hypothesis)
     write_lines(path, report(*texts, words))
     return score(*texts, words)
@@ -152,7 +153,7 @@ def _filled(token: str, width: int) -> str:
 
 
 def _columns_of(token: str) -> int:
-    """Columns of a terminal: full-width characters take two, marks that combine none."""
+    """Count the columns in a terminal: full-width characters take two, combining marks none."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "FW" else 1 for c in token)
 
 
@@ -162,7 +163,7 @@ def main(
     words: Annotated[bool, typer.Option("--words/--char", help="Compare words, not Mandarin characters.")] = False,
     alignments: Annotated[bool, typer.Option(help="Print every utterance.")] = True,
 ) -> None:
-    """Print the error rate, and each utterance's alignment."""
+    """Print the error rate, and the alignment of each utterance."""
     try:
         lines = list(report(read_texts(reference), read_texts(hypothesis), words))
     except (OSError, UnicodeDecodeError, ValueError) as error:

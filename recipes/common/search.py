@@ -7,8 +7,8 @@
 ``attention_rescoring``     the n best of ``ctc_prefix_beam_search``, scored again by the attention decoder
 ========================  ==================================================================================
 
-Each returns for each utterance its hypotheses, best first. Scores are natural log-probabilities. Padding does not
-enter: an utterance's result is that of the utterance by itself.
+Each returns the hypotheses of each utterance, best first. Scores are natural log-probabilities. Padding has no effect:
+the result for an utterance is the same as for the utterance alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Hypotheses = list[list[Hypothesis]]
 
 
 class Model(Decoder, Protocol):
-    """What decoding needs of a model (see :class:`recipes.common.model.AsrModel`)."""
+    """The methods of a model that decoding needs (see :class:`recipes.common.model.AsrModel`)."""
 
     def encode(self, feats: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Features (B, T, F) → memory (B, T', D) and its lengths."""
@@ -52,12 +52,12 @@ class Model(Decoder, Protocol):
 
 
 class SearchError(ValueError):
-    """An option has no such value; the message says which ones it has."""
+    """An option has a value that it cannot have; the message says which ones it can have."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """How to decode, in WeNet's terms. ``ctc_weight`` is for ``attention_rescoring`` alone.
+    """The way to decode, in WeNet's terms. ``ctc_weight`` is only for ``attention_rescoring``.
 
     Raises: SearchError.
     """
@@ -81,7 +81,7 @@ class Search:
 
     @property
     def needs_decoder(self) -> bool:
-        """Whether a model that has CTC alone will not do."""
+        """True if a model that has only CTC cannot do it."""
         return self.mode.startswith("attention")
 
     @torch.inference_mode()
@@ -100,7 +100,7 @@ class Search:
 
 
 def ctc_greedy_search(log_probs: Tensor, lengths: Tensor) -> Hypotheses:
-    """The best label of each frame of (B, T, V), repeats joined, blanks dropped; scored by that one alignment."""
+    """Return the best label of each frame of (B, T, V), without repeats and blanks; scored by that one alignment."""
     scores, labels = log_probs.max(-1)
     outside = torch.arange(labels.size(1), device=labels.device) >= lengths.unsqueeze(1)
     labels = labels.masked_fill(outside, BLANK)
@@ -113,9 +113,9 @@ def ctc_greedy_search(log_probs: Tensor, lengths: Tensor) -> Hypotheses:
 def attention_rescoring(
     model: Decoder, memory: Tensor, lengths: Tensor, found: Hypotheses, ctc_weight: float = 0.5
 ) -> Hypotheses:
-    """Hypotheses that CTC ``found``, in the order of decoder score + ``ctc_weight`` × CTC score.
+    """Sort the hypotheses that CTC ``found`` by decoder score + ``ctc_weight`` × CTC score.
 
-    One call of the decoder for all hypotheses of all utterances.
+    The decoder is called once for all hypotheses of all utterances.
     """
     flat = [hypothesis for hypotheses in found for hypothesis in hypotheses]
     rows = torch.tensor([i for i, hypotheses in enumerate(found) for _ in hypotheses], device=memory.device)

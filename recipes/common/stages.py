@@ -1,4 +1,4 @@
-"""A recipe as numbered stages, run from one to another, each saying what it wrote and how long it took."""
+"""A recipe as numbered stages. Each reports what it wrote and how long it took."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TooEarly(Exception):
 
 @dataclass(frozen=True)
 class Stage:
-    """``run`` returns what it wrote, as lines to read. ``needs``: what earlier stages must have written."""
+    """``run`` returns lines that say what it wrote. ``needs``: what earlier stages must have written."""
 
     number: int
     title: str
@@ -37,15 +37,15 @@ class Stage:
 
 
 def check_order(first: int, last: int) -> None:
-    """Raises: ValueError, if there is no stage from ``first`` to ``last``."""
+    """Raise ValueError if there is no stage from ``first`` to ``last``."""
     if first > last:
         raise ValueError(f"--stage {first} comes after --stop-stage {last}: nothing would be run")
 
 
 def run_stages(stages: Sequence[Stage], first: int, last: int, command: Sequence[str]) -> dict[str, float]:
-    """Run those from ``first`` to ``last``; returns the seconds of each. ``command``: what the user typed.
+    """Run the stages from ``first`` to ``last``; return the seconds of each. ``command``: what the user typed.
 
-    A problem that the recipe knows ends in its own words and ``typer.Exit``; any other shows where it came from.
+    A known problem is printed as a message and ends in ``typer.Exit``; any other keeps its traceback.
     """
     seconds: dict[str, float] = {}
     for stage in stages:
@@ -70,7 +70,7 @@ def run_stages(stages: Sequence[Stage], first: int, last: int, command: Sequence
 
 
 def _check_needs(stages: Sequence[Stage], stage: Stage) -> None:
-    """Raises: TooEarly, of the first stage that is lacking, its own needs looked at too."""
+    """Raise TooEarly for the first stage that is missing; the needs of the missing stages are checked too."""
     missing = [(number, path) for number, path in stage.needs if not path.exists()]
     if missing:
         number, path = min(missing)
@@ -79,7 +79,7 @@ def _check_needs(stages: Sequence[Stage], stage: Stage) -> None:
 
 
 def _command_from(command: Sequence[str], stage: int) -> str:
-    """The same command, beginning at another stage."""
+    """Return the same command, starting at another stage."""
     words = list(command)
     kept = [
         word
@@ -90,5 +90,5 @@ def _command_from(command: Sequence[str], stage: int) -> str:
 
 
 def _speaks_for_itself(error: Exception) -> bool:
-    """Whether the message is meant for the user: the package's, the recipes' or the operating system's own."""
+    """Return whether the message is written for the user: by the package, the recipes or the operating system."""
     return isinstance(error, OSError) or type(error).__module__.startswith(("recipes.", "uio_pipes."))

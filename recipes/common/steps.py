@@ -1,4 +1,4 @@
-"""Optimizer steps: groups of batches, and what is done with one."""
+"""Optimizer steps: groups of batches, and the step on one group."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _INPUTS = ("feats", "feats_lengths", "target", "target_lengths")
 
 
 class Groups:
-    """The batches of an epoch, ``size`` to a group; the last group has what is left.
+    """The batches of an epoch in groups of ``size``; the last group may be smaller.
 
-    It is always one batch ahead, to know which group is the last. ``position`` is the loader's state after the group
-    that was taken last, without the batch ahead.
+    It is always one batch ahead, to know which group is the last. ``position`` is the loader's state after the last
+    group that was taken, without the batch ahead.
     """
 
     def __init__(self, loader: uio.Loader, size: int) -> None:
@@ -39,11 +39,11 @@ class Groups:
 
     @property
     def more(self) -> bool:
-        """Whether there is another group."""
+        """True if there is another group."""
         return self._ahead is not None
 
     def take(self) -> list[Batch]:
-        """The next group; nothing after the last."""
+        """Return the next group; an empty one after the last."""
         group: list[Batch] = []
         while self._ahead is not None and len(group) < self._size:
             group.append(self._ahead)
@@ -53,7 +53,7 @@ class Groups:
 
 
 def learning_rate(config: OptimConfig, step: int, epoch: int, epochs: int) -> float:
-    """From position alone: up for ``warm_up`` steps, then down with 1/√step, or with a cosine over the epochs."""
+    """Return the rate at a step: up for ``warm_up`` steps, then down with 1/√step, or as a cosine over the epochs."""
     if config.schedule == "cosine":
         return config.learning_rate * min(step / config.warm_up, 1) * 0.5 * (1 + math.cos(math.pi * epoch / epochs))
     return config.learning_rate * min(step / config.warm_up, math.sqrt(config.warm_up / step))
@@ -80,13 +80,13 @@ class Stepper:
         self._settle()
 
     def _settle(self) -> None:
-        """One backward pass for nothing: DDP puts gradients into other buckets after its first, and sums over more than
-        two ranks then come in another order. A resumed run must not begin in the first."""
+        """Run one backward pass for nothing. After its first pass DDP puts gradients into other buckets, and sums over
+        more than two ranks then come in another order: a resumed run must not start with the first buckets."""
         self._backward(self.nothing(), 0.0)
         self.optimizer.zero_grad()
 
     def nothing(self) -> Batch:
-        """A tiny batch, for ranks that have no more."""
+        """Return a tiny batch, for ranks that have no more."""
         return {
             "feats": torch.zeros(1, 16, self.config.model.num_mel_bins),
             "feats_lengths": torch.tensor([16], dtype=torch.int32),
@@ -95,10 +95,10 @@ class Stepper:
         }
 
     def step(self, group: list[Batch], rate: float) -> tuple[Losses, Tensor]:
-        """One optimizer step. Returns sums of the losses over the utterances, and the norm of the gradients.
+        """Take one optimizer step; return sums of the losses over the utterances, and the norm of the gradients.
 
-        A rank without batches steps with gradients of zero, until the last rank has no more: what ``model.join()``
-        does, but with the same optimizer on every rank.
+        A rank without batches steps with zero gradients until the last rank has no more, like ``model.join()``, but
+        with the same optimizer on every rank.
         """
         for settings in self.optimizer.param_groups:
             settings["lr"] = rate
@@ -126,7 +126,7 @@ class Stepper:
 
     @torch.no_grad()
     def losses(self, batch: Batch) -> Losses:
-        """Sums over the utterances, without a step."""
+        """Return sums of the losses over the utterances, without a step."""
         sums: Losses = {}
         with self._precision():
             _add(sums, self.plain(*self._inputs(batch)), batch)
@@ -141,7 +141,7 @@ class Stepper:
         return torch.autocast(self.device.type, self.dtype)
 
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer and scaler."""
+        """Return the state of model, optimizer and scaler."""
         return {
             "model": self.plain.state_dict(),
             "optimizer": self.optimizer.state_dict(),

@@ -1,4 +1,4 @@
-"""Reads nested mappings (from YAML) into frozen dataclasses: every key known, every value of its kind."""
+"""Read nested mappings (from YAML) into frozen dataclasses: every key must be known, every value of the right type."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 class ConfigError(ValueError):
-    """The configuration is wrong; the message names the key, what it holds, and what is wanted."""
+    """The configuration is wrong; the message names the key, its value, and the values that are allowed."""
 
 
 def check(ok: bool, key: str, rule: str, value: object) -> None:
-    """Raises: ConfigError unless ``ok``."""
+    """Raise ConfigError unless ``ok``."""
     if not ok:
         raise ConfigError(f"{key} must be {rule}, not {value!r}")
 
 
 def read(kind: type[T], value: object, where: str = "") -> T:
-    """``value`` as the dataclass ``kind``; ``where`` is its key in the file, for messages.
+    """Return ``value`` as the dataclass ``kind``; ``where`` is its key in the file, for messages.
 
-    Raises: ConfigError naming the key, and the nearest known one if it is unknown.
+    Raises: ConfigError that names the key and, if it is unknown, the nearest known one.
     """
     if value is None:
         value = {}  # a block whose keys are all commented out

@@ -1,12 +1,12 @@
-"""A DDP trainer around a uio_pipes loader. The same command begins, and goes on after whatever ended it::
+"""A DDP trainer around a uio_pipes loader. The same command starts a training and continues one::
 
     torchrun --nproc_per_node 2 -m recipes.common.train DATA EXP --config recipes/aishell/conf/mini.yaml
     torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint HOST:29400 -m recipes.common.train …
 
 Kill it anywhere and start it again, on other numbers of ranks and workers too: it resumes from the newest intact
-checkpoint, in the middle of an epoch, and on as many ranks as before the weights come out the same, bit by bit. SIGTERM
-saves first, and exits with 143; so it is when torchrun is killed. Two trainings in one folder keep each other out. NCCL
-with a GPU for each local rank, else gloo and CPUs.
+checkpoint, in the middle of an epoch. On the same number of ranks the weights are the same, bit by bit. On SIGTERM, or
+when torchrun is killed, it saves first and exits with 143. Two trainings cannot run in one folder. It uses NCCL if
+there is a GPU for each local rank, otherwise gloo and CPUs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import torch
 import typer
 
 import uio_pipes as uio
+from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.printable import counted
-from uio_pipes.core.lane import stable_hash
 
 from . import checkpoint, experiment
 from .config import Config, ConfigError
@@ -99,14 +99,14 @@ class Trainer:
             )
 
     def log_keys(self) -> None:
-        """Write down what each step was made of (see ``keylog``)."""
+        """Note the keys of each step (see ``keylog``)."""
         run = self.ranks.from_first(lambda: last_run(self.exp) + 1)
         workers = self.config.data.num_workers
         about = Run(run, self.ranks.rank, os.getpid(), self.ranks.world_size, workers, self.step)
         self.keys = KeyLog(self.exp, about)
 
     def train(self) -> bool:
-        """To the last epoch. Returns False if a signal came before."""
+        """Train up to the last epoch. Returns False if a signal came before."""
         finished = True
         while finished and self.epoch < self.config.train.epochs:
             finished = (self.trained or self._train_epoch()) and self._end_epoch()
@@ -119,7 +119,7 @@ class Trainer:
         return finished
 
     def _train_epoch(self) -> bool:
-        """All steps of the epoch. Returns False if a signal came before."""
+        """Take all steps of the epoch. Returns False if a signal came before."""
         self.loader.set_epoch(self.epoch)
         groups = Groups(self.loader, self.config.train.accumulate)
         goes_on, stop = self.ranks.agree(groups.more).wait()
@@ -148,7 +148,7 @@ class Trainer:
             self.keys.write(self.epoch, self.step, [key for batch in group for key in batch["keys"]])
 
     def _end_epoch(self) -> bool:
-        """Validate, write the epoch's model. Returns False if a signal came before."""
+        """Validate, and write the epoch's model. Returns False if a signal came before."""
         began = time.monotonic()
         losses = self._validate()
         if losses is None:
@@ -164,7 +164,7 @@ class Trainer:
         return True
 
     def _validate(self) -> dict[str, float] | None:
-        """Mean losses over all utterances, the same on every rank; None if a signal came before."""
+        """Return mean losses over all utterances, the same on every rank; None if a signal came before."""
         self.stepper.plain.eval()
         self.valid_loader.set_epoch(self.epoch)
         sums, count = {name: torch.zeros((), dtype=torch.float64) for name in ("loss", "ctc", "attention")}, 0
@@ -184,7 +184,7 @@ class Trainer:
         return {name: total / max(utterances, 1) for name, total in zip(sums, totals, strict=True)}
 
     def _save(self, position: dict[str, str], moment: checkpoint.Moment = "") -> None:
-        """A checkpoint, written by all ranks together."""
+        """Write a checkpoint; all ranks do it together."""
         random = _random_states(self.ranks.device)
         parts: dict[str, Any] = {f"rank_{self.ranks.rank}.pt": {"loader": position, "random": random}}
         if self.ranks.first:
@@ -218,10 +218,10 @@ def main(
     data_type: Annotated[str, typer.Option(help="raw, shard or indexed.")] = "shard",
     train_data: Annotated[str, typer.Option(help="List, glob or URL instead of DATA/train's list.")] = "",
     cv_data: Annotated[str, typer.Option(help="List, glob or URL instead of DATA/dev's list.")] = "",
-    override: Annotated[list[str] | None, typer.Option("--set", help="Like train.epochs=3; again for more.")] = None,
-    log_keys: Annotated[bool, typer.Option(help="Write down which utterances each step was made of.")] = False,
+    override: Annotated[list[str] | None, typer.Option("--set", help="Like train.epochs=3; repeat for more.")] = None,
+    log_keys: Annotated[bool, typer.Option(help="Log the utterances of each step.")] = False,
 ) -> None:
-    """Train a hybrid CTC/attention Conformer; goes on from the newest intact checkpoint in EXP."""
+    """Train a hybrid CTC/attention Conformer; continue from the newest intact checkpoint in EXP."""
     first = os.environ.get("RANK", "0") == "0"
     with _errors_told_once():
         settings = Config.load(config, override or ())
@@ -249,8 +249,8 @@ def _train(config: Config, exp: Path, ranks: Ranks, lists: list[str], data_type:
 
 @contextlib.contextmanager
 def _errors_told_once() -> Iterator[None]:
-    """A known problem in one line; if all ranks have it, of rank 0 alone. While connections stand, so that a problem
-    of one rank is not also the others' that they broke."""
+    """Report a known problem in one line; if all ranks have it, on rank 0 only. This happens while connections stand,
+    so that a problem of one rank does not look like a broken connection on the others."""
     try:
         yield
     except _KNOWN as error:

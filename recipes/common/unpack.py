@@ -1,4 +1,4 @@
-"""Reading archives from elsewhere: nothing lands outside the folder, and a damaged one is never taken for whole."""
+"""Read archives from elsewhere: nothing is written outside the folder, and a damaged archive is always an error."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["UnpackFailed", "read_members", "unpack"]
 
 
 class UnpackFailed(Exception):
-    """The archive is damaged or not what it should be; the message says which and what to do."""
+    """The archive is damaged or another one; the message says which and what to do."""
 
 
 def read_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Name and content of the regular files that are ``wanted``, one by one; links and devices are passed over.
+    """Yield name and content of the regular files that are ``wanted``; links and devices are skipped.
 
     The archive is read to its last byte, checksums included. Raises: UnpackFailed.
     """
@@ -44,7 +44,7 @@ def read_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple
 
 
 def _safe(name: str, archive: Path) -> str:
-    """``./a/b`` as ``a/b``. Raises: UnpackFailed for a name that leads out of the folder."""
+    """Return ``./a/b`` as ``a/b``. Raises: UnpackFailed for a name that leads out of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
         raise UnpackFailed(f"{archive} holds a file named {name!r}, which leads out of its folder; do not unpack it")

@@ -1,1 +1,1 @@
-"""WenetSpeech: the real corpus, or a small one of the same layout, spoken by espeak-ng (``mini``)."""
+"""WenetSpeech: the real corpus, or a small one with the same layout, spoken by espeak-ng (``mini``)."""

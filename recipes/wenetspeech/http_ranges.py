@@ -1,4 +1,4 @@
-"""Plain HTTP with ranges for the files of a folder: what the standard library's server lacks."""
+"""A plain HTTP server for the files of a folder, with ranges, which the standard library's server lacks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CannotServe(Exception):
 
 
 class _Part(io.RawIOBase):
-    """``size`` bytes of an open file from where it stands."""
+    """The next ``size`` bytes of an open file."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._left = file, size
@@ -43,7 +43,7 @@ class _Part(io.RawIOBase):
 
 
 class RangeHandler(SimpleHTTPRequestHandler):
-    """Files of a folder over HTTP/1.1, with ``Range: bytes=a-b`` and ``bytes=a-``."""
+    """A handler of files over HTTP/1.1, with ``Range: bytes=a-b`` and ``bytes=a-``."""
 
     protocol_version = "HTTP/1.1"
 
@@ -71,7 +71,7 @@ class RangeHandler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Print nothing."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -81,7 +81,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def http_server(folder: Path, port: int = 0) -> Iterator[str]:
-    """Serve a folder; gives the URL that stands for it. Raises: CannotServe if the port is taken."""
+    """Serve a folder; yield its URL. Raises: CannotServe if the port is taken."""
     try:
         server = _Server(("127.0.0.1", port), partial(RangeHandler, directory=str(folder)))
     except OSError as error:
@@ -95,5 +95,6 @@ def http_server(folder: Path, port: int = 0) -> Iterator[str]:
 
 
 def taken(port: int, error: OSError) -> str:
-    """What to say if a port cannot be had."""
-    return f"port {port} on 127.0.0.1 cannot be had ({error}): end what uses it, another run of the recipe perhaps"
+    """Return the message for a port that cannot be used."""
+    remedy = "end the process that uses it, perhaps another run of the recipe"
+    return f"port {port} on 127.0.0.1 cannot be used ({error}): {remedy}"

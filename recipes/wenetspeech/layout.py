@@ -1,4 +1,4 @@
-"""Where WenetSpeech keeps things, and how its ``WenetSpeech.json`` is read: as a stream, a recording at a time.
+"""The layout of WenetSpeech, and a reader of its ``WenetSpeech.json``: as a stream, one recording at a time.
 
 ::
 
@@ -8,7 +8,7 @@
     {"audios": [{"aid", "path", "duration", "md5", "source", "tags", "url",
                  "segments": [{"sid", "begin_time", "end_time", "text", "confidence", "subsets": ["L", "M", "S"]}]}]}
 
-The real file has some 17 million segments in several GB; ``json.load`` would make tens of GB of Python objects of them.
+The real file has about 17 million segments in several GB; ``json.load`` would make tens of GB of Python objects of it.
 ``ijson`` (yajl in C) gives one recording after the other in constant memory.
 """
 
@@ -20,7 +20,8 @@ from typing import Any
 
 import ijson
 
-TRAIN_SUBSETS = ("S", "M", "L")
+from ..common.corpus import CorpusMissing
+
 TEST_SUBSETS = {"DEV": "dev", "TEST_NET": "test_net", "TEST_MEETING": "test_meeting"}  # subset: folder of its lists
 
 PAGE = "https://wenet.org.cn/WenetSpeech/"
@@ -34,28 +35,24 @@ or get the real one (about 500 GB to download, as much again unpacked):
     3. bash utils/download_wenetspeech.sh DOWNLOADS {root}     (can be run again; it checks md5 sums)"""
 
 
-class CorpusMissing(Exception):
-    """There is no corpus where one was expected; the message says how to make or get one."""
-
-
 class BadMetadata(Exception):
-    """``WenetSpeech.json`` cannot be read; the message says where it breaks."""
+    """``WenetSpeech.json`` cannot be read; the message says at which byte."""
 
 
 def metadata_path(root: Path) -> Path:
-    """The JSON with all recordings and segments."""
+    """Return the path of the JSON with all recordings and segments."""
     return root / "WenetSpeech.json"
 
 
 def check_corpus(root: Path) -> None:
-    """Raises: CorpusMissing saying what is missing and how to get it."""
+    """Raise CorpusMissing if the corpus is not there; the message says what is missing and how to get it."""
     for path in (metadata_path(root), root / "audio"):
         if not path.exists():
             raise CorpusMissing(MISSING.format(root=root, path=path, page=PAGE))
 
 
 def recordings(root: Path) -> Iterator[dict[str, Any]]:
-    """The entries of ``audios``, one by one, as they are. Raises: CorpusMissing, BadMetadata."""
+    """Yield the entries of ``audios``, one by one, unchanged. Raises: CorpusMissing, BadMetadata."""
     check_corpus(root)
     path = metadata_path(root)
     with path.open("rb") as file:

@@ -1,18 +1,15 @@
-"""Speak a mini WenetSpeech, in its own layout: ``python -m recipes.wenetspeech.mini OUT --hours 0.5 --seed 1``.
+"""Speak a mini WenetSpeech in its own layout: ``python -m recipes.wenetspeech.mini OUT --hours 0.5 --seed 1``.
 
-Sentences are joined to recordings of some minutes, written as 16 kHz opus; ``WenetSpeech.json`` has the real one's
-form, a few bad entries included. The same settings give the same decisions, texts, times and samples, however many
-processes speak; libsndfile gives each Ogg stream a random serial number, so the files' bytes differ.
+Sentences are joined to recordings of some minutes, written as 16 kHz opus. ``WenetSpeech.json`` has the form of the
+real one, with a few bad entries. The same settings give the same plan, texts, times and samples, however many processes
+speak. The bytes of the files differ, because libsndfile gives each Ogg stream a random serial number.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,11 +17,12 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from uio_pipes.base.processes import pool_context
 from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.examples.speech import RATE, Speaker, to_int16
 from uio_pipes.prep.writing.files import write_lines
 
+from ..common.corpus import OtherCorpus, SpeakingFailed, check_settings, in_fresh_processes, write_settings
+from ..common.problems import told
 from .layout import metadata_path
 from .plan import NO_FILE, PAST_THE_END, Recording, Settings, make_plan
 
@@ -33,22 +31,22 @@ COMPRESSION = 0.75  # libsndfile makes 68 kbit/s of it: encoded in half the time
 LATE = 3.0  # seconds that a bad segment ends after its recording
 
 
-class OtherCorpus(Exception):
-    """The target folder holds something that must not be overwritten."""
-
-
 def make_mini(root: Path, settings: Settings, jobs: int = 0) -> bool:
-    """Make the corpus under ``root``; returns False if it was there already."""
+    """Make the corpus under ``root``; return False if it was there already. Raises: OtherCorpus, SpeakingFailed."""
     if metadata_path(root).exists() or (root / "audio").exists():
-        _check_same(root, settings)
+        check_settings(root, settings, "WenetSpeech")
+        if not metadata_path(root).exists():
+            raise OtherCorpus(f"{root}/audio is there without WenetSpeech.json: making it was interrupted. Delete it.")
         return False
     partial = root / ".audio.partial"
     shutil.rmtree(partial, ignore_errors=True)
     plan = make_plan(settings)
     for recording in plan:
         (partial / recording.path).parent.mkdir(parents=True, exist_ok=True)
-    entries = list(follow(_speak_all(plan, partial, settings.seed, jobs), "speaking recordings", len(plan)))
-    write_lines(_settings_path(root), [json.dumps(asdict(settings))])
+    work = ((partial, settings.seed, number, recording) for number, recording in enumerate(plan))
+    spoken = ((entry, 1) for entry in in_fresh_processes(_speak, work, jobs))
+    entries = list(follow(spoken, "speaking recordings", len(plan)))
+    write_settings(root, settings)
     (partial / "audio").rename(root / "audio")
     write_lines(metadata_path(root), [json.dumps({"audios": entries}, ensure_ascii=False, indent=4)])
     shutil.rmtree(partial)
@@ -58,33 +56,8 @@ def make_mini(root: Path, settings: Settings, jobs: int = 0) -> bool:
     return True
 
 
-def _settings_path(root: Path) -> Path:
-    return root / "mini.json"
-
-
-def _check_same(root: Path, settings: Settings) -> None:
-    path = _settings_path(root)
-    found = path.read_text().strip() if path.exists() else "no mini.json: the real WenetSpeech, or another corpus"
-    if found != json.dumps(asdict(settings)):
-        raise OtherCorpus(
-            f"{root} is no empty folder, and has not these settings ({asdict(settings)}); it has {found}. "
-            "Choose another folder, or delete it yourself."
-        )
-    if not metadata_path(root).exists():
-        raise OtherCorpus(f"{root}/audio is there without WenetSpeech.json: making it was interrupted. Delete it.")
-
-
-def _speak_all(plan: list[Recording], root: Path, seed: int, jobs: int) -> Iterator[tuple[dict[str, Any], int]]:
-    """The JSON's entries in the plan's order. A process a recording: see ``speech``."""
-    work = [(root, seed, number, recording) for number, recording in enumerate(plan)]
-    context = pool_context(preload=["recipes.wenetspeech.mini", "soundfile"])
-    with context.Pool(jobs or multiprocessing.cpu_count(), maxtasksperchild=1) as pool:
-        for entry in pool.imap(_speak, work):
-            yield entry, 1
-
-
-def _speak(job: tuple[Path, int, int, Recording]) -> dict[str, Any]:
-    root, seed, number, recording = job
+def _speak(root: Path, seed: int, number: int, recording: Recording) -> dict[str, Any]:
+    """Write one recording; return its entry of the JSON."""
     samples, segments = speak_recording(recording, np.random.default_rng([seed, number]))
     path = root / recording.path
     md5 = hashlib.md5(samples.tobytes()).hexdigest()  # of the samples: the file's bytes differ from run to run
@@ -103,7 +76,8 @@ def _speak(job: tuple[Path, int, int, Recording]) -> dict[str, Any]:
 
 
 def speak_recording(recording: Recording, room: np.random.Generator) -> tuple[NDArray[np.int16], list[dict[str, Any]]]:
-    """The samples at 16 kHz, and the segments of the JSON, times in hundredths of a second as in the real one."""
+    """Return the samples at 16 kHz and the segments of the JSON, with times in hundredths of a second as in the real
+    one."""
     speaker, pieces, segments, at = Speaker(), [np.zeros(RATE // 2, np.int16)], [], RATE // 2
     for number, line in enumerate(recording.lines):
         speech = speaker.speak("".join(line.text.split()) or "今天", line.voice, room)
@@ -135,18 +109,15 @@ def _write_opus(path: Path, samples: NDArray[np.int16]) -> None:
 
 def main(
     out: Annotated[Path, typer.Argument(help="Folder that gets `WenetSpeech.json` and `audio`.")],
-    hours: Annotated[float, typer.Option(min=0.001, help="About so many hours of training speech.")] = 0.5,
+    hours: Annotated[float, typer.Option(min=0.001, help="About this many hours of training speech.")] = 0.5,
     minutes: Annotated[float, typer.Option(min=0.05, help="Length of a recording.")] = 3.0,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another corpus.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed gives another corpus.")] = 1,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
 ) -> None:
     """Speak a mini WenetSpeech (Mandarin, by espeak-ng) in WenetSpeech's own layout."""
-    try:
+    with told(OtherCorpus, SpeakingFailed):
         if not make_mini(out, Settings(seed, hours, minutes), jobs):
             typer.echo(f"{out}: there already, with the same settings")
-    except OtherCorpus as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Segments into shards: ``python -m recipes.wenetspeech.pack DATA --jobs 40``.
+"""Pack segments into shards: ``python -m recipes.wenetspeech.pack DATA --jobs 40``.
 
 ::
 
     DATA/train/shards/10_500/data-00000.tar …     grouped by length (CAT's pack_data), 2000 utterances each
     DATA/{dev,test_net,test_meeting}/shards/data-00000.tar …      all of them, whatever their length
     DATA/…/shards.list                            written when all of a set's shards are complete
-    DATA/…/shards/failed.jsonl                    what could not be cut, and why
+    DATA/…/shards/failed.jsonl                    the segments that could not be cut, and why
 
-Each recording is opened and decoded once. Killed at any moment, the same command goes on.
+Each recording is opened and decoded once. If it is killed, the same command continues.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from uio_pipes.base.errors import ListError
 from uio_pipes.prep.pack import Group, OtherPacking, Packed, PackingFailed, PackSettings, pack, parse_group
 from uio_pipes.prep.writing.cutting import Form
 
+from ..common.problems import told
 from .layout import TEST_SUBSETS
 
 GROUPS = ("10:500", "500:800", "800:1000", "1000:1200")  # frames; above 1200, WenetSpeech's recipes do not train
@@ -31,7 +32,7 @@ GROUPS = ("10:500", "500:800", "800:1000", "1000:1200")  # frames; above 1200, W
 def pack_all(
     data: Path, groups: tuple[Group, ...], size: int, form: Form, jobs: int, touch: bool = False
 ) -> dict[str, Packed]:
-    """Pack the training set in ``groups``, the held-out sets whole; into shards, or with ``touch`` TouchDatasets.
+    """Pack the training set in ``groups`` and the held-out sets whole, into shards or (``touch``) into TouchDatasets.
 
     Raises: OtherPacking, PackingFailed, ListError.
     """
@@ -47,9 +48,9 @@ def pack_all(
 
 
 def selected(base: str, groups: tuple[Group, ...]) -> str:
-    """The training shards of some of the groups, as braces and a glob: what ``--train-data`` takes.
+    """Return the training shards of some of the groups, as braces and a glob for ``--train-data``.
 
-    ``base``: the data folder, or the URL that stands for it.
+    ``base``: the data folder, or its URL.
     """
     names = [group.folder for group in groups]
     return f"{base}/train/shards/{names[0] if len(names) == 1 else '{' + ','.join(names) + '}'}/*.tar"
@@ -63,14 +64,11 @@ def main(
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
 ) -> None:
     """Pack WenetSpeech's segments into shards, grouped by length."""
-    try:
+    with told(OtherPacking, PackingFailed, ListError, ValueError):
         chosen = tuple(map(parse_group, groups or GROUPS))
         packed = pack_all(data, chosen, size, "flac" if flac else "wav", jobs or multiprocessing.cpu_count())
         for name, one in packed.items():
             typer.echo(f"{data / name / 'shards.list'}: {one}")
-    except (OtherPacking, PackingFailed, ListError, ValueError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

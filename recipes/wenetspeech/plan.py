@@ -1,6 +1,6 @@
-"""What the mini corpus holds: decided from the seed alone, before a sound is made.
+"""The content of the mini corpus, chosen by the seed alone, before anything is spoken.
 
-What is decided: who says which sentence in which recording, its subsets and confidence, the pauses, and what is wrong.
+This is: who says which sentence in which recording, its subsets and confidence, the pauses, and the faults.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from uio_pipes.prep.examples.speech import Voice, draw_voice
 
 from ..aishell.plan import SECONDS_EACH
 from ..aishell.sentences import draw_sentence
+from .layout import TEST_SUBSETS
 
 PAUSE = (0.2, 1.0)  # seconds between sentences
 DOMAINS = ("drama", "news", "reading", "talk", "variety")
 SPEAKERS = (2, 4)  # in a recording
-HELD_OUT = {"dev": "DEV", "test_net": "TEST_NET", "test_meeting": "TEST_MEETING"}  # part: subset
+HELD_OUT = {part: subset for subset, part in TEST_SUBSETS.items()}
 # What is wrong with a line of the JSON, as in the real corpus
 NO_FILE, PAST_THE_END, NO_TEXT = "missing_file", "past_the_end", "empty_text"
 
@@ -49,7 +50,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Settings:
-    """All that the decisions depend on. ``hours`` of training speech in recordings of ``minutes``."""
+    """Everything that the plan depends on: ``hours`` of training speech, in recordings of ``minutes``."""
 
     seed: int
     hours: float
@@ -57,17 +58,17 @@ class Settings:
 
     @property
     def lines(self) -> int:
-        """Sentences in a recording."""
+        """The number of sentences in a recording."""
         return max(4, round(self.minutes * 60 / (SECONDS_EACH + sum(PAUSE) / 2)))
 
     def recordings(self, part: str) -> int:
-        """Of the parts held out, each has an eighth of the training recordings."""
+        """Return the number of recordings; each held-out part has an eighth of those to train on."""
         train = max(2, round(self.hours * 60 / self.minutes))
         return train if part == "train" else max(1, train // 8)
 
 
 def make_plan(settings: Settings) -> list[Recording]:
-    """Every recording, part by part; with the faults that the real corpus has."""
+    """Return every recording, part by part, with the faults that the real corpus has."""
     plan = [recording for part in ("train", *HELD_OUT) for recording in _plan_part(settings, part)]
     rng = random.Random(f"{settings.seed} faults")
     gone = _recording("train", settings.recordings("train"), settings, rng, fault=NO_FILE)
@@ -94,7 +95,7 @@ def _recording(
 
 
 def _names(part: str, number: int, rng: random.Random) -> tuple[str, str, str]:
-    """``aid``, ``source`` and ``path``, formed as in the corpus."""
+    """Return ``aid``, ``source`` and ``path``, formed as in the real corpus."""
     if part == "train":
         source = ("youtube", "podcast")[number % 2]
         letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
@@ -116,7 +117,7 @@ def _line(part: str, rng: random.Random, voices: list[Voice]) -> Line:
 
 
 def _subsets(rng: random.Random) -> tuple[tuple[str, ...], float]:
-    """M and S have a confidence of 1, L of 0.95 at least; W, weakly labelled, 0.6 to 0.95."""
+    """Draw subsets and confidence: 1 for M and S, at least 0.95 for L, 0.6 to 0.95 for W, which is weakly labelled."""
     draw = rng.random()
     if draw < 0.05:
         return ("W",), round(rng.uniform(0.6, 0.949), 3)

@@ -4,10 +4,10 @@
 
     DATA/{train,dev,test_net,test_meeting}/data.list    raw list: segments of the recordings (start, end), no copies
     DATA/…/{wav.scp,segments,text}                      the same for Kaldi's tools
-    DATA/left_out.jsonl                                 what cannot be used, and why
+    DATA/left_out.jsonl                                 the segments that cannot be used, and why
 
-The training subset is chosen as the corpus's authors did it: by the ``subsets`` of a segment, and by its confidence
-(S and M: 1.0; L: 0.95 and more; W, the weakly labelled part: 0.6), which ``--min-confidence`` raises or lowers.
+The training subset is chosen as the authors of the corpus did it: by the ``subsets`` of a segment and by its confidence
+(S and M: 1.0; L: at least 0.95; W, the weakly labelled part: at least 0.6). ``--min-confidence`` changes the limit.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from uio_pipes.prep.common.progress_bar import progress_bar
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.files import atomic_path
 
+from ..common.corpus import CorpusMissing
 from ..common.lists import ListWriter
-from .layout import TEST_SUBSETS, BadMetadata, CorpusMissing, metadata_path, recordings
+from ..common.problems import told
+from .layout import TEST_SUBSETS, BadMetadata, metadata_path, recordings
 
 MIN_CONFIDENCE = {"S": 1.0, "M": 1.0, "L": 0.95, "W": 0.6}
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
-UNKNOWN = 2**62  # libsndfile's count of samples where the header tells none is above this
+UNKNOWN = 2**62  # libsndfile's count of samples is above this if the header has none
 
 _LETTERS = "[A-Z]"
 _BETWEEN_WORDS = re.compile(rf"(?<={_LETTERS})\s+(?={_LETTERS})")
@@ -41,7 +43,7 @@ _BLANKS = re.compile(r"[\s\ufeff\u200b]+")
 
 @dataclass
 class Prepared:
-    """What came of it. ``left_out``: segments that cannot be used, by reason."""
+    """The result. ``left_out``: the number of segments that cannot be used, by reason."""
 
     utterances: Counter[str] = field(default_factory=Counter)
     hours: dict[str, float] = field(default_factory=dict)
@@ -59,8 +61,9 @@ class Prepared:
 
 
 def normalize(text: str) -> str:
-    """A transcript as WenetSpeech's users train on it: upper case, blanks (ideographic ones, byte order marks) removed
-    but for one between two words in Latin letters, which the character tokenizer turns into ``▁``."""
+    """Return a transcript as users of WenetSpeech train on it: in upper case, without blanks (ideographic ones and byte
+    order marks, too). One blank stays between two words in Latin letters; the character tokenizer turns it into ``▁``.
+    """
     words = _BETWEEN_WORDS.sub("\0", text.strip().upper())
     return _BLANKS.sub("", words).replace("\0", " ")
 
@@ -88,7 +91,7 @@ def prepare(root: Path, out: Path, subset: str = "L", min_confidence: float | No
 
 
 def _follow(root: Path, sorter: _Sorter) -> None:
-    """Every recording of the corpus, with a bar that counts segments: how many there are is only known at the end."""
+    """Take every recording of the corpus, with a bar that counts segments; their total is only known at the end."""
     with progress_bar() as bar:
         task = bar.add_task(f"reading {metadata_path(root).name}", total=None)
         for recording in recordings(root):
@@ -106,7 +109,7 @@ class _Sorter:
         self.result = Prepared()
 
     def take(self, recording: dict[str, Any]) -> None:
-        """All segments of a recording. Its file is opened once, and only if a segment is wanted."""
+        """Take all segments of a recording. Its file is opened once, and only if a segment is wanted."""
         wanted = [(segment, name) for segment in recording.get("segments") or () if (name := self._name(segment))]
         if not wanted:
             return
@@ -137,7 +140,7 @@ class _Sorter:
 
 
 def _seconds(path: Path) -> float | str:
-    """Length by the file's own header (those in the JSON are off now and then), or what is wrong with the file."""
+    """Return the length by the file's own header (the JSON is sometimes wrong), or what is wrong with the file."""
     if not path.is_file():
         return "missing_file"
     try:
@@ -148,7 +151,7 @@ def _seconds(path: Path) -> float | str:
 
 
 def _problem(segment: dict[str, Any], text: str, seconds: float) -> str:
-    """Why a segment cannot be used; ``""`` if it can."""
+    """Return the reason why a segment cannot be used; ``""`` if it can."""
     start, end = segment.get("begin_time"), segment.get("end_time")
     if not isinstance(start, (int, float)) or not isinstance(end, (int, float)) or not segment.get("sid"):
         return "incomplete_entry"
@@ -163,17 +166,14 @@ def main(
     corpus: Annotated[Path, typer.Argument(help="Folder with `WenetSpeech.json` and `audio` in it.")],
     out: Annotated[Path, typer.Argument(help="Folder for the lists.")],
     subset: Annotated[str, typer.Option(help="S (100 h), M (1000 h), L (10,000 h) or W (weakly labelled).")] = "L",
-    min_confidence: Annotated[float | None, typer.Option(help="Of the training segments.")] = None,
+    min_confidence: Annotated[float | None, typer.Option(help="Lowest confidence of training segments.")] = None,
 ) -> None:
     """Write the lists of a subset of WenetSpeech, real or mini."""
     if subset not in MIN_CONFIDENCE:
         typer.echo(f"there is no subset {subset}; take one of {', '.join(MIN_CONFIDENCE)}", err=True)
         raise typer.Exit(2)
-    try:
+    with told(CorpusMissing, BadMetadata):
         typer.echo(f"{out}:\n{prepare(corpus, out, subset, min_confidence)}")
-    except (CorpusMissing, BadMetadata) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

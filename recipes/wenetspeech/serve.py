@@ -1,8 +1,8 @@
-"""Shards from elsewhere than the disk: an S3-compatible server (moto) or plain HTTP with ranges, on a local port.
+"""Serve shards from this machine: by an S3-compatible server (moto), or by plain HTTP with ranges, on a local port.
 
-By hand: ``python -m recipes.wenetspeech.serve s3 DATA`` serves until Ctrl-C, and says what to export. The recipe does
-it with ``--from s3`` and ``--from http``; real buckets need neither: put ``s3://…`` URLs into the list and the usual
-``AWS_…`` variables (or ``FSSPEC_S3_…``, as below) into the environment.
+By hand: ``python -m recipes.wenetspeech.serve s3 DATA`` serves until Ctrl-C, and prints the variables to export. The
+recipe does the same with ``--from s3`` and ``--from http``. Real buckets need neither: put ``s3://…`` URLs into the
+list and the usual ``AWS_…`` variables (or ``FSSPEC_S3_…``, as below) into the environment.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ import typer
 
 from uio_pipes.prep.writing.files import read_lines, write_lines
 
+from ..common.problems import told
 from .http_ranges import CannotServe, http_server, taken
 
 Kind = Literal["s3", "http"]
 BUCKET = "wenetspeech"
-# Always the same: URLs are part of what a training may resume on.
+# Fixed, because a training can only resume with the same URLs.
 PORTS: dict[str, int] = {"s3": 9301, "http": 9302}
 
 
 @contextlib.contextmanager
 def s3_server(port: int = 0) -> Iterator[str]:
-    """An empty S3 (moto); gives its endpoint. Within the block, this process and those it starts use it for ``s3://``.
+    """Start an empty S3 (moto); yield its endpoint. In the block, this process and its children use it for ``s3://``.
 
     Raises: CannotServe if moto or s3fs is not installed, or the port is taken.
     """
@@ -43,7 +44,7 @@ def s3_server(port: int = 0) -> Iterator[str]:
         raise CannotServe(f"{error}: pip install 'uio_pipes[wenetspeech]'") from error
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     try:
-        socket.create_server(("127.0.0.1", port)).close()  # moto would wait for ever
+        socket.create_server(("127.0.0.1", port)).close()  # with a taken port, moto would wait for ever
     except OSError as error:
         raise CannotServe(taken(port, error)) from error
     server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
@@ -58,13 +59,13 @@ def s3_server(port: int = 0) -> Iterator[str]:
 
 
 def s3_environment(endpoint: str) -> dict[str, str]:
-    """What tells fsspec where ``s3://`` is: for other processes, before they import it."""
+    """Return the variables that tell fsspec where ``s3://`` is; a process must have them before it imports fsspec."""
     return {"FSSPEC_S3_ENDPOINT_URL": endpoint, "FSSPEC_S3_KEY": "key", "FSSPEC_S3_SECRET": "secret"}
 
 
 @contextlib.contextmanager
 def _environment(names: dict[str, str]) -> Iterator[None]:
-    """Set for what is started within, and for fsspec here, which reads its environment only when imported."""
+    """Set variables for child processes, and for fsspec here, which reads its environment only when it is imported."""
     before = {name: os.environ.get(name) for name in names}
     conf = fsspec.config.conf.get("s3")
     os.environ.update(names)
@@ -83,7 +84,7 @@ def _environment(names: dict[str, str]) -> Iterator[None]:
 
 
 def upload(data: Path, names: list[str]) -> str:
-    """Put the shards of some sets into the bucket; gives the URL that stands for ``data``."""
+    """Put the shards of some sets into the bucket; return the URL that replaces ``data``."""
     filesystem = fsspec.filesystem("s3", skip_instance_cache=True)
     if not filesystem.exists(BUCKET):
         filesystem.mkdir(BUCKET)
@@ -95,7 +96,7 @@ def upload(data: Path, names: list[str]) -> str:
 
 
 def write_remote_lists(data: Path, names: list[str], base: str, kind: Kind) -> dict[str, Path]:
-    """``DATA/…/shards.s3.list``: the shards' URLs, where ``base`` stands for ``data``."""
+    """Write ``DATA/…/shards.s3.list``: the URLs of the shards, with ``base`` in place of ``data``."""
     lists = {}
     for name in names:
         shards = read_lines(data / name / "shards.list")
@@ -106,7 +107,7 @@ def write_remote_lists(data: Path, names: list[str], base: str, kind: Kind) -> d
 
 @contextlib.contextmanager
 def serve(kind: Kind, data: Path, names: list[str], port: int | None = None) -> Iterator[tuple[str, dict[str, Path]]]:
-    """Serve the shards of some sets of ``data``; gives the URL that stands for it and the list of URLs of each set.
+    """Serve the shards of some sets of ``data``; yield the URL that replaces it and the list of URLs of each set.
 
     Raises: CannotServe.
     """
@@ -128,23 +129,19 @@ def main(
 ) -> None:
     """Serve shards until Ctrl-C."""
     if kind not in PORTS:
-        typer.echo(f"{kind} is neither s3 nor http", err=True)
+        typer.echo(f"KIND must be s3 or http, not {kind}", err=True)
         raise typer.Exit(2)
     at = port or PORTS[kind]
     chosen: Kind = "s3" if kind == "s3" else "http"
-    try:
-        with serve(chosen, data, names or ["train", "dev"], at) as (_, lists):
-            if kind == "s3":
-                exports = s3_environment(f"http://127.0.0.1:{at}")
-                typer.echo("export " + " ".join(f"{name}={value}" for name, value in exports.items()))
-            for path in lists.values():
-                typer.echo(str(path))
-            with contextlib.suppress(KeyboardInterrupt):
-                while True:
-                    time.sleep(3600)
-    except (CannotServe, FileNotFoundError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
+    with told(CannotServe, FileNotFoundError), serve(chosen, data, names or ["train", "dev"], at) as (_, lists):
+        if kind == "s3":
+            exports = s3_environment(f"http://127.0.0.1:{at}")
+            typer.echo("export " + " ".join(f"{name}={value}" for name, value in exports.items()))
+        for path in lists.values():
+            typer.echo(str(path))
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(3600)
 
 
 if __name__ == "__main__":

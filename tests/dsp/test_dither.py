@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Draws, mix64
+from uio_pipes.base.hashing import Draws, mix64
 from uio_pipes.dsp import dither
 from uio_pipes.dsp.dither import LENGTHS
 

@@ -1,9 +1,10 @@
 """Graphs whose states were saved once and for all: what a later version must load.
 
-``PYTHONPATH=VERSION:tests python -c "from golden import graphs; graphs.main()"`` writes ``NAME.json``, by the version
-in that folder: the loader's state after some batches, and what came after it. The corpora are made anew in the working
-directory from seeds, under relative paths, so that a state fits wherever the test runs. The digest is written here once
-more, and not taken from ``contract``, because that imports modules which an earlier version does not have.
+``PYTHONPATH=VERSION:tests:tests/helpers python -c "from golden import graphs; graphs.main()"`` writes ``NAME.json``, by
+the version in that folder: the loader's state after some batches, and what came after it. The corpora are made anew in
+the working directory from seeds, under relative paths, so that a state fits wherever the test runs. The digest is
+written here once more, and not taken from ``contract``, because that imports modules which an earlier version does not
+have.
 """
 
 from __future__ import annotations
@@ -132,12 +133,20 @@ def described(batch: Any) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """On which bits are equal: the processor, torch and Python's libraries for audio."""
+    """A digest of what the numeric libraries make of fixed numbers: where it is the same, batches have the same bits.
+
+    The libraries choose their code by the processor, which its name does not tell.
+    """
+    import numpy as np
     import torch
 
-    facts = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    names = {line.split(":", 1)[1].strip() for line in facts.splitlines() if line.startswith("model name")}
-    return f"{sorted(names)} torch {torch.__version__}"
+    torch.set_num_threads(1)
+    array = (np.arange(1 << 15, dtype=np.int64) * 7919 % 65_521 / 65_521 - 0.5).astype(np.float32).reshape(64, 512)
+    tensor = torch.from_numpy(array)
+    made = [array @ array.T, np.log(array + 1)]
+    made += [torch.fft.rfft(tensor).abs(), tensor @ tensor.T, torch.sin(tensor), tensor.sum(1), np.cos(array * 9)]
+    made += [torch.nn.functional.conv1d(tensor[None, :1], tensor[:4, None, :31])]
+    return f"{digest(made)} torch {torch.__version__} numpy {np.__version__}"
 
 
 def main() -> None:

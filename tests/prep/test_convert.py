@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import fsspec
 import pytest
 import torch
 import touchdataset
+from command import start
+from command import uio as command
 from corpus import DAMAGE, Corpus
 
 import uio_pipes as uio
@@ -27,10 +28,6 @@ from uio_pipes.prep.pack import PackSettings, pack
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.writing.journal import OtherPacking
 from uio_pipes.reports.inspect import inspect
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-from command import start
-from command import uio as command
 
 
 def made(pipeline: uio.Pipeline) -> list[Any]:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from recipes.aishell.layout import SPLITS, CorpusMissing, transcript_path, wav_path
+from recipes.aishell.layout import SPLITS, transcript_path, wav_path
 from recipes.aishell.prepare import make_lists, make_shards, prepare
+from recipes.common.corpus import CorpusMissing
 from uio_pipes.base.errors import ListError
 from uio_pipes.prep.pack import OtherPacking
 from uio_pipes.prep.writing.files import read_lines, write_lines

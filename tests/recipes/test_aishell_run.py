@@ -20,7 +20,8 @@ pytest.importorskip("espeakng_loader")
 pytest.importorskip("jiwer")
 
 from recipes.aishell.run import main
-from recipes.aishell.summary import MODES, rates
+from recipes.aishell.summary import rates
+from recipes.common.driver import MODES
 
 ROOT = Path(__file__).parents[2]
 TINY = """
@@ -147,7 +148,7 @@ def test_sigterm_saves_the_training_and_the_same_command_goes_on(tmp_path: Path)
     text = " ".join((tmp_path / "said").read_text().split())
     saved = re.search(r"SIGTERM: saved at step (\d+), epoch (\d+)", text)
     assert saved, text
-    assert "recipes.common.train was ended by SIGTERM; what it had saved is gone on with" in text
+    assert "recipes.common.train was ended by SIGTERM; the same command continues from what it has saved" in text
     assert "--stage 4" in text
     text = " ".join(launch([*command, "--set", f"train.epochs={int(saved[2]) + 1}"]).split())
     assert re.search(rf"resumes from \S+: step {saved[1]}, epoch {saved[2]}", text), text

@@ -57,7 +57,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         load_model(exp, "average", CPU)
     with pytest.raises(NotTrained, match="no complete checkpoint"):
         load_model(exp, "latest", CPU)
-    with pytest.raises(NotTrained, match="is no experiment"):
+    with pytest.raises(NotTrained, match="is not an experiment"):
         load_model(tmp_path / "nothing", "latest", CPU)
 
 

@@ -100,7 +100,7 @@ def test_another_file_is_refused_before_it_is_fetched(server: RangeServer, tmp_p
 
 def test_a_damaged_file_gets_no_name(server: RangeServer, tmp_path: Path) -> None:
     (tmp_path / "data.tgz.partial").write_bytes(b"x" * 1000)
-    with pytest.raises(FetchFailed, match=r"damaged or another file.*the same command fetches it again"):
+    with pytest.raises(FetchFailed, match=r"damaged, or not the file at.*the same command fetches it again"):
         fetch(remote_of(server), tmp_path / "data.tgz")
     assert not (tmp_path / "data.tgz").exists()
     fetch(remote_of(server), tmp_path / "data.tgz")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ import soundfile
 pytest.importorskip("espeakng_loader")
 
 from recipes.aishell.layout import SPLITS, read_transcript
-from recipes.aishell.mini import OtherCorpus, make_mini
+from recipes.aishell.mini import make_mini
 from recipes.aishell.plan import Settings, make_plan, settings_for
 from recipes.aishell.sentences import alphabet, split_of
+from recipes.common.corpus import OtherCorpus, SpeakingFailed, in_fresh_processes
 
 SETTINGS = Settings(seed=3, utterances=60)  # more than one block for each of two processes
 
@@ -86,3 +88,13 @@ def test_never_touches_a_real_corpus(tmp_path: Path) -> None:
     (tmp_path / "data_aishell" / "wav").mkdir(parents=True)
     with pytest.raises(OtherCorpus, match="real AISHELL-1"):
         make_mini(tmp_path, SETTINGS)
+
+
+def test_every_block_is_spoken_by_a_process_of_its_own() -> None:
+    pids = list(in_fresh_processes(os.getpid, [()] * 4, jobs=2))
+    assert len({*pids, os.getpid()}) == 5
+
+
+def test_a_killed_process_is_an_error_and_no_hang() -> None:
+    with pytest.raises(SpeakingFailed, match="start again"):
+        list(in_fresh_processes(os._exit, [(1,)] * 3, jobs=2))

@@ -15,8 +15,9 @@ pytest.importorskip("espeakng_loader")
 pytest.importorskip("ijson")
 
 from recipes.aishell.sentences import split_of
-from recipes.wenetspeech.layout import BadMetadata, CorpusMissing, metadata_path, recordings
-from recipes.wenetspeech.mini import OtherCorpus, make_mini
+from recipes.common.corpus import CorpusMissing, OtherCorpus
+from recipes.wenetspeech.layout import BadMetadata, metadata_path, recordings
+from recipes.wenetspeech.mini import make_mini
 from recipes.wenetspeech.plan import HELD_OUT, NO_FILE, NO_TEXT, PAST_THE_END, Settings, make_plan
 
 SETTINGS = Settings(seed=3, hours=0.015, minutes=0.3)  # 3 recordings of some 20 s to train on

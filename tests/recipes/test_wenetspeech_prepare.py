@@ -16,7 +16,8 @@ import uio_pipes as uio
 
 pytest.importorskip("ijson")
 
-from recipes.wenetspeech.layout import CorpusMissing, metadata_path
+from recipes.common.corpus import CorpusMissing
+from recipes.wenetspeech.layout import metadata_path
 from recipes.wenetspeech.pack import pack_all, selected
 from recipes.wenetspeech.prepare import main as prepare_main
 from recipes.wenetspeech.prepare import normalize, prepare

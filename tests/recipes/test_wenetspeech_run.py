@@ -106,7 +106,7 @@ def test_a_missing_corpus_gets_the_page_and_no_stack_trace(tmp_path: Path, shell
         (["--group", "500:10"], "LOW below HIGH"),
         (["--train-group", "10:99"], "none of the groups"),
         (["--from", "s3", "--data-type", "raw"], "take --data-type shard"),
-        (["--from", "http", "--group", "1:2", "--group", "2:3", "--train-group", "1:2"], "HTTP has not"),
+        (["--from", "http", "--group", "1:2", "--group", "2:3", "--train-group", "1:2"], "HTTP does not have"),
         (["--nnodes", "2"], "HOST:PORT"),
         (["--stage", "5", "--stop-stage", "3"], "nothing would be run"),
         (["--mode", "greedy"], "--mode must be one of ctc_greedy_search"),

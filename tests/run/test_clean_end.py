@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import TESTS, digest, keys_of
+from contract import digest, keys_of
 from corpus import Corpus
+from processes import environment
 
 import uio_pipes as uio
 
@@ -342,10 +343,9 @@ print("left", *here.children(), flush=True)
 @pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "only_parent"])
 @pytest.mark.parametrize("workers", WORKERS)
 def test_ctrl_c(many_shards: Corpus, workers: int, whole_group: bool) -> None:
-    path = os.pathsep.join([str(TESTS), str(TESTS / "run"), os.environ.get("PYTHONPATH", "")])
     run = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, str(many_shards.list), str(workers)],
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(Path(__file__).parent),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -22,12 +22,12 @@ import pytest
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from contract import digest, keys_of
+from processes import environment
 
 import uio_pipes as uio
 
 Log = list[tuple[str, list[str]]]  # digest and keys of each batch
 LANES = 12
-TESTS = Path(__file__).parents[1]
 SETTINGS: dict[str, Any] = {
     "workers": 2,
     "uneven": "stop",
@@ -228,12 +228,10 @@ def torchrun(settings: dict[str, Any], log: Path) -> int:
     """Run this file on the ranks; the exit status. Kills everything when the run asks for it."""
     given = {**SETTINGS, **settings}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(given["world"])]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    env = environment(OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
     marker = Path(given["folder"]) / "kill_me"
     with log.open("w") as file:
-        run = subprocess.Popen(
-            [*command, __file__, json.dumps(given)], env=environment, stdout=file, stderr=subprocess.STDOUT
-        )
+        run = subprocess.Popen([*command, __file__, json.dumps(given)], env=env, stdout=file, stderr=subprocess.STDOUT)
         try:
             while run.poll() is None:
                 if marker.exists():

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from contract import TESTS, digest
+from contract import digest
 from corpus import Corpus
-from processes import launch
+from processes import environment, launch
 
 import uio_pipes as uio
 from uio_pipes.run import shared_memory as ring
@@ -288,9 +288,8 @@ if sys.argv[2] == "raise":
 
 @pytest.mark.parametrize("end", ["raise", "end"])
 def test_workers_are_ended_when_the_trainer_leaves_an_iterator_open(plain_corpus: Corpus, end: str) -> None:
-    path = os.pathsep.join([str(TESTS), str(TESTS / "run"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-c", EXITS, str(plain_corpus.list), end]
-    run = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    run = subprocess.run(command, env=environment(Path(__file__).parent), capture_output=True, text=True, check=False)
     assert run.stdout.split() == ["0", "0"], run.stderr
     assert run.returncode == (end == "raise")
 
@@ -326,10 +325,9 @@ for _ in here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())).repeat(), 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("program", [KILLED, KILLED_EARLY], ids=["at_work", "before_its_workers_began"])
 def test_nothing_is_left_when_the_trainer_is_killed(plain_corpus: Corpus, program: str) -> None:
-    path = os.pathsep.join([str(TESTS), str(TESTS / "run"), os.environ.get("PYTHONPATH", "")])
     run = subprocess.Popen(
         [sys.executable, "-c", program, str(plain_corpus.list)],
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(Path(__file__).parent),
         stdout=subprocess.PIPE,
         text=True,
     )

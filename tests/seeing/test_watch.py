@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import TESTS, digest, keys_of
+from contract import digest, keys_of
 from corpus import Corpus
+from processes import environment
 
 import uio_pipes as uio
 
@@ -130,10 +131,9 @@ print("after")
 @pytest.mark.parametrize("end", ["whole", "raise"])
 def test_on_a_terminal_one_line_is_kept_up_to_date(many_shards: Corpus, end: str) -> None:
     ours, theirs = pty.openpty()
-    path = os.pathsep.join([str(TESTS), str(TESTS / "seeing"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "TERM": "xterm", "COLUMNS": "120"}
     command = [sys.executable, "-c", LOOP, str(many_shards.list), end]
-    with subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as run:
+    env = environment(Path(__file__).parent, TERM="xterm", COLUMNS="120")
+    with subprocess.Popen(command, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as run:
         os.close(theirs)
         screen = read_all(ours)
     os.close(ours)

@@ -9,7 +9,6 @@ import random
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +22,7 @@ import pytest
 from contract import Case, check_cuts, digest, record, some_cuts
 from corpus import Corpus
 from corpus import shards as make_shards
+from fault_server import FaultServer, serving
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError
@@ -30,9 +30,6 @@ from uio_pipes.io import connections, lookahead, readahead, retry, transport
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
 from uio_pipes.io.remote import RemoteFile
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "io"))
-from fault_server import FaultServer, serving
 
 SECRET = "s3cr3t-Word"
 

@@ -28,7 +28,7 @@ from uio_pipes.io.local import LocalFile
 from uio_pipes.prep.index_lists import index_lists
 from uio_pipes.prep.indexing.scan import scan_shard
 from uio_pipes.prep.indexing.shard import index_shard
-from uio_pipes.sources.tar_index import open_index
+from uio_pipes.starts.records import open_index
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import torch
 from helpers_bad import audio, noise, shard, tar
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.dsp.resample import resample
 from uio_pipes.io.local import LocalFile
 from uio_pipes.stages.noise_clips import LONG, Choice, Clips

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.audio.length import TICKS, Plan
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Chain, Origin, Sample
 from uio_pipes.stages.random_crop import RandomCrop
 

@@ -23,7 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Draws, Lane
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.io.local import LocalFile
 from uio_pipes.stages.segment_runs import Run, merged, pieces, random_piece

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "helpers")]
 
 from sweeps.sweep import Row, rows
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -18,14 +17,12 @@ from pathlib import Path
 
 import pytest
 from corpus import raw_list, shards
+from fault_server import FaultServer, Lie, serving
+from lies import LIES, first_times
 from sweeps.sweep import Outcome, Result, rows, trials
 
 import uio_pipes as uio
 from uio_pipes.io import connections, readahead, retry
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "io"))
-from fault_server import FaultServer, Lie, serving
-from lies import LIES, first_times
 
 BOUND = 60.0  # seconds that no trial may take, many times what they do take
 THINGS = ("list", "raw list's audio", "tar", "tar.gz")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from uio_pipes.base.hashing import GOLDEN, MASK
 from uio_pipes.base.lru import Lru
-from uio_pipes.core.lane import GOLDEN, MASK
 
 __all__ = ["Permutation"]
 

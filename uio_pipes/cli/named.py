@@ -116,7 +116,9 @@ def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> 
     block = {} if conf is None else _block(conf)
     tokenizer = None if symbols is None else CharTokenizer(symbols)
     if data_type in ("raw", "shard"):
-        return wenet_dataset(data_type, data, tokenizer, block).pipeline
+        made = wenet_dataset(data_type, data, tokenizer, block).pipeline
+        assert isinstance(made, Pipeline)
+        return made
     if data_type != "indexed":
         raise typer.BadParameter(f"--data-type must be raw, shard or indexed, not {data_type!r}")
     from uio_pipes.wenet import apply_steps
@@ -132,10 +134,10 @@ def _indexed(data: str, shuffle: bool) -> Pipeline:
 
     kind = recognize(data).kind
     if "TouchDataset" in kind:
-        from uio_pipes.sources.indexed import from_indexed
+        from uio_pipes.starts.records import from_indexed
 
         return from_indexed(data, shuffle=shuffle)
-    from uio_pipes.sources.tar_index import from_tar_index
+    from uio_pipes.starts.records import from_tar_index
 
     return from_tar_index(data, shuffle=shuffle)
 

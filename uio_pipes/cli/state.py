@@ -51,7 +51,7 @@ def show(
         items, seen = progress(seen, data)
     if as_json:
         lanes = [_lane(lane) for lane in seen.lanes]
-        print_json({"key": key, "meta": seen.meta, "lanes": lanes, "missing": seen.missing, "items": items})
+        print_json({"key": key, "meta": seen.meta.saved(), "lanes": lanes, "missing": seen.missing, "items": items})
         return
     print_tables(_shown(seen, key, items))
 
@@ -66,18 +66,18 @@ def _lane(lane: LaneView) -> dict[str, Any]:
 
 
 def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> list[Rows]:
-    meta, stats = seen.meta, seen.stats
-    there = f"{len(seen.lanes)} of {meta['lanes']}" + (" (this is one rank's part)" if seen.missing else "")
+    meta, stats, saved = seen.meta, seen.stats, seen.meta.saved()
+    there = f"{len(seen.lanes)} of {meta.lanes}" + (" (this is one rank's part)" if seen.missing else "")
     rows = [
-        ("found under", key or "(top)"), ("epoch", meta["epoch"]), ("over", "yes" if meta["ended"] else "no"),
-        ("seed", meta["seed"]), ("lanes", there), ("lanes done", seen.done),
+        ("found under", key or "(top)"), ("epoch", meta.epoch), ("over", "yes" if meta.ended else "no"),
+        ("seed", meta.seed), ("lanes", there), ("lanes done", seen.done),
         ("batches", f"{stats.batches:,}"), ("utterances", f"{stats.utterances:,} ({stats.hours:.2f} h)"),
         ("failures", f"{stats.failures:,}"),
         ("left out", ", ".join(f"{r}: {n:,}" for r, n in sorted(stats.skipped.items())) or "none"),
-        ("list", f"{counted(meta['list'][0], 'item')}" if meta["list"] else ""),
+        ("list", counted(int(meta.listed[0]), "item") if meta.listed else ""),
     ]  # fmt: skip
-    rows += [(name, meta[name]) for name in ("stream", "step", "skip") if name in meta]
-    rows += [("graph" if i == 0 else "", line) for i, line in enumerate(meta["graph"])]
+    rows += [(name, saved[name]) for name in ("stream", "step", "skip") if name in saved]
+    rows += [("graph" if i == 0 else "", line) for i, line in enumerate(meta.graph)]
     lanes = [
         (lane.lane, lane.k, "done" if lane.done else "to begin" if not lane.k else "under way",
          f"{lane.stats.utterances:,}", lane.stats.failures, lane.url, "" if lane.offset is None else f"{lane.offset:,}",
@@ -165,15 +165,15 @@ def reshard(
         keep_inputs(files, [out] if whole else [f"{out}/rank_{rank:03d}.json" for rank in range(world_size)])
         _write(out, merged, saved.per_rank(merged, world_size))
     if as_json:
-        print_json({"epoch": seen.meta["epoch"], "lanes": seen.meta["lanes"], "assignment": rows, "out": out})
+        print_json({"epoch": seen.meta.epoch, "lanes": seen.meta.lanes, "assignment": rows, "out": out})
         return
     shown = [
         (f"rank {r['rank']}", r["worker"] if workers else "", _few(r["lanes"]), r["batches"], r["done"]) for r in rows
     ]
-    title = f"Epoch {seen.meta['epoch']}: {counted(seen.meta['lanes'], 'lane')} on {counted(world_size, 'rank')}"
+    title = f"Epoch {seen.meta.epoch}: {counted(seen.meta.lanes, 'lane')} on {counted(world_size, 'rank')}"
     print_tables([(title, ("", "worker", "lanes", "batches behind", "lanes done"), shown[:MOST])])
-    if seen.meta["lanes"] % world_size:
-        them = f"{counted(world_size, 'rank')} do not divide {counted(seen.meta['lanes'], 'lane')}"
+    if seen.meta.lanes % world_size:
+        them = f"{counted(world_size, 'rank')} do not divide {counted(seen.meta.lanes, 'lane')}"
         say(f"note: {them}: global steps hold other batches then")
     say("load_state_dict takes the whole state on every rank, and finds these lanes by itself")
 

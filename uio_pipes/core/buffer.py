@@ -17,11 +17,11 @@ from zlib import crc32
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.errors import DataError, PipelineError, StateError
+from uio_pipes.base.packing import pack, unpack
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, whole
-from uio_pipes.run.state import pack, unpack
 
 __all__ = ["MARK_EVERY", "Buffer", "changed", "taken"]
 

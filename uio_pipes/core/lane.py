@@ -11,40 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import numpy as np
-
+from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.pulse import Pulse
 
 if TYPE_CHECKING:
     from uio_pipes.core.ledger import Ledger
 
-__all__ = ["Draws", "Lane", "Site", "lanes_of", "mix64", "pick", "stable_hash", "worker_of"]
+__all__ = ["Lane", "Site", "lanes_of", "worker_of"]
 
-MASK = 0xFFFFFFFFFFFFFFFF
-GOLDEN = 0x9E3779B97F4A7C15
 PASSES = 32  # bits for the rounds of a repetition within a pass
 T = TypeVar("T")
-
-
-def stable_hash(*parts: object) -> int:
-    """A 64-bit hash of ``parts`` (ints, strings, tuples of them) that is the same in every process and version."""
-    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
-
-
-def mix64(x: int) -> int:
-    """The finalizer of SplitMix64 (Steele, Lea, Flood 2014): spreads ``x`` over all 64 bits."""
-    x = (x + GOLDEN) & MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-def pick(key: int, position: int, n: int) -> int:
-    """The choice in [0, n) that a buffer with ``key`` makes at ``position``."""
-    return (mix64(key ^ position) * n) >> 64
 
 
 def lanes_of(lanes: int, rank: int, world_size: int) -> range:
@@ -55,29 +33,6 @@ def lanes_of(lanes: int, rank: int, world_size: int) -> range:
 def worker_of(lane: int, world_size: int, num_workers: int) -> int:
     """The worker of its rank that runs ``lane``; 0 where the main process does (``num_workers=0``)."""
     return (lane // world_size) % max(1, num_workers)
-
-
-class Draws:
-    """A tiny generator: the n-th draw is a hash of the seed and n."""
-
-    __slots__ = ("count", "seed")
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.count = 0
-
-    def below(self, n: int) -> int:
-        """An integer in [0, n)."""
-        self.count += 1
-        return (mix64(self.seed ^ (self.count * GOLDEN & MASK)) * n) >> 64
-
-    def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
-        """A number in [low, high), of 32 random bits."""
-        return low + (high - low) * (self.below(1 << 32) / (1 << 32))
-
-    def generator(self) -> np.random.Generator:
-        """A NumPy generator of its own, for user functions with a ``rng`` parameter."""
-        return np.random.Generator(np.random.Philox(key=self.seed))
 
 
 class Site(NamedTuple):

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
-from uio_pipes.core.lane import Draws, Lane, mix64
+from uio_pipes.base.hashing import Draws, mix64
+from uio_pipes.core.lane import Lane
 from uio_pipes.io.local import Ref
 from uio_pipes.io.lookahead import fetch_early
 from uio_pipes.io.text_ref import TextRef

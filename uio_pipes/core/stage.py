@@ -6,23 +6,39 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from math import isfinite
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.audio.length import Plan
+from uio_pipes.base.checks import KINDS, require
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.hashing import Draws
 from uio_pipes.base.redact import redact
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
+from uio_pipes.io.access import Access
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    from uio_pipes.core.graph import Graph
 
-__all__ = ["PerUtterance", "Stage", "Upstream", "have_features", "require", "require_whole", "sees_all", "show"]
+__all__ = ["FileList", "PerUtterance", "Stage", "Upstream", "Wrapped", "have_features", "sees_all", "show"]
 
 _SAME = "same"
 Upstream = Callable[[Lane], Node]
+
+
+class Lines(Protocol):
+    """What a list holds, by number."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, number: int) -> str: ...
+
+
+class FileList(NamedTuple):
+    """A list of files in use: its lines, and how the files that they name are reached."""
+
+    lines: Callable[[], Lines]
+    access: Access
 
 
 @dataclass(frozen=True)
@@ -32,9 +48,13 @@ class Stage:
     Class attributes:
         name: the functional name, as in ``pipeline.shuffle(…)``.
         takes: kinds of what flows in ("item" of a list, "file", "sample", "batch"); gives: the kind that flows out,
-        or "same". note: printed beside the stage. deals: whether it gives each lane its share. opaque: whether it
-        may do anything to an utterance (the user's functions). reasons: under which it leaves utterances out on
-        purpose. silent: whether it may leave out some without counting them.
+        or "same". note: printed beside the stage. deals: it gives each lane its share. ends: what comes out has an end,
+        whatever goes in. opaque: it may do anything to an utterance (functions of the user's). own_node: it runs a node
+        of the user's, of which nothing is known. refers: utterances come out of it whose audio is not opened yet.
+        on_tensors: after a stage that makes batches it works on tensors only, so that planning leaves it out. one_rate:
+        it fails utterances of another sample rate than their batch. sets_rate: all audio that comes out has one rate.
+        in_buckets: it makes batches of utterances of about one length.
+        reasons: words under which it leaves utterances out on purpose. silent: it may leave some out without counting.
     """
 
     name: ClassVar[str]
@@ -42,7 +62,14 @@ class Stage:
     gives: ClassVar[str] = _SAME
     note: ClassVar[str] = ""
     deals: ClassVar[bool] = False
+    ends: ClassVar[bool] = False
     opaque: ClassVar[bool] = False
+    own_node: ClassVar[bool] = False
+    refers: ClassVar[bool] = False
+    on_tensors: ClassVar[bool] = False
+    one_rate: ClassVar[bool] = False
+    sets_rate: ClassVar[bool] = False
+    in_buckets: ClassVar[bool] = False
     reasons: ClassVar[frozenset[str]] = frozenset()
     silent: ClassVar[bool] = False
 
@@ -50,8 +77,8 @@ class Stage:
         """Check the kinds of the arguments; subclasses call this first and then check their rules."""
         for f in fields(self):
             value = getattr(self, f.name)
-            if str(f.type) in _KINDS:
-                what, fits = _KINDS[str(f.type)]
+            if str(f.type) in KINDS:
+                what, fits = KINDS[str(f.type)]
                 require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
 
     def __init_subclass__(cls) -> None:
@@ -75,9 +102,39 @@ class Stage:
         return False
 
     @property
-    def branches(self) -> Mapping[str, Pipeline]:
+    def branches(self) -> Mapping[str, Graph]:
         """Pipelines within this stage, by name."""
         return {}
+
+    def with_branches(self, change: Callable[[str, Graph], Graph]) -> Stage:
+        """Return this stage with ``change(name, graph)`` in place of each graph within it."""
+        return self
+
+    def deferred(self) -> PerUtterance | None:
+        """Return what runs when a batch is made, if this stage is nothing else."""
+        return None
+
+    def hides_count(self, kind: str) -> str:
+        """Say why only running tells how many come out, given items of this ``kind``; "" if a plan tells."""
+        return ""
+
+    def fill(self, bucket: int, count: int, longest: int) -> float | None:
+        """Return how full a planned batch is, 1 at its budget; None if it has none.
+
+        Args:
+            bucket: number of its bucket.
+            count: utterances in it.
+            longest: planned frames of the longest of them.
+        """
+        return None
+
+    def files(self, listed: list[FileList]) -> list[FileList]:
+        """Return the lists of files in use after this stage, given those in use before it."""
+        return [*listed, *(one for graph in self.branches.values() for one in graph._files())]
+
+    def fixed_files(self) -> set[str]:
+        """Return the real paths of files that must not change during a run."""
+        return set()
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         """How many come out of each lane of the ``counts`` that go in, if none fails; None: only running tells.
@@ -96,11 +153,6 @@ class Stage:
     def content(self) -> list[tuple[int, str]]:
         """Of each list that this stage reads: number of items, and a hash of them."""
         return []
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        """A tiny graph with this stage on ``corpus`` (tar shards of utterances): the contract tests run it."""
-        raise NotImplementedError
 
     def describe(self, *, stable: bool = False) -> str:
         """``name(arguments that differ from the defaults)``. ``stable``: without file positions, for fingerprints."""
@@ -157,8 +209,33 @@ class PerUtterance(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, StageLink(self, site))
 
+    def deferred(self) -> PerUtterance | None:
+        return self if type(self).build is PerUtterance.build else None
+
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
+
+
+@dataclass(frozen=True)
+class Wrapped(PerUtterance):
+    """A stage in place of another one, under its name: the base of what times a stage, or only plans it."""
+
+    inner: PerUtterance
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.inner.name
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return self.inner.reads
+
+    @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        return self.inner.writes
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        return self.inner.plan(plan, sample, draws)
 
 
 def sees_all(stages: Sequence[Stage]) -> bool:
@@ -187,46 +264,6 @@ class StageLink:
 
     def apply(self, sample: Sample) -> None:
         self.stage.apply(sample, sample.draws(self.salt))
-
-
-def is_whole(value: object) -> bool:
-    """Whether ``value`` is an int (and no bool)."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_number(value: object) -> bool:
-    """Whether ``value`` is a finite int or float (and no bool)."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
-
-
-def _all(fits: Callable[[object], bool], value: object) -> bool:
-    return isinstance(value, (list, tuple)) and all(map(fits, value))
-
-
-_KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "int": ("a whole number", is_whole),
-    "int | None": ("a whole number or None", lambda v: v is None or is_whole(v)),
-    "float": ("a number", is_number),
-    "float | None": ("a number or None", lambda v: v is None or is_number(v)),
-    "str": ("a string", lambda v: isinstance(v, str)),
-    "bool": ("True or False", lambda v: isinstance(v, bool)),
-    "bool | None": ("True, False or None", lambda v: v is None or isinstance(v, bool)),
-    "Sequence[float]": ("a list of numbers", lambda v: _all(is_number, v)),
-    "Sequence[int] | None": ("a list of whole numbers", lambda v: v is None or _all(is_whole, v)),
-}
-
-
-def require(condition: bool, stage: str, rule: str, value: object, remedy: str) -> None:
-    """Raises: PipelineError that states the rule, the value and the remedy, unless ``condition`` holds."""
-    if not condition:
-        raise PipelineError(f"{stage}: {rule}, not {value!r}; {remedy}")
-
-
-def require_whole(name: str, value: object, least: int | None = None) -> None:
-    """Raises: PipelineError unless ``value``, of the argument ``name``, is a whole number, ``least`` or more."""
-    if not is_whole(value) or (least is not None and value < least):  # type: ignore[operator]
-        bound = "" if least is None else f", {least} or more"
-        raise PipelineError(f"{name} must be a whole number{bound}, not {value!r}")
 
 
 def show(value: object, *, stable: bool = False) -> str:

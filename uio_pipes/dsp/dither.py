@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 
 __all__ = ["noise"]
 

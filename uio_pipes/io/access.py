@@ -40,7 +40,7 @@ class Access:
         cache_size: int | str = CACHE_SIZE,
     ) -> Access:
         """From a stage's arguments. Raises: PipelineError."""
-        from uio_pipes.core.stage import require
+        from uio_pipes.base.checks import require
 
         ok = storage_options is None or (
             isinstance(storage_options, Mapping) and all(isinstance(name, str) for name in storage_options)

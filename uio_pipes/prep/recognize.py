@@ -10,8 +10,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.table import ARCHIVES
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.load_from_raw import from_raw_list
-from uio_pipes.sources.load_from_tar import from_shard_list
+from uio_pipes.starts.lists import from_raw_list, from_shard_list
 
 __all__ = ["Recognized", "recognize"]
 
@@ -71,11 +70,11 @@ def _head(path: str) -> bytes:
 def _folder(path: str, local: str, allow_pipes: bool) -> Recognized:
     names = set(os.listdir(local))
     if {"metainfo.idx", "metainfo.bin"} & names:
-        from uio_pipes.sources.indexed import from_indexed
+        from uio_pipes.starts.records import from_indexed
 
         return Recognized(path, "TouchDataset folder", from_indexed(path))
     if {"wav.scp", "feats.scp"} & names:
-        from uio_pipes.sources.kaldi import from_kaldi
+        from uio_pipes.starts.records import from_kaldi
 
         return Recognized(path, "Kaldi data folder", from_kaldi(path, allow_pipes=allow_pipes))
     if written := sorted({"data.list", "shards.list"} & names):
@@ -90,7 +89,7 @@ def _folder(path: str, local: str, allow_pipes: bool) -> Recognized:
 
 def _sidecar(path: str) -> Recognized:
     from uio_pipes.formats.tar.index_files import SUFFIX
-    from uio_pipes.sources.tar_index import from_tar_index
+    from uio_pipes.starts.records import from_tar_index
 
     if not path.endswith(SUFFIX):
         raise ListError(f"{path} is the index of a tar shard, renamed: it must stand beside the shard as SHARD{SUFFIX}")
@@ -100,7 +99,7 @@ def _sidecar(path: str) -> Recognized:
 def _list(path: str, first: str) -> Recognized:
     parts = first.split()
     if len(parts) == 2 and "+" in parts[1] and "." not in parts[1]:
-        from uio_pipes.sources.indexed import from_indexed
+        from uio_pipes.starts.records import from_indexed
 
         return Recognized(path, "list of TouchDataset folders", from_indexed(path))
     if len(parts) > 1 and not first.split(None, 1)[0].endswith(ARCHIVES) and not first.endswith(ARCHIVES):

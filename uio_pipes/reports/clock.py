@@ -7,27 +7,27 @@ import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core import sample as samples
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.core.graph import Graph
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage
+from uio_pipes.core.stage import Stage, Wrapped
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.pipeline import Pipeline
-from uio_pipes.stages.map import Map
-from uio_pipes.stages.mix import _Several
 
 __all__ = ["HEADERS", "READING", "Clock", "headers_timed", "timed"]
 
 READING = "reading audio"
 HEADERS = "reading headers"
 T = TypeVar("T")
+G = TypeVar("G", bound=Graph)
 
 
 class Clock:
@@ -49,21 +49,15 @@ class Clock:
             self._within = before + took
 
 
-def timed(pipeline: Pipeline, clock: Clock, within: str = "") -> Pipeline:
-    """``pipeline`` with a ``clock`` on every stage; it gives the same batches."""
+def timed(graph: G, clock: Clock, within: str = "") -> G:
+    """``graph`` with a ``clock`` on every stage; it gives the same batches."""
     stages: list[Stage] = []
-    for stage, site in pipeline._sites():
+    for stage, site in graph._sites():
         name = within + site.name + (f" #{site.ordinal + 1}" if site.ordinal else "")
-        if isinstance(stage, _Several):
-            parts = {key: timed(p, clock, f"{within}{key}: ") for key, p in stage.branches.items()}
-            stage = replace(stage, pipelines=parts)
-        if isinstance(stage, Map):
-            stages.append(replace(stage, function=_timed_function(stage.function, name, clock)))
-        elif isinstance(stage, PerUtterance) and type(stage).build is PerUtterance.build:
-            stages.append(_TimedStage(stage, name, clock))
-        else:
-            stages += [stage, _Tap(name, clock)]
-    return Pipeline(tuple(stages))
+        stage = stage.with_branches(lambda key, graph: timed(graph, clock, f"{within}{key}: "))
+        deferred = stage.deferred()
+        stages += [stage, _Tap(name, clock)] if deferred is None else [_TimedStage(deferred, name, clock)]
+    return type(graph)(tuple(stages))
 
 
 @contextlib.contextmanager
@@ -77,31 +71,10 @@ def headers_timed(clock: Clock) -> Iterator[None]:
         setattr(samples, "measure", measure)  # noqa: B010
 
 
-def _timed_function(function: Callable[..., Any], name: str, clock: Clock) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return clock.time(name, function, *args, **kwargs)
-
-    with_name = functools.WRAPPER_ASSIGNMENTS if hasattr(function, "__name__") else ()
-    return functools.wraps(function, assigned=with_name)(run)
-
-
 @dataclass(frozen=True)
-class _TimedStage(PerUtterance):
-    inner: PerUtterance
+class _TimedStage(Wrapped):
     label: str
     clock: Clock
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.inner.name
-
-    @property
-    def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return self.inner.reads
-
-    @property
-    def writes(self) -> frozenset[str]:  # type: ignore[override]
-        return self.inner.writes
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         return self.clock.time(self.label, self.inner.plan, plan, sample, draws)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from uio_pipes.base.errors import StateError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.reports.state_file import LaneView, StateView
-from uio_pipes.sources.list_files import ListFiles, list_files
+from uio_pipes.run.state import Meta
+from uio_pipes.sources.list_files import ListFiles
+from uio_pipes.starts.lists import list_files
 
 __all__ = ["progress"]
 
@@ -30,7 +31,7 @@ def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateVie
     lanes = {lane.lane: lane for lane in seen.lanes}
     begun: set[int] = set()
     for p, item in enumerate(_order(stage, meta)):
-        lane = lanes.get(p % meta["lanes"])
+        lane = lanes.get(p % meta.lanes)
         if lane is None:
             continue
         status = _status(lane, p, item, lane.lane in begun)
@@ -42,9 +43,9 @@ def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateVie
     return out, replace(seen, lanes=list(lanes.values()))
 
 
-def _listed(meta: dict[str, Any], data: str) -> ListFiles:
+def _listed(meta: Meta, data: str) -> ListFiles:
     """The list's stage, as the state's graph has it."""
-    lines = [str(line) for line in meta["graph"]]
+    lines = [str(line) for line in meta.graph]
     first = lines[0] if lines else ""
     cut = next((i for i, line in enumerate(lines) if line.startswith("sharding_filter")), None)
     if not first.startswith("list_files(") or cut != 1:
@@ -53,15 +54,15 @@ def _listed(meta: dict[str, Any], data: str) -> ListFiles:
             f"{' → '.join(lines[:3])}: see the counts without --data"
         )
     pipeline = list_files(data, shuffle="shuffle=True" in first)
-    if pipeline._list_fingerprint() != meta["list"]:
+    if pipeline._list_fingerprint() != meta.listed:
         raise StateError(f"{data} is not the list of the state: another number of lines, or other lines")
     stage = pipeline.stages[0]
     assert isinstance(stage, ListFiles)
     return stage
 
 
-def _order(stage: ListFiles, meta: dict[str, Any]) -> Iterator[str]:
-    node = stage.build(None, Lane(Ledger(), 0, 1, meta["seed"], meta.get("stream", meta["epoch"])), Site(stage.name, 0))
+def _order(stage: ListFiles, meta: Meta) -> Iterator[str]:
+    node = stage.build(None, Lane(Ledger(), 0, 1, meta.seed, meta.data_epoch), Site(stage.name, 0))
     node.reset(None)
     while True:
         try:

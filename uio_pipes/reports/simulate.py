@@ -13,16 +13,13 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.printable import counted
+from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of, worker_of
 from uio_pipes.core.statistics import LEAVE_OUT_LESS
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.epoch_end import UNEVEN
 from uio_pipes.run.no_batches import Losses, no_batch, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
-from uio_pipes.sources.open_files import OpenFiles
-from uio_pipes.stages.bucket_batch import BucketBatch
-from uio_pipes.stages.dynamic_batch import DynamicBatch
-from uio_pipes.stages.resample import Resample
 
 __all__ = ["Bucket", "Simulation", "reads_headers", "simulate"]
 
@@ -211,15 +208,13 @@ def simulate(
 
 def reads_headers(pipeline: Pipeline) -> bool:
     """Whether shards have to be read through to plan."""
-    within = (p for stage in pipeline.stages for p in stage.branches.values())
-    return any(isinstance(stage, OpenFiles) for stage in pipeline.stages) or any(map(reads_headers, within))
+    return any(stage.gives == "file" for stage in pipeline._every_stage())
 
 
-def _resamples(pipeline: Pipeline) -> bool:
+def _resamples(graph: Graph) -> bool:
     """Whether all audio gets one sample rate."""
     return any(
-        isinstance(stage, Resample) or (stage.branches and all(map(_resamples, stage.branches.values())))
-        for stage in pipeline.stages
+        stage.sets_rate or (stage.branches and all(map(_resamples, stage.branches.values()))) for stage in graph.stages
     )
 
 
@@ -278,7 +273,7 @@ def _busiest(plans: list[LanePlan], world_size: int, num_workers: int) -> float:
 
 def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], float | None]:
     """The buckets of ``bucket_batch``, and how full batches are on average (of a budget, or of given sizes)."""
-    stage = next((s for s in reversed(pipeline.stages) if isinstance(s, (BucketBatch, DynamicBatch))), None)
+    stage = next((s for s in reversed(pipeline.stages) if s.gives == "batch"), None)
     if stage is None:
         return [], None
     found: dict[int, list[tuple[int, float | None]]] = {}
@@ -288,10 +283,10 @@ def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], f
         for count, longest in zip(plan.counts, plan.longest, strict=True):
             if count:
                 at = bisect_right(plan.boundaries or (), longest)
-                found.setdefault(at, []).append((count, _fill(stage, at, count, longest)))
+                found.setdefault(at, []).append((count, stage.fill(at, count, longest)))
     fills = [f for batches in found.values() for _, f in batches if f is not None]
     fill = sum(fills) / len(fills) if fills else None
-    if isinstance(stage, DynamicBatch):
+    if not stage.in_buckets:
         return [], fill
     return [_bucket(at, bounds, found.get(at, [])) for at in range(len(bounds) + 1)], fill
 
@@ -300,14 +295,3 @@ def _bucket(at: int, bounds: list[int], batches: list[tuple[int, float | None]])
     fills = [f for _, f in batches if f is not None]
     low, high = bounds[at - 1] if at else 0, bounds[at] if at < len(bounds) else None
     return Bucket(low, high, len(batches), sum(n for n, _ in batches), sum(fills) / len(fills) if fills else None)
-
-
-def _fill(stage: BucketBatch | DynamicBatch, at: int, count: int, longest: int) -> float | None:
-    budget = stage.budget
-    if budget is None:
-        sizes = stage.bucket_batch_sizes if isinstance(stage, BucketBatch) else None
-        return None if sizes is None else count / sizes[at]
-    if budget.unit != "frames":
-        return None
-    cost = longest if budget.quadratic is None else longest * (budget.quadratic + longest)
-    return count * cost / (budget.most * (budget.quadratic or 1))

@@ -17,11 +17,12 @@ from textwrap import shorten
 from typing import Any, BinaryIO
 
 from uio_pipes.base.errors import StateError
+from uio_pipes.base.packing import unpack
 from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import lanes_of, worker_of
 from uio_pipes.core.statistics import Stats
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.run.state import first_difference, lane_name, lanes_in, read_lane, read_meta, unpack
+from uio_pipes.run.state import LaneState, Meta, first_difference, lane_name, lanes_in, read_lane, read_meta
 
 __all__ = ["LaneView", "StateView", "differences", "find_state", "moves", "per_rank", "view"]
 
@@ -56,7 +57,7 @@ class LaneView:
 class StateView:
     """A state as a whole. ``missing``: lanes that are not in it (those of other ranks)."""
 
-    meta: dict[str, Any]
+    meta: Meta
     lanes: list[LaneView]
     missing: list[int] = field(default_factory=list)
 
@@ -166,28 +167,28 @@ def _states(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[tuple[tup
 def view(state: Mapping[str, str]) -> StateView:
     """The state, read. Raises: StateError if it is damaged."""
     meta = read_meta(state)
-    present = sorted(lanes_in(state, meta["lanes"]))
-    missing = [lane for lane in range(min(meta["lanes"], 1 << 20)) if lane not in set(present)]
+    present = sorted(lanes_in(state, meta.lanes))
+    missing = [lane for lane in range(min(meta.lanes, 1 << 20)) if lane not in set(present)]
     try:
         return StateView(meta, [_lane_view(lane, read_lane(state, lane)) for lane in present], missing)
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StateError(f"the state is damaged ({type(error).__name__}: {error}); use an older checkpoint") from error
 
 
-def _lane_view(number: int, saved: dict[str, Any]) -> LaneView:
+def _lane_view(number: int, saved: LaneState) -> LaneView:
     stats = Stats()
-    stats.add(saved["counts"])
-    nodes = saved["nodes"]
+    stats.add(saved.counts)
+    nodes = saved.node_states
     opened = next((n for n in _nested(nodes) if isinstance(n.get("url"), str)), {})
     at = opened.get("at")
     offset = at[0] if isinstance(at, list) and at and isinstance(at[0], int) else None
     buffers = [n for n in _nested(nodes, within=False) if "window" in n]
     since = sum(n["window"] for n in _nested(nodes) if "window" in n)
     return LaneView(
-        number, saved["k"], saved["pass"], saved["done"], stats, opened.get("url", ""), offset,
+        number, saved.k, saved.pass_, saved.done, stats, opened.get("url", ""), offset,
         held=sum(len(unpack(n["held"])) for n in buffers),
         since=since,
-        ahead=since > 0 or saved["k"] > saved["at"],
+        ahead=since > 0 or saved.k > saved.at,
         exhausted=bool(buffers) and all(n["exhausted"] for n in buffers),
         position=0 if nodes is None else _position(nodes),
     )  # fmt: skip
@@ -221,16 +222,17 @@ def _add(total: Stats, stats: Stats) -> None:
 def differences(old: StateView, new: StateView) -> dict[str, Any]:
     """What is another in ``new``: fields of meta (old, new), and per lane k, done, utterances."""
     changed: dict[str, Any] = {}
-    for name in sorted({*old.meta, *new.meta}):
-        a, b = old.meta.get(name), new.meta.get(name)
+    was, now = old.meta.saved(), new.meta.saved()
+    for name in sorted({*was, *now}):
+        a, b = was.get(name), now.get(name)
         if a != b:
             changed[name] = list(first_difference(a, b)) if name == "graph" and a and b else [a, b]
     before, after = ({lane.lane: lane for lane in v.lanes} for v in (old, new))
     moved = []
     for number in sorted(before.keys() & after.keys()):
         a, b = before[number], after[number]
-        if (a.pass_, a.k, a.done) != (b.pass_, b.k, b.done) or old.meta["epoch"] != new.meta["epoch"]:
-            gained = b.stats.utterances - (a.stats.utterances if old.meta["epoch"] == new.meta["epoch"] else 0)
+        if (a.pass_, a.k, a.done) != (b.pass_, b.k, b.done) or old.meta.epoch != new.meta.epoch:
+            gained = b.stats.utterances - (a.stats.utterances if old.meta.epoch == new.meta.epoch else 0)
             moved.append({"lane": number, "k": [a.k, b.k], "done": [a.done, b.done], "utterances": gained})
     only = {"only_old": sorted(before.keys() - after.keys()), "only_new": sorted(after.keys() - before.keys())}
     return {"meta": changed, "lanes": moved, **only}
@@ -244,7 +246,7 @@ def moves(seen: StateView, world_size: int, num_workers: int) -> list[dict[str, 
 
     Raises: StateError if the state cannot be loaded there.
     """
-    lanes = seen.meta["lanes"]
+    lanes = seen.meta.lanes
     if lanes < world_size:
         raise StateError(
             f"{counted(lanes, 'lane')} cannot feed {world_size} ranks until the epoch ends: go on with at most "
@@ -269,6 +271,6 @@ def moves(seen: StateView, world_size: int, num_workers: int) -> list[dict[str, 
 
 def per_rank(state: Mapping[str, str], world_size: int) -> list[dict[str, str]]:
     """The state cut for ranks: each with ``meta`` and the lanes that it runs."""
-    lanes = read_meta(state)["lanes"]
+    lanes = read_meta(state).lanes
     names = [[lane_name(lane) for lane in lanes_of(lanes, rank, world_size)] for rank in range(world_size)]
     return [{"meta": state["meta"], **{name: state[name] for name in mine}} for mine in names]

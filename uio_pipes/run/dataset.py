@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 
+from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import NothingRead, PipelineError
-from uio_pipes.core.stage import require_whole
-from uio_pipes.pipeline import Pipeline
+from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.torch_private import collate_by
 
@@ -43,7 +43,7 @@ class PipelineDataset(IterableDataset[Any]):
         PipelineError: an option breaks a rule; or, from the other loader, ``batch_size=None`` is missing.
     """
 
-    def __init__(self, pipeline: Pipeline, **options: Any) -> None:
+    def __init__(self, pipeline: Graph, **options: Any) -> None:
         own = sorted(THEIRS & set(options))
         if own:
             raise PipelineError(f"as_dataset: {own[0]} is of the loader that the dataset is given to; set it there")
@@ -114,7 +114,7 @@ class _OfWorker(Loader):
     ``ends``: of each worker, 3 × the epoch that it ended last, plus how.
     """
 
-    def __init__(self, ends: torch.Tensor, worker: int, workers: int, pipeline: Pipeline, **options: Any) -> None:
+    def __init__(self, ends: torch.Tensor, worker: int, workers: int, pipeline: Graph, **options: Any) -> None:
         super().__init__(pipeline, **options)
         self.ends, self.worker = ends[:workers], worker
 

@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.workers import walk
 
-if TYPE_CHECKING:
-    from uio_pipes.run.loader import Loader
-
-__all__ = ["Mover", "to_device"]
-
-
-def to_device(loader: Loader, device: torch.device | str | int) -> Loader:
-    """Let ``loader`` give its batches on ``device``, beginning with its next iteration; returns the loader.
-
-    With workers, the next batch is received in the background while the trainer works on this one, and its copy is
-    begun from pinned memory, on a stream of its own. States are not affected: a batch counts when the trainer gets
-    it.
-
-    Args:
-        loader: the loader, not a pipeline.
-        device: where its batches go: a ``torch.device``, its name ("cuda:0") or its number.
-
-    Raises:
-        PipelineError: there is no such device, or ``loader`` is a pipeline.
-    """
-    if isinstance(loader, Pipeline):
-        raise PipelineError("to_device: takes a Loader, not a Pipeline; write to_device(uio.Loader(pipeline), device)")
-    loader.mover = Mover(device)
-    loader.pin_memory = loader.mover.stream is not None
-    return loader
+__all__ = ["Mover"]
 
 
 class Mover:

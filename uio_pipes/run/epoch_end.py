@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from uio_pipes.base.errors import PipelineError, StateError, UioError
-from uio_pipes.pipeline import Pipeline
+from uio_pipes.core.graph import Graph
 from uio_pipes.run.merge import Feed
 from uio_pipes.run.no_batches import at_rest, no_batch
 
@@ -65,7 +65,7 @@ class Horizon:
     ``steps``: batches make epochs, so there is no end to agree on. ``pipeline``: what errors tell about.
     """
 
-    def __init__(self, feed: Feed, uneven: str, world_size: int, pipeline: Pipeline, steps: bool) -> None:
+    def __init__(self, feed: Feed, uneven: str, world_size: int, pipeline: Graph, steps: bool) -> None:
         self.feed, self.uneven, self.pipeline, self.steps = feed, uneven, pipeline, steps
         self.endless = steps or pipeline._endless  # that a rank has nothing left is an error, on all of them
         self.group = private_group() if world_size > 1 and uneven != "join" else None

@@ -2,103 +2,79 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from uio_pipes.base.errors import UioError
+from uio_pipes.base.errors import NothingRead, UioError
 from uio_pipes.core.lane import worker_of
 from uio_pipes.core.ledger import Report, check_budget
-from uio_pipes.formats.lists.quarantine import entry_of
+from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
-from uio_pipes.run.lane_runner import Message, Position, RunSpec
+from uio_pipes.run.lane_runner import Message, RunSpec
 from uio_pipes.run.merge import Feed, shares
 from uio_pipes.run.no_batches import nothing_read
+from uio_pipes.run.options import RunOptions
+from uio_pipes.run.progress import EpochProgress
+from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import InProcess, Source, Worker
 
-if TYPE_CHECKING:
-    from uio_pipes.run.loader import Loader
-
-__all__ = ["Batches", "Progress", "Run"]
+__all__ = ["EpochEnd", "EpochRun"]
 
 logger = logging.getLogger("uio_pipes")
 
 
-@dataclass
-class Progress:
-    """Where a rank stands in an epoch, as far as its trainer has received it.
-
-    Attributes:
-        lanes: how many there are in this epoch; positions: this rank's.
-        ended: the epoch is over: for this rank, as the trainer saw, or for all, as a state says.
-        stream: the epoch whose data this is: with ``steps_per_epoch`` that in which the stream began.
-        skip: batches to pass over before the next one.
-        step: batches delivered in this epoch, where ``steps_per_epoch`` counts them.
-        delivered: utterances that all ranks have delivered, at the end of an epoch that they ended together.
-        left_out: utterances (at least) and list items that no rank delivered.
-        loaded: the state that this was taken from, until the first batch.
-        ahead: the next epoch, where other ranks had begun it when the state was saved.
-    """
+class EpochEnd(NamedTuple):
+    """How the epoch of one rank ended: whether an utterance was delivered, and the error if nothing could be read."""
 
     epoch: int
-    lanes: int
-    positions: dict[int, Position]
-    stream: int
-    step: int = 0
-    skip: int = 0
-    ended: bool = False
-    delivered: int = 0
-    left_out: tuple[int, int] = (0, 0)
-    loaded: dict[str, str] | None = None
-    ahead: Progress | None = None
+    delivered: bool
+    error: NothingRead | None
 
 
-class Batches(Iterator[Any]):
-    """One run over an epoch. Ends its workers at the end, on an error, when closed or forgotten."""
+class EpochRun(Iterator[Any]):
+    """The batches of one run over an epoch. Ends its workers at the end, on an error, when closed or forgotten."""
 
-    def __init__(self, loader: Loader, progress: Progress) -> None:
-        self.loader: Loader = weakref.proxy(loader)  # who goes through the batches holds it, see Run
-        self.progress = progress
+    def __init__(self, options: RunOptions, progress: EpochProgress, quarantine: Quarantine | None, items: int) -> None:
+        self.options, self.progress, self.quarantine = options, progress, quarantine
+        self.items = items  # of the lists
         self.closed = False
         self.sources: list[Source] = []
         self.told = False
-        self.repeat = loader.uneven == "repeat" or loader.steps_per_epoch is not None
-        self.feed = Feed(progress.positions, {}, self.repeat)
+        self.end: EpochEnd | None = None
+        self.feed = Feed(progress.positions, {}, options.repeat)
         self._begin()
 
     def _begin(self, pass_over: int = 0) -> None:
         """Run the lanes from where they stand, but for the next ``pass_over`` batches."""
-        loader, progress = self.loader, self.progress
-        source_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, self.repeat))
+        options, progress = self.options, self.progress
+        source_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, options.repeat))
         self.delivered = 0
         self.passed_over = pass_over
-        self.feed = Feed(progress.positions, source_of, self.repeat, loader.mover, loader.pin_memory)
+        self.feed = Feed(progress.positions, source_of, options.repeat, options.mover, options.pin_memory)
         for message in self.feed.pass_over(pass_over):
             self._report(message)
-        steps, uneven = loader.steps_per_epoch is not None, "join" if progress.ended else loader.uneven
-        self.horizon = Horizon(self.feed, uneven, loader.world_size, loader.pipeline, steps)
+        uneven = "join" if progress.ended else options.uneven
+        self.horizon = Horizon(self.feed, uneven, options.world_size, options.pipeline, options.in_steps)
 
     def _start(self, pass_over: dict[int, int]) -> dict[int, Source]:
-        loader, progress = self.loader, self.progress
+        options, progress = self.options, self.progress
         spec = RunSpec(
-            loader.pipeline,
+            options.pipeline,
             progress.lanes,
-            loader.seed,
+            options.seed,
             progress.stream,
-            loader.policy,
-            loader.snapshot_every,
-            self.repeat,
+            options.policy,
+            options.snapshot_every,
+            options.repeat,
             pass_over,
         )
-        states = {i: json.loads(p.text) for i, p in progress.positions.items()}
+        states = {lane: position.saved() for lane, position in progress.positions.items()}
         groups: dict[int, list[int]] = {}
         for lane, state in states.items():
-            if self.repeat or not state["done"]:
-                groups.setdefault(worker_of(lane, loader.world_size, loader.num_workers), []).append(lane)
+            if options.repeat or not state.done:
+                groups.setdefault(worker_of(lane, options.world_size, options.num_workers), []).append(lane)
         source_of: dict[int, Source] = {}
         for lanes in groups.values():
             source = self._source(spec, lanes, {i: states[i] for i in lanes})
@@ -106,15 +82,16 @@ class Batches(Iterator[Any]):
             source_of.update(dict.fromkeys(lanes, source))
         return source_of
 
-    def _source(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]]) -> Source:
-        if self.loader.num_workers == 0:
-            return InProcess(spec, lanes, states, self.loader.pin_memory)
-        return Worker(spec, lanes, states, self.loader.pin_memory, self.loader.prefetch)
+    def _source(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState]) -> Source:
+        options = self.options
+        if options.num_workers == 0:
+            return InProcess(spec, lanes, states, options.pin_memory)
+        return Worker(spec, lanes, states, options.pin_memory, options.prefetch)
 
     def __next__(self) -> Any:
         if self.closed or self.progress.ended:
             raise StopIteration
-        steps = self.loader.steps_per_epoch
+        steps = self.options.steps_per_epoch
         if steps is not None and self.progress.step >= steps:
             self.progress.ended = True
             raise StopIteration  # but stay open: the stream goes on in the next epoch
@@ -149,56 +126,62 @@ class Batches(Iterator[Any]):
         for report in message.reports:
             suspect = isinstance(report, Report) and report.error.reason == "suspect"
             logger.log(logging.INFO if suspect else logging.WARNING, "lane %d: %s", message.lane, report)
-            if isinstance(report, Report) and self.loader.quarantine is not None:
-                where = {"epoch": self.progress.epoch, "rank": self.loader.rank}
-                self.loader.quarantine.add(entry_of(report.error, report.stage, **where))
+            if isinstance(report, Report) and self.quarantine is not None:
+                where = {"epoch": self.progress.epoch, "rank": self.options.rank}
+                self.quarantine.add(entry_of(report.error, report.stage, **where))
         if message.counts.get("failures"):
             total = sum(p.counts.get("failures", 0) for p in self.feed.positions.values())
-            check_budget(total, self.loader.policy, message.reports[-1] if message.reports else "see above")
+            check_budget(total, self.options.policy, message.reports[-1] if message.reports else "see above")
         if message.memory and not self.told:
             self.told = True
             _tell_memory(message.memory * max(1, len(self.sources)))
 
     def _finish(self) -> None:
         """The epoch is over for this rank."""
-        progress = self.progress
+        progress, options = self.progress, self.options
         progress.loaded = None
-        if self.loader.uneven == "join":
+        if options.uneven == "join":
             while (rest := self.feed.deliver()) is not None:
                 self._report(rest)
-            self._check_delivered()
+            self.end = self._judged()
         else:
             utterances = sum(p.counts.get("utterances", 0) for p in progress.positions.values())
             progress.delivered, *left = self.horizon.summed(utterances, *self._left_out())
             progress.left_out = (left[0], left[1])
-            if any(left) and self.loader.rank == 0:
-                logger.warning("%s", self.loader.stats().told_left_out(progress.epoch))
-        progress.ended = True
+            if any(left) and options.rank == 0:
+                opens_files = any(stage.gives == "file" for stage in options.pipeline._every_stage())
+                logger.warning("%s", progress.stats(not opens_files).told_left_out(progress.epoch))
+            progress.ended = True
 
-    def _check_delivered(self) -> None:
+    def _judged(self) -> EpochEnd:
         """An epoch without an utterance is an error where reading failed, and said where stages left out all."""
-        loader, losses = self.loader, self.feed.losses
+        options, losses, epoch = self.options, self.feed.losses, self.progress.epoch
         delivered = bool(self.delivered or self.passed_over or losses.utterances)
-        why = "" if delivered else losses.told(loader.pipeline)
-        failed = losses.only_failures or (losses.failures > 0 and loader.world_size == 1)
-        if not delivered and losses.skipped and not failed:
-            logger.warning("epoch %d ends without one utterance on rank %d: %s", self.progress.epoch, loader.rank, why)
-        epoch = self.progress.epoch
-        loader._at_end(epoch, delivered, nothing_read(epoch, why) if failed and not delivered else None)
+        if delivered:
+            return EpochEnd(epoch, True, None)
+        why = losses.told(options.pipeline)
+        failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1)
+        if losses.skipped and not failed:
+            logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
+        return EpochEnd(epoch, False, nothing_read(epoch, why) if failed else None)
+
+    def take_end(self) -> EpochEnd | None:
+        """Return how this rank's epoch ended, once: its loader decides what follows from it."""
+        end, self.end = self.end, None
+        return end
 
     def _left_out(self) -> tuple[int, int]:
         """What this rank did not deliver: utterances that it knows of, and list items not yet opened."""
         feed = self.feed
-        if self.loader.uneven == "repeat":
+        if self.options.uneven == "repeat":
             return 0, 0
         held = sum(u for u, _ in feed.remaining.values()) + feed.undelivered()
         items = sum(i for _, i in feed.remaining.values())
         unseen = [
-            i for i, p in feed.positions.items() if i not in feed.remaining and not p.state["done"] and not p.state["k"]
+            i for i, p in feed.positions.items() if i not in feed.remaining and not p.state.done and not p.state.k
         ]
         if unseen:
-            count = self.loader.fingerprints()["list"][0]
-            items += sum(len(range(lane, count, self.progress.lanes)) for lane in unseen)
+            items += sum(len(range(lane, self.items, self.progress.lanes)) for lane in unseen)
         return held, items
 
     def _log_rest(self) -> None:
@@ -220,16 +203,6 @@ class Batches(Iterator[Any]):
 
     def __del__(self) -> None:
         self.close()
-
-
-class Run(Iterator[Any]):
-    """What the trainer iterates over. It keeps loader and batches; they do not keep each other."""
-
-    def __init__(self, loader: Loader, batches: Batches) -> None:
-        self.loader, self.batches = loader, batches
-
-    def __next__(self) -> Any:
-        return next(self.batches)
 
 
 def _tell_memory(estimate: int) -> None:

@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from uio_pipes.base.errors import StateError, UioError
+from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger, Policy
 from uio_pipes.core.sample import Sample, realize
-from uio_pipes.pipeline import Pipeline
+from uio_pipes.run.state import LaneState
 
-__all__ = ["LaneRunner", "LaneStream", "Message", "Position", "RunSpec", "one_thread"]
+__all__ = ["LaneRunner", "LaneStream", "Message", "RunSpec", "one_thread"]
 
 REPLAYED = 1 << 16  # batches that a resume passes over at most, unless snapshot_every is more
 
@@ -30,7 +31,7 @@ REPLAYED = 1 << 16  # batches that a resume passes over at most, unless snapshot
 class RunSpec:
     """What all lanes of an epoch have in common."""
 
-    pipeline: Pipeline
+    pipeline: Graph
     lanes: int
     seed: int
     epoch: int
@@ -58,17 +59,17 @@ class Message:
 
 
 class LaneRunner:
-    """One lane of one epoch. ``state`` is what a :class:`Position` wrote, parsed."""
+    """One lane of one epoch, from ``state`` on."""
 
-    def __init__(self, spec: RunSpec, lane: int, state: dict[str, Any], tables: dict[Hashable, Any]) -> None:
+    def __init__(self, spec: RunSpec, lane: int, state: LaneState, tables: dict[Hashable, Any]) -> None:
         self.spec, self.lane, self.tables = spec, lane, tables
-        self.k: int = state["k"]
-        self.pass_: int = state["pass"]
-        self.done: bool = state["done"]
+        self.k = state.k
+        self.pass_ = state.pass_
+        self.done = state.done
         self.to_pass = spec.pass_over.get(lane, 0)
         self.ledger = Ledger(spec.policy)
-        if state["counts"]:
-            self.ledger.load(state["counts"])
+        if state.counts:
+            self.ledger.load(state.counts)
         self._build()
         if not self.done:
             with self.context.pulse.patient():
@@ -80,10 +81,10 @@ class LaneRunner:
         self.context = lane
         self.node = spec.pipeline.build(lane)
 
-    def _restore(self, state: dict[str, Any]) -> None:
+    def _restore(self, state: LaneState) -> None:
         """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
         with one_thread(), self.ledger.passing_over(skimming=self.spec.pipeline._skims):
-            self._reset(state["nodes"])
+            self._reset(state.node_states)
             try:
                 for _ in range(_replayed(state, self.lane, self.spec)):
                     self.node.next()
@@ -157,12 +158,10 @@ class LaneRunner:
 class LaneStream(Iterator[Message]):
     """Several lanes in the order (pass, k, lane). Ends with the last lane, or never (``repeat``)."""
 
-    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]]) -> None:
+    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState]) -> None:
         self.spec = spec
         tables: dict[Hashable, Any] = {}
-        self.runners = {
-            i: LaneRunner(spec, i, states[i], tables) for i in lanes if not states[i]["done"] or spec.repeat
-        }
+        self.runners = {i: LaneRunner(spec, i, states[i], tables) for i in lanes if not states[i].done or spec.repeat}
         self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
         heapq.heapify(self.queue)
         if spec.repeat:
@@ -188,47 +187,13 @@ class LaneStream(Iterator[Message]):
         heapq.heappush(self.queue, (runner.pass_, runner.k, lane))
 
 
-class Position:
-    """Where a lane stands for the trainer: after the last batch that it received."""
-
-    def __init__(self, epoch: int, state: dict[str, Any] | None = None) -> None:
-        fresh: dict[str, Any] = {"epoch": epoch, "pass": 0, "k": 0, "done": False, "counts": {}, "at": 0, "nodes": None}
-        self.state: dict[str, Any] = {k: v for k, v in (state or fresh).items() if k != "nodes"}
-        self.nodes = json.dumps((state or fresh)["nodes"], separators=(",", ":"))
-        self.waited_us = int(self.state["counts"].get("waited_us", 0))
-
-    def advance(self, message: Message, waited_us: int = 0) -> None:
-        """The trainer received ``message`` after waiting for it."""
-        state = self.state
-        self.waited_us += waited_us
-        state["pass"], state["done"], state["counts"] = message.pass_, message.done, message.counts
-        state["k"] = message.k if message.done else message.k + 1
-        if message.pass_ > 0 and message.k == 0 and message.snapshot is None:
-            state["at"], self.nodes = 0, "null"
-        if message.done:
-            state["at"], self.nodes = state["k"], "null"
-        elif message.snapshot is not None:
-            state["at"], self.nodes = state["k"], message.snapshot
-
-    @property
-    def counts(self) -> dict[str, Any]:
-        """The lane's counts, the trainer's waiting included."""
-        return {**self.state["counts"], "waited_us": self.waited_us}
-
-    @property
-    def text(self) -> str:
-        """The lane's part of a state: JSON."""
-        head = json.dumps({**self.state, "counts": self.counts if self.state["counts"] else {}})
-        return f'{head[:-1]}, "nodes": {self.nodes}}}'
-
-
-def _replayed(state: dict[str, Any], lane: int, spec: RunSpec) -> int:
+def _replayed(state: LaneState, lane: int, spec: RunSpec) -> int:
     """Batches to pass over from the lane's snapshot to where it stands. Raises: StateError if it cannot be so many."""
-    count: int = state["k"] - state["at"]
+    count = state.k - state.at
     most = max(spec.snapshot_every, REPLAYED)
     if count > most:
         raise StateError(
-            f"lane {lane}: at is {state['at']}, but k is {state['k']}: {count} batches after its last snapshot, more "
+            f"lane {lane}: at is {state.at}, but k is {state.k}: {count} batches after its last snapshot, more "
             f"than {most}. Use an older checkpoint, or snapshot_every={count} if the state was saved with as much"
         )
     return count

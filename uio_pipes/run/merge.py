@@ -13,8 +13,9 @@ import torch
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.run.device import Mover
-from uio_pipes.run.lane_runner import Message, Position
+from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.no_batches import Losses
+from uio_pipes.run.position import Position
 from uio_pipes.run.workers import Source, Worker
 
 __all__ = ["Feed", "shares"]
@@ -46,7 +47,7 @@ class Feed:
         self.example = ""
         self._counts: dict[int, dict[str, Any]] = {}
         # Lanes that gave a batch in the pass under way, and those whose last whole pass gave none.
-        self._gave = {lane for lane in source_of if positions[lane].state["k"] and not positions[lane].state["done"]}
+        self._gave = {lane for lane in source_of if positions[lane].state.k and not positions[lane].state.done}
         self._rest: set[int] = set()
         self._source_of = source_of
         self._fetched: deque[tuple[Message, int]] = deque()
@@ -60,7 +61,7 @@ class Feed:
     @property
     def had_batches(self) -> bool:
         """Whether this rank has had any batch in this epoch, before a resume or since."""
-        return self.known > 0 or any(p.state["k"] or p.state["pass"] for p in self.positions.values())
+        return self.known > 0 or any(p.state.k or p.state.pass_ for p in self.positions.values())
 
     @property
     def at_rest(self) -> bool:
@@ -70,7 +71,7 @@ class Feed:
     @property
     def losses(self) -> Losses:
         """What did not come through in this epoch, as far as it has been fetched."""
-        counts = {lane: position.state["counts"] for lane, position in self.positions.items()} | self._counts
+        counts = {lane: position.state.counts for lane, position in self.positions.items()} | self._counts
         return Losses.of(counts.values(), self.example)
 
     def fetch(self) -> bool:
@@ -179,10 +180,10 @@ def due(positions: Mapping[int, Position], lanes: Iterable[int], repeat: bool) -
     heap = []
     for lane in lanes:
         state = positions[lane].state
-        if not state["done"]:
-            heap.append((state["pass"], state["k"], lane))
+        if not state.done:
+            heap.append((state.pass_, state.k, lane))
         elif repeat:
-            heap.append((state["pass"] + 1, 0, lane))
+            heap.append((state.pass_ + 1, 0, lane))
     heapq.heapify(heap)
     return heap
 

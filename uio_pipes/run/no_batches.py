@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from uio_pipes.base.errors import ListError, NothingRead
 
 if TYPE_CHECKING:
+    from uio_pipes.core.graph import Graph
     from uio_pipes.core.stage import Stage
-    from uio_pipes.pipeline import Pipeline
 
 __all__ = ["Losses", "at_rest", "no_batch", "nothing_read"]
 
@@ -43,7 +43,7 @@ class Losses:
         """Whether something failed, and nothing was left out on purpose."""
         return 0 < sum(self.skipped.values()) <= self.failures
 
-    def told(self, pipeline: Pipeline) -> str:
+    def told(self, pipeline: Graph) -> str:
         """Which stages left out how many, and what failed; as one sentence without its full stop."""
         purposes = dict(_purposes(pipeline.stages))
         parts = [

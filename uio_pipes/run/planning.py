@@ -10,29 +10,21 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.errors import DataError, PipelineError, UioError
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.graph import Graph
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger, Policy
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage
+from uio_pipes.core.stage import PerUtterance, Stage, Wrapped
 from uio_pipes.io.local import Ref
-from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.lane_runner import one_thread
-from uio_pipes.sources.from_iterable import FromIterable
-from uio_pipes.sources.load_from_raw import LoadFromRaw
-from uio_pipes.sources.load_records import LoadRecords
-from uio_pipes.sources.open_files import OpenFiles
-from uio_pipes.stages.flat_map import FlatMap
-from uio_pipes.stages.map import Map
-from uio_pipes.stages.mix import _Several
-from uio_pipes.stages.pad import Pad
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
-from uio_pipes.stages.through import Through
 
 __all__ = ["LanePlan", "NotKnown", "count_batches", "plan_lanes"]
 
@@ -76,23 +68,23 @@ class LanePlan:
 
 
 def plan_lanes(
-    pipeline: Pipeline, lanes: int, seed: int, epoch: int, only: Iterable[int] | None = None, pass_: int = 0
+    graph: Graph, lanes: int, seed: int, epoch: int, only: Iterable[int] | None = None, pass_: int = 0
 ) -> Iterator[LanePlan]:
     """The batches of each lane (or of ``only`` these) in ``epoch``. Headers are read where no index tells a length.
 
     Raises: PipelineError if the graph has no end, or a node of the user's stands behind the batches.
     """
-    if pipeline._endless:
+    if graph._endless:
         raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
-    if not pipeline._skims:
+    if not graph._skims:
         raise PipelineError("what a node given to .through(…) behind the batches does cannot be planned: leave it out")
-    graph, tables = _by_plan(pipeline, strict=False), dict[Hashable, Any]()
+    planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
     first: Node | None = None
-    pads = any(isinstance(stage, Pad) for stage in pipeline.stages)
+    pads = next((stage.name for stage in graph.stages if stage.one_rate), "")
     for index in range(lanes) if only is None else only:
         lane = _lane(index, lanes, seed, epoch, pass_, tables)
         plan = LanePlan(index)
-        node = graph.build(lane)
+        node = planned.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
         for item in _items(node):
             plan.add(_lengths(item, lane.ledger, plan.rates, pads))
@@ -101,19 +93,19 @@ def plan_lanes(
         yield plan
 
 
-def count_batches(pipeline: Pipeline, lanes: int, seed: int, epoch: int, calls: bool = True) -> list[int]:
+def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool = True) -> list[int]:
     """How many batches each lane gives in ``epoch`` if none fails; nothing but lists and indexes is read.
 
     ``calls``: whether the user's functions on utterances may be called for it.
 
     Raises: NotKnown.
     """
-    if pipeline._endless:
+    if graph._endless:
         raise NotKnown("the pipeline has no end")
-    if not pipeline._skims:
+    if not graph._skims:
         raise NotKnown("a node given to .through(…) stands behind the batches")
-    graph, tables = _by_plan(pipeline, strict=True, calls=calls), dict[Hashable, Any]()
-    nodes = [graph.build(_lane(index, lanes, seed, epoch, 0, tables)) for index in range(lanes)]
+    planned, tables = _by_plan(graph, strict=True, calls=calls), dict[Hashable, Any]()
+    nodes = [planned.build(_lane(index, lanes, seed, epoch, 0, tables)) for index in range(lanes)]
     return [sum(1 for item in _items(node) if not isinstance(item, list) or item) for node in nodes]
 
 
@@ -141,8 +133,11 @@ def _items(node: Node) -> Iterator[Any]:
             yield item
 
 
-def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: bool) -> list[int]:
-    """Planned lengths of the utterances in a batch; those whose header is bad fail, as they would when it is made."""
+def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: str) -> list[int]:
+    """Planned lengths of the utterances in a batch; those whose header is bad fail, as they would when it is made.
+
+    ``pads``: name of the stage that fails utterances of another rate than their batch.
+    """
     planned: list[tuple[int, int, Any]] = []
     for sample in item if isinstance(item, list) else [item]:
         try:
@@ -156,7 +151,7 @@ def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: bool) -> list
     kept, odd = odd_rates([rate for _, rate, _ in planned]) if pads else (0, frozenset())
     for i in sorted(odd):
         like = next(sample.key for _, rate, sample in planned if rate == kept)
-        ledger.handle(planned[i][2].failure(mixed_rates(planned[i][1], kept, like), Pad.name), Pad.name)
+        ledger.handle(planned[i][2].failure(mixed_rates(planned[i][1], kept, like), pads), pads)
     return [length for i, (length, _, _) in enumerate(planned) if i not in odd]
 
 
@@ -173,60 +168,34 @@ def _rate(plan: Plan, sample: Sample) -> int:
 # The graph that is run instead
 
 
-def _by_plan(pipeline: Pipeline, strict: bool, calls: bool = True) -> Pipeline:
-    """``pipeline`` without what makes tensors. ``strict``: nothing but lists and indexes may be read.
+def _by_plan(graph: Graph, strict: bool, calls: bool = True) -> Graph:
+    """``graph`` without what makes tensors. ``strict``: nothing but lists and indexes may be read.
 
     ``calls``: the user's functions may be called.
     """
     stages: list[Stage] = []
     batched = False
-    for stage in pipeline.stages:
+    for stage in graph.stages:
         batched = batched or "batch" in stage.gives
-        if batched and isinstance(stage, (Pad, Map)):
+        if batched and stage.on_tensors:
             continue
-        if isinstance(stage, _Several):
-            stage = replace(stage, pipelines={name: _by_plan(p, strict, calls) for name, p in stage.branches.items()})
+        stage = stage.with_branches(lambda _, branch: _by_plan(branch, strict, calls))
         if strict:
-            _refuse(stage, Pipeline(tuple(stages))._kind)
+            if why := stage.hides_count(Graph(tuple(stages))._kind):
+                raise NotKnown(why)
             if not calls and callable(getattr(stage, "function", None)):
                 raise NotKnown(f"the function given to {stage.name} would be called for it: ask before iterating")
             if isinstance(stage, PerUtterance) and AUDIO & stage.writes:
                 stage = _PlanOnly(stage)
         stages.append(stage)
-        if strict and isinstance(stage, (LoadFromRaw, LoadRecords)):
+        if strict and stage.refers:
             stages.append(_Unopened())
-    return Pipeline(tuple(stages))
-
-
-def _refuse(stage: Stage, kind: str) -> None:
-    if isinstance(stage, OpenFiles):
-        raise NotKnown("what is in shards and other archives shows only when they are read")
-    if isinstance(stage, FromIterable) and not isinstance(stage.items, (list, tuple)):
-        raise NotKnown(f"what a {type(stage.items).__name__} yields shows only when it is gone through")
-    if isinstance(stage, Through) or (isinstance(stage, FlatMap) and kind != "sample"):
-        raise NotKnown(f"what the user's own {stage.name} gives shows only when it runs")
+    return Graph(tuple(stages))
 
 
 @dataclass(frozen=True)
-class _PlanOnly(PerUtterance):
+class _PlanOnly(Wrapped):
     """A stage whose length rule is asked, and which must not run."""
-
-    inner: PerUtterance
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.inner.name
-
-    @property
-    def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return self.inner.reads
-
-    @property
-    def writes(self) -> frozenset[str]:  # type: ignore[override]
-        return self.inner.writes
-
-    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
-        return self.inner.plan(plan, sample, draws)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         raise NotKnown(f"{self.name} has to run on {sample.key!r} before it is known what becomes of it")

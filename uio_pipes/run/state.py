@@ -1,17 +1,16 @@
-"""What a saved state looks like. (How states of ranks are joined is in :mod:`uio_pipes.run.state_merging`.)
+"""The format of a saved state. (How the states of ranks are joined is in :mod:`uio_pipes.run.state_merging`.)
 
-A loader's state is a flat dict of strings: ``meta`` and one ``lane_000017`` for each lane. Both are JSON. ``meta``
-stamps what the state belongs to (schema, seed, epoch, lanes, graph, list); a lane holds its position, its counts and
-the state of its nodes. Nothing in it is a tensor, a pickle or audio.
+A loader's state is a flat dict of strings: ``meta`` and one ``lane_000017`` for each lane. Both are JSON. :class:`Meta`
+stamps what the state belongs to; a :class:`LaneState` holds a lane's position, its counts and the state of its nodes.
+Nothing in it is a tensor, a pickle or audio.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from uio_pipes.base.errors import StateError
@@ -19,36 +18,135 @@ from uio_pipes.core.ledger import Ledger
 
 __all__ = [
     "SCHEMA",
+    "LaneState",
+    "Meta",
     "first_difference",
-    "lane_name",
     "lane_age",
+    "lane_name",
     "lanes_in",
-    "pack",
     "read_lane",
     "read_meta",
     "shard_stamps",
-    "unpack",
 ]
 
 SCHEMA = 1
 _MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")  # earlier versions wrote where in the package a thing was
-_TYPES = {"H": 0x10000, "I": 0x100000000}
 
 
-def pack(column: Iterable[int]) -> str:
-    """Non-negative ints below 2³² as a string: 2 bytes each where they fit, else 4, in base64."""
-    values = list(column)
-    code = "H" if max(values, default=0) < _TYPES["H"] else "I"
-    return code + base64.b64encode(array(code, values).tobytes()).decode()
+# The values that a field can have
 
 
-def unpack(text: str) -> list[int]:
-    """What :func:`pack` packed. Raises: ValueError if it is not that."""
-    if text[:1] not in _TYPES:
-        raise ValueError(f"it begins with {text[:1]!r}, not with one of {', '.join(_TYPES)}")
-    column = array(text[0])
-    column.frombytes(base64.b64decode(text[1:], validate=True))
-    return column.tolist()
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_step(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 32
+
+
+def _are_counts(value: object) -> bool:
+    """Return whether a ledger, or a position, saved this; a lane that has not begun has none."""
+    if value == {}:
+        return True
+    if not isinstance(value, dict) or not set(Ledger.SAVED) <= set(value):
+        return False
+    tables = [value["skipped"], value["streaks"]]
+    numbers = [n for name, n in value.items() if name not in ("skipped", "streaks")]
+    return all(isinstance(t, dict) and all(map(_is_count, t.values())) for t in tables) and all(map(_is_count, numbers))
+
+
+def _is_state(value: object) -> bool:
+    return isinstance(value, dict) and "meta" in value and all(isinstance(text, str) for text in value.values())
+
+
+# Metadata of fields: whether a value fits. One with a default may be missing; "key" is its name in JSON if it differs.
+COUNT = {"fits": _is_step}
+FLAG = {"fits": lambda value: isinstance(value, bool)}
+LIST = {"fits": lambda value: isinstance(value, list)}
+
+
+# The records
+
+
+@dataclass
+class Meta:
+    """The stamp of a state: what it belongs to.
+
+    Attributes:
+        epoch: the epoch under way; ended: it is over for all ranks.
+        seed, graph, listed: what the loader must have alike: its seed, a line for each stage, count and hash of lists.
+        lanes: how many lanes the epoch is dealt to.
+        stream, step: with ``steps_per_epoch``, the epoch in which the stream began, and batches delivered in this one.
+        skip: batches to pass over before the next one.
+        ahead: the state of the next epoch, where some ranks had begun it.
+    """
+
+    epoch: int = field(metadata=COUNT)
+    seed: int = field(metadata={"fits": lambda value: isinstance(value, int)})
+    lanes: int = field(metadata={"fits": lambda value: _is_step(value) and value > 0})
+    ended: bool = field(metadata=FLAG)
+    graph: list[str] = field(metadata=LIST)
+    listed: list[int | str] = field(metadata=LIST | {"key": "list"})
+    stream: int | None = field(default=None, metadata=COUNT)
+    step: int | None = field(default=None, metadata=COUNT)
+    skip: int = field(default=0, metadata=COUNT)
+    ahead: dict[str, str] | None = field(default=None, metadata={"fits": _is_state})
+
+    @property
+    def data_epoch(self) -> int:
+        """The epoch whose data this is: with ``steps_per_epoch`` that in which the stream began."""
+        return self.epoch if self.stream is None else self.stream
+
+    def saved(self) -> dict[str, Any]:
+        """Return the fields as they are saved."""
+        given = {key: getattr(self, name) for name, key in _META_KEYS}
+        return {"schema": SCHEMA, **{n: v for n, v in given.items() if v is not None and (n != "skip" or v)}}
+
+    @property
+    def text(self) -> str:
+        """The part ``meta`` of a state: JSON."""
+        return json.dumps(self.saved(), ensure_ascii=False)
+
+
+@dataclass
+class LaneState:
+    """The state of one lane after the last batch that the trainer received.
+
+    Attributes:
+        epoch, pass_: the epoch, and how often its data was dealt again within it.
+        k: batches received in this pass; done: there are no more.
+        counts: those of the lane's ledger.
+        at: batches received when ``nodes`` was taken; ``k - at`` are passed over on resuming.
+        nodes: the state of the lane's nodes, as JSON; "null" before the first snapshot and after the last batch.
+    """
+
+    epoch: int = field(metadata=COUNT)
+    pass_: int = field(default=0, metadata=COUNT | {"key": "pass"})
+    k: int = field(default=0, metadata=COUNT)
+    done: bool = field(default=False, metadata=FLAG)
+    counts: dict[str, Any] = field(default_factory=dict, metadata={"fits": _are_counts})
+    at: int = field(default=0, metadata=COUNT)
+    nodes: str = "null"
+
+    @property
+    def node_states(self) -> dict[str, Any] | None:
+        """The state of the lane's nodes, parsed."""
+        parsed: dict[str, Any] | None = json.loads(self.nodes)
+        return parsed
+
+    @property
+    def text(self) -> str:
+        """The lane's part of a state: JSON."""
+        head = json.dumps({key: getattr(self, name) for name, key in _LANE_KEYS})
+        return f'{head[:-1]}, "nodes": {self.nodes}}}'
+
+
+def _keys(kind: type) -> list[tuple[str, str]]:
+    """Return the names of a record's fields, each with its name in JSON."""
+    return [(f.name, f.metadata.get("key", f.name)) for f in fields(kind) if f.metadata]
+
+
+_META_KEYS, _LANE_KEYS = _keys(Meta), _keys(LaneState)
 
 
 def lane_name(lane: int) -> str:
@@ -56,88 +154,65 @@ def lane_name(lane: int) -> str:
     return f"lane_{lane:06d}"
 
 
-def read_meta(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``meta`` of a state. Raises: StateError if this is no state of a loader, or of a newer schema."""
-    meta = _read(state, "meta")
-    if meta.get("schema") != SCHEMA:
+def read_meta(state: Mapping[str, Any]) -> Meta:
+    """Read the ``meta`` of a state. Raises: StateError if this is no state of a loader, or of a newer schema."""
+    saved = _read(state, "meta")
+    if saved.get("schema") != SCHEMA:
         raise StateError(
-            f"schema: the state has {meta.get('schema')!r}, this version reads {SCHEMA}; "
+            f"schema: the state has {saved.get('schema')!r}, this version reads {SCHEMA}; "
             "load it with the version of uio_pipes that saved it"
         )
-    _check("meta", meta, _META | {name: fits for name, fits in _MAYBE.items() if name in meta})
-    meta["graph"] = [_MODULE.sub("uio_pipes.", str(line)) for line in meta["graph"]]
+    meta = Meta(**_checked(Meta, "meta", saved))
+    meta.graph = [_MODULE.sub("uio_pipes.", str(line)) for line in meta.graph]
     return meta
 
 
-def read_lane(state: Mapping[str, Any], lane: int) -> dict[str, Any]:
-    """A lane's part of a state. Raises: StateError if it is not there, or cannot be a lane's."""
+def read_lane(state: Mapping[str, Any], lane: int) -> LaneState:
+    """Read a lane's part of a state. Raises: StateError if it is not there, or cannot be a lane's."""
     key = lane_name(lane)
     saved = _read(state, key)
-    _check(key, saved, _LANE)
-    for rule, holds in _rules(saved):
+    if "nodes" not in saved or not isinstance(saved["nodes"], dict | None):
+        raise _damaged(key, "nodes", saved)
+    given = _checked(LaneState, key, saved, optional=False)
+    found = LaneState(**given, nodes=json.dumps(saved["nodes"], separators=(",", ":")))
+    for rule, holds in _rules(found):
         if not holds:
-            told = ", ".join(f"{name} {saved[name]!r}" for name in ("k", "at", "pass", "done"))
+            told = f"k {found.k}, at {found.at}, pass {found.pass_}, done {found.done}"
             nodes = "none" if saved["nodes"] is None else "some"
             raise StateError(f"{key} is damaged ({rule}: it has {told}, nodes: {nodes}); use an older checkpoint")
-    return saved
+    return found
 
 
-def _rules(saved: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """What a lane that was saved always keeps to."""
-    yield "at must not be above k", saved["at"] <= saved["k"]
-    if saved["done"]:
-        yield "a lane that is done has no nodes, and at is k", saved["nodes"] is None and saved["at"] == saved["k"]
+def _checked(kind: type, key: str, saved: dict[str, Any], optional: bool = True) -> dict[str, Any]:
+    """Return what a record of this ``kind`` is made of. Raises: StateError if a field is missing, or cannot be so."""
+    given = {}
+    for one in fields(kind):
+        if not one.metadata:
+            continue
+        name = one.metadata.get("key", one.name)
+        needed = not optional or (one.default is MISSING and one.default_factory is MISSING)
+        if name not in saved and not needed:
+            continue
+        if name not in saved or not one.metadata["fits"](saved[name]):
+            raise _damaged(key, name, saved)
+        given[one.name] = saved[name]
+    return given
+
+
+def _damaged(key: str, name: str, saved: dict[str, Any]) -> StateError:
+    return StateError(f"{key} is damaged ({name} is {saved.get(name)!r}); use an older checkpoint")
+
+
+def _rules(lane: LaneState) -> Iterator[tuple[str, bool]]:
+    """Yield the rules that a saved lane always keeps, and whether this one does."""
+    yield "at must not be above k", lane.at <= lane.k
+    without = lane.nodes == "null"
+    if lane.done:
+        yield "a lane that is done has no nodes, and at is k", without and lane.at == lane.k
     else:
-        yield "a lane has nodes once at is above 0", (saved["nodes"] is None) == (saved["at"] == 0)
-    begun = saved["done"] or saved["k"] > 0 or saved["pass"] > 0
-    yield "a lane that has begun has counts", bool(saved["counts"]) or not begun
-
-
-def _count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63
-
-
-def _step(value: object) -> bool:
-    return type(value) is int and 0 <= value < 1 << 32
-
-
-def _are_counts(value: object) -> bool:
-    """Whether a ledger, or a position, saved this."""
-    if not isinstance(value, dict) or not set(Ledger.SAVED) <= set(value):
-        return False
-    tables = [value["skipped"], value["streaks"]]
-    numbers = [n for name, n in value.items() if name not in ("skipped", "streaks")]
-    return all(isinstance(t, dict) and all(map(_count, t.values())) for t in tables) and all(map(_count, numbers))
-
-
-def _is_state(value: object) -> bool:
-    return isinstance(value, dict) and "meta" in value and all(isinstance(text, str) for text in value.values())
-
-
-_META = {
-    "epoch": _step,
-    "seed": lambda v: isinstance(v, int),
-    "lanes": lambda v: _step(v) and v > 0,
-    "ended": lambda v: isinstance(v, bool),
-    "graph": lambda v: isinstance(v, list),
-    "list": lambda v: isinstance(v, list),
-}
-_MAYBE: dict[str, Callable[[Any], bool]] = {"stream": _step, "step": _step, "skip": _step, "ahead": _is_state}
-_LANE = {
-    "epoch": _step,
-    "pass": _step,
-    "k": _step,
-    "at": _step,
-    "done": lambda v: isinstance(v, bool),
-    "counts": lambda v: v == {} or _are_counts(v),
-    "nodes": lambda v: v is None or isinstance(v, dict),
-}
-
-
-def _check(key: str, value: dict[str, Any], rules: dict[str, Callable[[Any], bool]]) -> None:
-    for name, fits in rules.items():
-        if name not in value or not fits(value[name]):
-            raise StateError(f"{key} is damaged ({name} is {value.get(name)!r}); use an older checkpoint")
+        yield "a lane has nodes once at is above 0", without == (lane.at == 0)
+    begun = lane.done or lane.k > 0 or lane.pass_ > 0
+    yield "a lane that has begun has counts", bool(lane.counts) or not begun
 
 
 def shard_stamps(state: Mapping[str, Any]) -> dict[str, str]:

@@ -8,14 +8,13 @@ done, and its ``meta`` holds, as ``ahead``, the state of e + 1 that the loader g
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from uio_pipes.base.errors import StateError
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.run.state import lane_age, lane_name, lanes_in, read_meta
+from uio_pipes.run.state import LaneState, Meta, lane_age, lane_name, lanes_in, read_meta
 
 __all__ = ["merge_states"]
 
@@ -24,21 +23,21 @@ __all__ = ["merge_states"]
 class _Saved:
     """What one rank saved of one epoch. ``own``: it was there itself, and did not only carry it along."""
 
-    meta: dict[str, Any]
+    meta: Meta
     lanes: dict[int, str]
     own: bool = True
 
     @property
     def epoch(self) -> int:
-        return int(self.meta["epoch"])
+        return self.meta.epoch
 
     @property
     def count(self) -> int:
-        return int(self.meta["lanes"])
+        return self.meta.lanes
 
     @property
     def age(self) -> tuple[int, bool, int]:
-        return self.epoch, self.meta["ended"], self.meta.get("step", 0)
+        return self.epoch, self.meta.ended, self.meta.step or 0
 
 
 def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -56,34 +55,34 @@ def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
     if not given:
         raise StateError("merge_states got no state: pass the state_dict() of each rank")
     saved = [_saved(state) for state in given]
-    carried = [_saved(s.meta["ahead"], own=False) for s in saved if "ahead" in s.meta]
+    carried = [_saved(s.meta.ahead, own=False) for s in saved if s.meta.ahead is not None]
     newest = max([*saved, *carried], key=lambda s: s.age)
     for one in [*saved, *carried]:
         _check_same(one, newest, ("seed", "graph", "list"))
-        if one.epoch == newest.epoch or "stream" in newest.meta:
+        if one.epoch == newest.epoch or newest.meta.stream is not None:
             _check_same(one, newest, ("lanes",))
     merged = _newest(saved)
     same = all(one.count == newest.count for one in saved)
     behind = any(one.epoch < newest.epoch for one in saved) and not all(
         done or epoch == newest.epoch for epoch, _, done, _ in map(lane_age, merged.values())
     )
-    if "stream" in newest.meta or (same and not behind and not carried):
+    if newest.meta.stream is not None or (same and not behind and not carried):
         return _state(newest.meta, merged)
     return _apart([*saved, *carried], newest)
 
 
 def _saved(state: Mapping[str, Any], own: bool = True) -> _Saved:
     meta = read_meta(state)
-    lanes = lanes_in(state, meta["lanes"])
+    lanes = lanes_in(state, meta.lanes)
     return _Saved(meta, {lane: state[lane_name(lane)] for lane in lanes}, own)
 
 
 def _check_same(one: _Saved, other: _Saved, names: tuple[str, ...]) -> None:
     for name in names:
-        if one.meta[name] != other.meta[name]:
+        ours, theirs = one.meta.saved()[name], other.meta.saved()[name]
+        if ours != theirs:
             raise StateError(
-                f"{name}: one state has {one.meta[name]!r}, another {other.meta[name]!r}; "
-                "join only states that the ranks of one run saved"
+                f"{name}: one state has {ours!r}, another {theirs!r}; join only states that the ranks of one run saved"
             )
 
 
@@ -97,9 +96,8 @@ def _newest(saved: Iterable[_Saved]) -> dict[int, str]:
     return found
 
 
-def _state(meta: dict[str, Any], lanes: dict[int, str], ahead: dict[str, str] | None = None) -> dict[str, str]:
-    own = {name: value for name, value in meta.items() if name != "ahead"} | ({"ahead": ahead} if ahead else {})
-    return {lane_name(lane): lanes[lane] for lane in sorted(lanes)} | {"meta": json.dumps(own, ensure_ascii=False)}
+def _state(meta: Meta, lanes: dict[int, str], ahead: dict[str, str] | None = None) -> dict[str, str]:
+    return {lane_name(lane): lanes[lane] for lane in sorted(lanes)} | {"meta": replace(meta, ahead=ahead).text}
 
 
 def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
@@ -129,8 +127,7 @@ def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
 
 def _fresh(epoch: int, done: bool = False) -> str:
     """A lane of which nothing is known but that it has not begun, or that it is done."""
-    counts = Ledger().save() if done else {}
-    return json.dumps({"epoch": epoch, "pass": 0, "k": 0, "done": done, "counts": counts, "at": 0, "nodes": None})
+    return LaneState(epoch, done=done, counts=Ledger().save() if done else {}).text
 
 
 def _world(saved: list[_Saved]) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.pipeline import Pipeline
+from uio_pipes.core.graph import Graph
 from uio_pipes.run.epoch_end import private_group, refuse_join
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.state_merging import merge_states
@@ -60,7 +60,7 @@ class LightningLoader:
         PipelineError: an option breaks a rule, or is ``uneven="join"``: Lightning's ranks step together.
     """
 
-    def __init__(self, pipeline: Pipeline, *, validation: bool = False, **options: Any) -> None:
+    def __init__(self, pipeline: Graph, *, validation: bool = False, **options: Any) -> None:
         if options.get("uneven") == "join":
             raise PipelineError(
                 "Lightning's ranks step together, so uneven='join' would let them wait for ever; "

@@ -27,6 +27,7 @@ import uio_pipes.core.batch_memory as batch_memory  # as a name of the package i
 from uio_pipes.base.processes import end_with_parent
 from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec
 from uio_pipes.run.shared_memory import LENT, PLAIN, Place, Ring, Writer
+from uio_pipes.run.state import LaneState
 from uio_pipes.run.torch_private import close_our_writer, shut_down, worker_pids
 
 __all__ = ["InProcess", "Packed", "Source", "Worker", "walk"]
@@ -39,7 +40,7 @@ GRACE = 30  # torchrun's own: seconds that a worker lives on after SIGTERM, unle
 class InProcess:
     """Lanes that run in this process."""
 
-    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]], pin: bool) -> None:
+    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState], pin: bool) -> None:
         self._stream = LaneStream(spec, lanes, states)
         self._pin = pin
 
@@ -57,9 +58,7 @@ class InProcess:
 class Worker:
     """Lanes that run in a process of their own. Raises what fails there."""
 
-    def __init__(
-        self, spec: RunSpec, lanes: list[int], states: dict[int, dict[str, Any]], pin: bool, prefetch: int
-    ) -> None:
+    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState], pin: bool, prefetch: int) -> None:
         # Under way, being made, one that a user's node may hold, the trainer's.
         self._ring = Ring.made(prefetch + 2 + LENT)
         self._pin = pin

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 
 from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.core.items import File, Item
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.local import Ref
 from uio_pipes.seeing.probe import Record, trace
-from uio_pipes.sources.list_files import Item
-from uio_pipes.sources.open_files import File
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    from uio_pipes.core.graph import Graph
 
 __all__ = ["Peek", "Seen", "peek"]
 
@@ -65,7 +64,7 @@ class Peek:
     __repr__ = __str__
 
 
-def peek(pipeline: Pipeline) -> Peek:
+def peek(pipeline: Graph) -> Peek:
     """Let one utterance through ``pipeline``, in this process, with seed 0 in epoch 0."""
     (records,) = trace(pipeline, 1)
     seen, before = [], dict[str, Any]()

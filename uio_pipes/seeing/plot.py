@@ -13,15 +13,15 @@ from uio_pipes.seeing.drawing import DRAW, Array, Drawn, families, label, new_fi
 from uio_pipes.seeing.probe import Record, trace
 
 if TYPE_CHECKING:
+    from uio_pipes.core.graph import Graph
     from uio_pipes.core.stage import Stage
-    from uio_pipes.pipeline import Pipeline
 
 __all__ = ["plot"]
 
 MASKING = frozenset(["spec_aug", "spec_sub", "spec_trim"])
 
 
-def plot(pipeline: Pipeline, path: str | os.PathLike[str], count: int = 3) -> None:
+def plot(pipeline: Graph, path: str | os.PathLike[str], count: int = 3) -> None:
     """Draw the first ``count`` utterances that ``pipeline`` makes (seed 0, epoch 0) to the PNG file ``path``.
 
     Raises: PipelineError if ``count`` is below 1, the utterances have neither audio nor features, or matplotlib is

@@ -22,7 +22,7 @@ from uio_pipes.core.stage import Stage
 from uio_pipes.run.lane_runner import one_thread
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    from uio_pipes.core.graph import Graph
 
 __all__ = ["Record", "trace"]
 
@@ -97,7 +97,7 @@ def _origins(item: Any) -> tuple[Origin, ...]:
     return tuple(i.origin for i in (item if isinstance(item, list) else [item]) if hasattr(i, "origin"))
 
 
-def trace(pipeline: Pipeline, count: int) -> Iterator[list[Record]]:
+def trace(pipeline: Graph, count: int) -> Iterator[list[Record]]:
     """For each of ``count`` utterances (or batches) that come out, what left each stage; fewer if there are fewer.
 
     Raises: PipelineError if nothing comes out at all, saying what was left out and why.
@@ -120,7 +120,7 @@ def trace(pipeline: Pipeline, count: int) -> Iterator[list[Record]]:
         yield _path(run, last)
 
 
-def _let_through(pipeline: Pipeline, most: int, count: int) -> tuple[_Run, Ledger]:
+def _let_through(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
     run = _Run(most, [[] for _ in pipeline.stages])
     stages = [s for i, stage in enumerate(pipeline.stages) for s in (stage, _TapStage(i, run))]
     ledger = Ledger(Policy(max_consecutive_failures=MOST))

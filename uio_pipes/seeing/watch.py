@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch.distributed as dist
 
+from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.stage import is_number
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.loader import Loader
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch.utils.data import IterableDataset
-from torchdata.nodes import BaseNode
 
-from uio_pipes.core.lane import Lane, Site, stable_hash
+from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.sources.iterable_nodes import IndexNode, SkipNode, StateNode
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
-__all__ = ["FromIterable", "from_iterable"]
+__all__ = ["FromIterable", "is_indexed"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FromIterable(Stage):
     @property
     def way(self) -> str:
         """How it is resumed: "index", "state" or "skip"."""
-        if _is_indexed(self.items):
+        if is_indexed(self.items):
             return "index"
         return "state" if hasattr(self.items, "state_dict") else "skip"
 
@@ -55,48 +55,18 @@ class FromIterable(Stage):
         count = len(self.items) if isinstance(self.items, Sized) else 0
         return [(count, f"{stable_hash(self.way, count):016x}")]
 
+    def hides_count(self, kind: str) -> str:
+        if isinstance(self.items, (list, tuple)):
+            return ""
+        return f"what a {type(self.items).__name__} yields shows only when it is gone through"
+
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         return {"index": IndexNode, "state": StateNode, "skip": SkipNode}[self.way](self.items, lane)
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return [len(self.items)] * len(counts) if isinstance(self.items, Sized) else None
 
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        from uio_pipes.dsp.tones import Tones
 
-        return from_iterable(Tones()).sharding_filter().shuffle(3).batch(3).pad()
-
-
-def _is_indexed(items: Any) -> bool:
+def is_indexed(items: Any) -> bool:
     by_number = isinstance(items, Sized) and hasattr(items, "__getitem__")
     return by_number and not isinstance(items, (Mapping, IterableDataset))
-
-
-def from_iterable(items: Iterable[Mapping[str, Any]]) -> Pipeline:
-    """Start a pipeline from any Python object that yields utterances: a list, a ``Dataset``, an ``IterDataPipe``, a
-    node.
-
-    For several workers or ranks add ``.sharding_filter()``. ``print(pipeline)`` says how the object is resumed: a
-    list, a map-style ``Dataset`` or another object with ``len`` and indexing at its number; one with ``state_dict``
-    and ``load_state_dict`` (of the state between two items), or a ``torchdata.nodes.BaseNode``, by its own state;
-    any other by passing over what was delivered.
-
-    Args:
-        items: the object. It yields mappings with ``key`` (if missing, the number of the utterance), ``txt``, and
-            ``wav`` or ``feat``: ``wav`` is a path or URL, the bytes of an audio file, or samples as a tensor or
-            array with ``sample_rate`` in Hz; ``feat`` (T, F) is a tensor, an array or a .npy file. It must yield
-            the same in the same order each time; if it has ``set_epoch``, it may change with the epoch.
-
-    Raises:
-        PipelineError: ``items`` can be gone through only once, or not at all.
-    """
-    from uio_pipes.pipeline import Pipeline
-
-    remedy = "pass a list, a Dataset, an IterDataPipe or an object with __iter__"
-    ok = not isinstance(items, (str, bytes, Mapping, Pipeline)) and (isinstance(items, Iterable) or _is_indexed(items))
-    require(ok, FromIterable.name, "the argument must yield utterances (mappings)", items, remedy)
-    once = isinstance(items, Iterator) and not isinstance(items, BaseNode)
-    rule = "a generator or iterator can be gone through only once, but epochs and resuming need it again"
-    require(not once, FromIterable.name, rule, items, f"{remedy} that makes it")
-    return Pipeline((FromIterable(items),))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from uio_pipes.base.checks import require
+from uio_pipes.core.items import Record
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.stage import require
 from uio_pipes.formats.touch.table import IndexedTable
-from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import Listing
-from uio_pipes.sources.load_records import Record
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
-__all__ = ["ListIndexed", "from_indexed"]
+__all__ = ["ListIndexed"]
 
 
 @dataclass(frozen=True)
@@ -52,55 +50,3 @@ class ListIndexed(Listing):
 
     def item(self, table: IndexedTable, number: int, origin: Origin) -> Record:
         return Record(table, number, origin)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus
-
-
-def from_indexed(
-    dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    *,
-    shuffle: bool = False,
-    metainfo: str | None = None,
-    verify: Literal["crc"] | None = None,
-    indexes: str | os.PathLike[str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    cache_size: int | str = CACHE_SIZE,
-) -> Pipeline:
-    """Start a pipeline from TouchDatasets: folders with ``audio.bin``, ``audio.idx``, ``metainfo.bin``,
-    ``metainfo.idx``.
-
-    Utterances have the fields ``key``, ``txt``, ``wav``, ``sample_rate``, and whatever else the metadata holds
-    (``speaker``, ``info``, …). Audio is read when the batch is made; of a segment (``start``, ``end``) only its own
-    bytes.
-
-    Args:
-        dirs: folder(s), data list(s) with ``FOLDER audio+metainfo`` per line, globs, braces, URLs (one that ends in
-            .list, .lst or .txt is a data list, any other one a folder).
-        shuffle: whether to deal the utterances in another order in each epoch: a random order of all, without a
-            buffer. Default: False.
-        metainfo: name of the metadata to read, such as "metainfo_v2". Default: None, the name that the data list
-            says, or else "metainfo".
-        verify: "crc" compares audio and metadata of each utterance with the CRC32s that the command ``uio index`` wrote
-            (``bad_crc``). A recording is then read as a whole, once, before its first segment. Default: None, no
-            comparison.
-        indexes: folder that ``uio index --into`` wrote the checksums to. Default: None, they are beside the data.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
-
-    Raises:
-        PipelineError: an argument breaks a rule.
-        ListError: when the pipeline runs, if a folder or list is missing, damaged or of another kind.
-    """
-    from uio_pipes.pipeline import Pipeline
-
-    given: list[Any] = [dirs] if isinstance(dirs, (str, os.PathLike)) else list(dirs)
-    ok = bool(given) and all(isinstance(d, (str, os.PathLike)) and os.fspath(d).strip() for d in given)
-    require(ok, "from_indexed", "dirs must be a folder or a data list, or several", dirs, "name a folder")
-    access = Access.of("from_indexed", storage_options, cache, cache_size)
-    into = None if indexes is None else os.fspath(indexes)
-    stage = ListIndexed(tuple(os.fspath(d) for d in given), shuffle, metainfo, verify, into, access)
-    return Pipeline((stage,)).sharding_filter().load_records()

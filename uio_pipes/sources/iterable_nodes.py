@@ -12,14 +12,14 @@ from torch.utils.data import IterDataPipe
 from torchdata.nodes import BaseNode
 
 from uio_pipes.audio.length import Plan
+from uio_pipes.audio.waveform import as_waveform
+from uio_pipes.base.checks import is_whole
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.core.features import LOAD_FEATURES
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Link, Origin, Sample, run_key
-from uio_pipes.core.stage import is_whole
 from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
-from uio_pipes.stages.decode_audio import as_waveform
 
 __all__ = ["IndexNode", "SkipNode", "StateNode"]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,25 +10,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uio_pipes.base.errors import DataError, ListError, StateError
 from uio_pipes.core.buffer import taken
 from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.items import Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Sample, run_key
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
 from uio_pipes.formats.shar.fields import as_fields
 from uio_pipes.formats.shar.reader import Cut, SharReader
-from uio_pipes.formats.shar.shards import ListShar, Sources
 from uio_pipes.formats.shar.streams import is_lines
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import stamp
-from uio_pipes.sources.list_files import Item
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
-__all__ = ["LoadFromShar", "from_lhotse_shar"]
-
-Path = str | os.PathLike[str]
+__all__ = ["LoadFromShar"]
 _NUMBERS = listed(whole(1 << 60))
 
 
@@ -50,10 +45,6 @@ class LoadFromShar(Stage):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SharNode(source, lane, self.access)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus
 
 
 class _SharNode(Node):
@@ -165,46 +156,3 @@ def _files(item: Item) -> dict[str, str]:
     except ValueError as error:
         raise ListError(f"{item.place} is no shard of a Lhotse Shar: use from_lhotse_shar") from error
     return found
-
-
-def from_lhotse_shar(
-    source: Path | Mapping[str, Path | Iterable[Path]],
-    *,
-    shuffle: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Pipeline:
-    """Start a pipeline from the cuts of a Lhotse Shar.
-
-    Utterances have the fields ``key`` (the cut's id), ``txt``, ``speaker`` and ``language`` of its supervisions,
-    ``wav`` or ``feat``, custom fields under their names, and ``supervisions`` as they are.
-
-    Args:
-        source: the folder; or ``{"cuts": paths, "recording": paths, …}`` to read only those fields, where paths may
-            have globs and braces, and be URLs.
-        shuffle: whether to deal the shards in another order in each epoch. Default: False.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-
-    Raises:
-        PipelineError: ``source`` is neither a path nor such a dict.
-        ListError: when the pipeline runs, if files are missing, or the shards of the fields do not pair.
-    """
-    from uio_pipes.pipeline import Pipeline
-
-    access = Access.of("from_lhotse_shar", storage_options)
-    listed = ListShar(_sources(source), shuffle, access)
-    return Pipeline((listed,)).sharding_filter()._then(LoadFromShar(access))
-
-
-def _sources(source: object) -> str | Sources:
-    if isinstance(source, (str, os.PathLike)) and os.fspath(source):
-        return str(os.fspath(source))
-    rule = 'source must be a folder, or paths by field, {"cuts": …, "recording": …}'
-    ok = isinstance(source, Mapping) and "cuts" in source and len(source) > 1
-    require(ok, "from_lhotse_shar", rule, source, "name the folder that SharWriter wrote")
-    assert isinstance(source, Mapping)
-    return tuple((str(name), _paths(paths)) for name, paths in source.items())
-
-
-def _paths(paths: Any) -> tuple[str, ...]:
-    one = isinstance(paths, (str, os.PathLike))
-    return tuple(str(os.fspath(path)) for path in ([paths] if one else paths))

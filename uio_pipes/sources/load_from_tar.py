@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, StateError
 from uio_pipes.base.redact import redact
 from uio_pipes.core.buffer import taken
 from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.items import File
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Sample, run_key
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.formats.tar.checks import Checks
 from uio_pipes.formats.tar.fields import as_fields, text_of
@@ -24,17 +25,14 @@ from uio_pipes.formats.tar.members import MAX_MEMBER
 from uio_pipes.formats.tar.reader import TarReader, Utterance
 from uio_pipes.formats.tar.suspects import suspects, unchecked
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, UNREADABLE, against_manifest, listed_in, miscounted
-from uio_pipes.io.access import CACHE_SIZE
 from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.stream import open_source
-from uio_pipes.sources.list_files import list_files
 from uio_pipes.sources.next_files import Far, NextFiles, begin
-from uio_pipes.sources.open_files import File
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
-__all__ = ["LoadFromTar", "from_shard_list"]
+__all__ = ["LoadFromTar"]
 
 _AT = Kind(
     "[offset (a multiple of 512, but for damage), 0 or 1 (damage), a name]",
@@ -91,10 +89,6 @@ class LoadFromTar(Stage):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _TarNode(source, lane, self)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus
 
 
 class _TarNode(Node):
@@ -259,39 +253,3 @@ class _TarNode(Node):
                 'or begin the epoch again with Loader(on_change="restart")'
             ) from error
         self.stamp = old
-
-
-def from_shard_list(
-    paths: Any,
-    *,
-    shuffle: bool = False,
-    grouping: Literal["wenet", "webdataset"] = "wenet",
-    text: str = "txt",
-    verify: Literal["crc"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    cache_size: int | str = CACHE_SIZE,
-) -> Pipeline:
-    """Start a pipeline from lists of tar shards: ``list_files(…).sharding_filter().open_files().load_from_tar()``.
-
-    Args:
-        paths: lists of shards, or the shards themselves, as for :func:`list_files`.
-        shuffle: whether to deal the shards in another order in each epoch; utterances stay in the order of their
-            shard, so add ``.shuffle()``. Default: False.
-        grouping: where a member's name is cut into key and suffix: "wenet" cuts at the last dot of the whole path,
-            "webdataset" at the first dot of the base name. Default: "wenet".
-        text: suffix of the member that holds the transcript, or "json:NAME" if it is the field NAME of the member
-            ``KEY.json``. Default: "txt".
-        verify: "crc" compares the bytes of every member with the CRC32 in the shard's index, which the command
-            ``uio index`` makes. Default: None, no comparison.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote shards. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
-
-    Raises:
-        PipelineError: an argument breaks a rule.
-        ListError: when the pipeline runs, if a list is missing, empty or no list.
-    """
-    listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
-    files = listed.sharding_filter().open_files()
-    return files.load_from_tar(grouping=grouping, text=text, verify=verify)

@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Origin, Sample, run_key
+from uio_pipes.core.sample import Chain, Sample, run_key
 from uio_pipes.core.stage import Stage
-from uio_pipes.io.lookahead import Upcoming
+from uio_pipes.core.upcoming import Upcoming
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
-__all__ = ["LoadRecords", "Record", "Records"]
-
-
-class Records(Protocol):
-    """Utterances by number: what :class:`~uio_pipes.sources.listing.Listed` says, and their fields."""
-
-    def __len__(self) -> int: ...
-    def place(self, number: int) -> str: ...
-    def key(self, number: int) -> str:
-        """The utterance's name."""
-
-    def fields(self, number: int) -> dict[str, Any]:
-        """``key``, ``txt``, ``wav`` (a :class:`~uio_pipes.io.local.Ref`, or a path) or ``feat``, and others. Audio is
-        not read. Raises: DataError."""
-
-
-class Record(NamedTuple):
-    """One utterance of ``records``, not looked at yet."""
-
-    records: Records
-    number: int
-    origin: Origin
-
-    @property
-    def key(self) -> str:
-        return self.records.key(self.number)
+__all__ = ["LoadRecords"]
 
 
 @dataclass(frozen=True)
@@ -55,16 +31,13 @@ class LoadRecords(Stage):
     name: ClassVar[str] = "load_records"
     takes: ClassVar[tuple[str, ...]] = ("record",)
     gives: ClassVar[str] = "sample"
+    refers: ClassVar[bool] = True
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _RecordsNode(source, lane)
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus
 
 
 class _RecordsNode(Node):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import UioError
+from uio_pipes.core.items import File
 from uio_pipes.io.opening import is_local, open_ahead
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.remote import CachedFile
-from uio_pipes.sources.open_files import File
 
 __all__ = ["Far", "NextFiles", "begin"]
 

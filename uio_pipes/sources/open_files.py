@@ -5,43 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.base.redact import redact
+from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Origin
-from uio_pipes.core.stage import Stage
-from uio_pipes.formats.lists.manifest import ShardEntry
+from uio_pipes.core.stage import FileList, Stage
 from uio_pipes.formats.tar.whole_shard import no_raw_line
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
-from uio_pipes.io.opening import open_binary
-from uio_pipes.sources.list_files import Item
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
-__all__ = ["File", "OpenFiles"]
-
-
-@dataclass(frozen=True)
-class File:
-    """A file that can be opened: a shard. ``place`` is its line in the list."""
-
-    url: str
-    place: str
-    origin: Origin
-    access: Access = PLAIN
-    expected: ShardEntry | None = None  # what the list's manifest says
-
-    @property
-    def key(self) -> str:
-        return redact(self.url)
-
-    def open(self) -> IO[bytes]:
-        """The file's bytes as they are stored. Raises: DataError if it is missing or cannot be read."""
-        stream: IO[bytes] = open_binary(self.url, self.access)
-        return stream
+__all__ = ["OpenFiles"]
 
 
 @dataclass(frozen=True)
@@ -77,12 +53,14 @@ class OpenFiles(Stage):
         options = given.storage_options if self.storage_options is None else own.storage_options
         return replace(given if self.cache is None else own, storage_options=options)
 
+    def hides_count(self, kind: str) -> str:
+        return "what is in shards and other archives shows only when they are read"
+
+    def files(self, listed: list[FileList]) -> list[FileList]:
+        return [FileList(one.lines, self.access(one.access)) for one in listed]
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _OpenNode(source, self)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus
 
 
 class _OpenNode(Node):

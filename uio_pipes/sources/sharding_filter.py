@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.core.lane import Lane, Site, stable_hash
+from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.core.state_kinds import Kind, whole
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["ShardingFilter"]
 
@@ -41,10 +42,6 @@ class ShardingFilter(Stage):
     def count(self, counts: list[int], source: str) -> list[int] | None:
         lanes, first = len(counts), first_lane(source)
         return [len(range((lane - first) % lanes, n, lanes)) for lane, n in enumerate(counts)]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus
 
 
 def first_lane(source: str) -> int:

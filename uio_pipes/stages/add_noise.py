@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.checks import is_number, require
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, is_number, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.noise import add_noise
 from uio_pipes.formats.lists.clip_list import ClipTable, entries
 from uio_pipes.stages.noise_clips import ClipLink, ClipNode, Clips
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["AddNoise"]
 
@@ -83,12 +85,3 @@ class AddNoise(PerUtterance):
 
     def content(self) -> list[tuple[int, str]]:
         return [(0, ClipTable(tuple(self.noises)).digest)]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().add_noise(_lists(corpus), snr=(0, 15), probability=0.7)
-
-
-def _lists(corpus: Any) -> list[str]:
-    """The corpus' own lists, as lists of noises."""
-    return list(corpus.stages[0].paths)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Batch"]
 
@@ -43,10 +44,6 @@ class Batch(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return [n // self.batch_size if self.drop_last else -(-n // self.batch_size) for n in counts]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().batch(3).pad()
 
 
 class _BatchNode(Node):

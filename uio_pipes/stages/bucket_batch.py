@@ -9,18 +9,19 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, have_features, require
+from uio_pipes.core.stage import Stage, have_features
 from uio_pipes.core.state_kinds import Kind, listed, whole
 from uio_pipes.stages.bucket_window import WindowNode
 from uio_pipes.stages.buckets import Buckets, even_boundaries
 from uio_pipes.stages.budget import Budget, BudgetBuffer, no_samples
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["BucketBatch"]
 
@@ -67,6 +68,7 @@ class BucketBatch(Stage):
     name: ClassVar[str] = "bucket_batch"
     reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
     gives: ClassVar[str] = "batch"
+    in_buckets: ClassVar[bool] = True
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
     bucket_boundaries: Sequence[int] | None = None
@@ -119,14 +121,16 @@ class BucketBatch(Stage):
         if self.max_samples is not None and have_features(before):
             raise PipelineError(no_samples(self.name))
 
+    def fill(self, bucket: int, count: int, longest: int) -> float | None:
+        sizes = self.bucket_batch_sizes
+        if self.budget is not None:
+            return self.budget.fill(count, longest)
+        return None if sizes is None else count / sizes[bucket]
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         if self.window is None or self.budget is None:
             return _BucketNode(source, lane, self, site)
         return WindowNode(source, lane, site, self.budget, self.window, self.max_wait, self.sync)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().bucket_batch([100, 200], max_frames=500, max_wait=12).pad()
 
 
 class _BucketNode(BudgetBuffer):

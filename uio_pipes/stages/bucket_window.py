@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from uio_pipes.core.lane import Lane, Site, pick
+from uio_pipes.base.hashing import pick
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import Kind, whole

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import require
 
 __all__ = ["Budget", "BudgetBuffer", "Filling", "no_samples", "waveform_samples"]
 
@@ -65,6 +65,13 @@ class Budget:
     def room(self, cost: int) -> int:
         """How many utterances a batch may have whose costliest costs ``cost``."""
         return self.most * (self.quadratic or 1) // cost
+
+    def fill(self, count: int, longest: int) -> float | None:
+        """Return how full a batch is, from planned frames; None for a budget of samples."""
+        if self.unit != "frames":
+            return None
+        cost = longest if self.quadratic is None else longest * (self.quadratic + longest)
+        return count * cost / (self.most * (self.quadratic or 1))
 
     def over(self, plan: Plan) -> DataError:
         """The failure ``over_budget``: a batch of ``least`` such utterances would be above the budget."""

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Sample
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.stages.concat_links import joining, ticks
 from uio_pipes.stages.concat_sample import join
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Concat"]
 
@@ -72,10 +73,6 @@ class Concat(Stage):
     def most(self) -> int:
         """The bound, in the same unit."""
         return self.max_frames or round((self.max_seconds or 0) * TICKS)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().shuffle(5).concat(max_seconds=2.5).fbank(num_mel_bins=8)
 
 
 class _ConcatNode(Buffer):

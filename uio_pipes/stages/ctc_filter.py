@@ -8,18 +8,19 @@ from operator import eq
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.length import Plan, measure
+from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import LeftOut, PipelineError
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, is_whole, require, sees_all
-from uio_pipes.sources.load_from_tar import LoadFromTar
+from uio_pipes.core.stage import PerUtterance, Stage, sees_all
 from uio_pipes.stages.budget import waveform_samples
 from uio_pipes.stages.filter import FilterNode
 from uio_pipes.stages.tokenize import Tokenize
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["CtcFilter"]
 
@@ -57,7 +58,7 @@ class CtcFilter(PerUtterance):
 
     def check(self, before: Sequence[Stage]) -> None:
         super().check(before)
-        from_tar = any(isinstance(stage, LoadFromTar) for stage in before)  # raw lists may have labels of their own
+        from_tar = any("file" in stage.takes for stage in before)  # raw lists may have labels of their own
         if from_tar and sees_all(before) and not any(isinstance(stage, Tokenize) for stage in before):
             raise PipelineError("ctc_filter counts labels, but nothing makes them here: put .tokenize(…) before it")
 
@@ -87,16 +88,8 @@ class CtcFilter(PerUtterance):
             steps = (steps - kernel) // stride + 1
         return max(0, steps)
 
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=8).tokenize(_code_points).ctc_filter(6)
-
 
 def needed(label: Sequence[int]) -> int:
     """Steps that CTC needs at least for ``label``."""
     repeats: int = sum(map(eq, label, label[1:]))
     return len(label) + repeats
-
-
-def _code_points(text: str) -> list[int]:
-    return [ord(c) for c in text * 4]

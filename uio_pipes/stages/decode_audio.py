@@ -6,22 +6,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from uio_pipes.audio.decode import decode, decode_at, decode_file
 from uio_pipes.audio.length import Plan
+from uio_pipes.audio.waveform import as_waveform
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["DecodeAudio"]
 
@@ -88,27 +89,6 @@ class DecodeAudio(PerUtterance):
             waveform, rate = decode(_bytes(wav), self.channel, start, end)
         _check_rate(wav, fields.get("sample_rate"), rate)
         fields["wav"], fields["sample_rate"] = waveform, rate
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio()
-
-
-def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> torch.Tensor:
-    """Samples in memory as float32 (C, S), or (1, S) of one ``channel``."""
-    waveform = torch.as_tensor(wav)
-    waveform = waveform if waveform.ndim == 2 else waveform.reshape(1, -1)
-    if len(waveform) > waveform.shape[1]:
-        raise DataError("bad_audio", f"samples must be (S,) or (C, S), not {tuple(waveform.shape)}: transpose them")
-    if channel is not None:
-        if channel >= len(waveform):
-            raise DataError(
-                "no_such_channel", f"channel {channel} is wanted, the audio has {len(waveform)}; count from 0"
-            )
-        waveform = waveform[channel : channel + 1]
-    if not waveform.is_floating_point():
-        return waveform.float() / (torch.iinfo(waveform.dtype).max + 1)
-    return waveform.float()
 
 
 def _check_rate(wav: Any, stated: Any, rate: int) -> None:

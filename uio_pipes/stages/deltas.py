@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.deltas import append_deltas
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Deltas"]
 
@@ -45,7 +46,3 @@ class Deltas(PerUtterance):
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         sample.fields["feat"] = append_deltas(torch.as_tensor(sample.fields["feat"]), self.order, self.win_length)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).deltas()

@@ -15,7 +15,7 @@ from uio_pipes.core.stage import Stage, have_features
 from uio_pipes.stages.budget import Budget, BudgetBuffer, Filling, no_samples
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["DynamicBatch"]
 
@@ -68,12 +68,11 @@ class DynamicBatch(Stage):
         if self.max_samples is not None and have_features(before):
             raise PipelineError(no_samples(self.name))
 
+    def fill(self, bucket: int, count: int, longest: int) -> float | None:
+        return self.budget.fill(count, longest)
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _DynamicNode(source, lane, self, site)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=8).dynamic_batch(600).pad()
 
 
 class _DynamicNode(BudgetBuffer):

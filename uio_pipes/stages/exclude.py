@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import NOTES, DataError, ListError, UioError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, Upstream, require
+from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.regular import open_regular
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
-__all__ = ["Exclude", "excluded_by"]
+__all__ = ["Exclude"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ class Exclude(Stage):
             why = error.message if isinstance(error, DataError) else error.strerror
             raise ListError(f"cannot read the quarantine file {os.fspath(self.path)}: {why}") from error
 
+    def fixed_files(self) -> set[str]:
+        return {os.path.realpath(self.path)}
+
     def known(self) -> Known:
         """What the file says. Raises: ListError."""
         return Known(read_quarantine(self.path))
@@ -68,10 +72,6 @@ class Exclude(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return None
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.exclude(os.devnull)
 
 
 class _Forgiving:
@@ -111,10 +111,3 @@ class _ExcludeNode(Node):
             if not self.known.utterance(sample.url, sample.key):
                 return sample
             self.lane.ledger.count("excluded")
-
-
-def excluded_by(pipeline: Pipeline) -> set[str]:
-    """The files that a graph excludes, with links resolved."""
-    own = {os.path.realpath(stage.path) for stage in pipeline.stages if isinstance(stage, Exclude)}
-    branches = (branch for stage in pipeline.stages for branch in stage.branches.values())
-    return own.union(*map(excluded_by, branches))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.length import SLACK, TICKS, Plan, check_no_features
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.dither import noise
 from uio_pipes.dsp.fbank import Fbank, num_frames
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["FbankFeatures"]
 
@@ -71,7 +71,3 @@ class FbankFeatures(PerUtterance):
         if not len(feat):
             raise DataError("too_short", f"{fields['wav'].shape[-1]} samples are less than one window")
         fields["feat"] = feat
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=16, dither=0.1)

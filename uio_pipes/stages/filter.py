@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Filter", "FilterNode"]
 
@@ -76,10 +77,6 @@ class Filter(Stage):
         if not self.min_output_input_ratio <= ratio <= self.max_output_input_ratio:
             return "bad_output_input_ratio"
         return None
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().filter(min_frames=40, max_frames=200)
 
 
 _BOUNDS = [

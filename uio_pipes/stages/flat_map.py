@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError, UioError
 from uio_pipes.core.buffer import MARK_EVERY, changed
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Origin, Sample, run_key
-from uio_pipes.core.stage import Stage, require, wants
+from uio_pipes.core.stage import Stage, wants
 from uio_pipes.core.state_kinds import OBJECT, whole
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Expanding", "FlatMap"]
 
@@ -48,12 +49,11 @@ class FlatMap(Stage):
         super().__post_init__()
         require(callable(self.function), self.name, "the argument must be a function", self.function, "pass one")
 
+    def hides_count(self, kind: str) -> str:
+        return "" if kind == "sample" else f"what the user's own {self.name} gives shows only when it runs"
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _FlatMapNode(source, lane, self, site)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.flat_map(_twice_or_never).decode_audio()
 
 
 class Expanding(Node):
@@ -184,10 +184,3 @@ class _FlatMapNode(Expanding):
         if not isinstance(self.item, Sample):
             raise PipelineError("flat_map: a function with a rng parameter works on utterances, not on files")
         return {"rng": self.item.draws(self.site.salt).generator()}
-
-
-def _twice_or_never(sample: Sample) -> Iterator[Sample]:
-    if sample["txt"][-1] != "3":
-        yield sample
-    if sample["txt"][-1] in "05":
-        yield sample

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.cmvn import Cmvn, cmvn_of, read_cmvn
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["GlobalCmvn"]
 
@@ -78,8 +80,3 @@ class GlobalCmvn(PerUtterance):
             return super().describe()
         digest = blake2b(self.cmvn.mean.tobytes() + self.cmvn.istd.tobytes(), digest_size=8).hexdigest()
         return f"{self.name}(stats={digest}, norm_var={self.norm_var})"
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        stats = {"mean_stat": [8.0] * 8, "var_stat": [48.0] * 8, "frame_num": 2}
-        return corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).global_cmvn(stats)

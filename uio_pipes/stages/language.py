@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.stages.normalize_text import text_of
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Language"]
 
@@ -91,7 +92,3 @@ class Language(PerUtterance):
         if "ja" in self.limited_langs and (units["kana"] or "zh" not in self.limited_langs):
             units["kana"] += units.pop("han", 0)
         return max(self.limited_langs, key=lambda lang: units[_SCRIPTS[lang]])  # the first of equals
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().language().fbank(num_mel_bins=8).batch(4).pad()

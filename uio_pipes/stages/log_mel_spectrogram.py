@@ -7,14 +7,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan, check_no_features
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.log_mel import SAMPLE_RATE, LogMel
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["LogMelSpectrogram"]
 
@@ -84,10 +85,6 @@ class LogMelSpectrogram(PerUtterance):
         if not len(feat):
             raise DataError("too_short", f"{fields['wav'].shape[-1]} samples make no frame of {self.n_fft}")
         fields["feat"] = feat
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().resample(16_000).log_mel_spectrogram(num_mel_bins=16)
 
 
 def _check_rate(rate: int) -> None:

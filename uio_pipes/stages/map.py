@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from uio_pipes.audio.length import Plan
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import ANY, Sample
-from uio_pipes.core.stage import PerUtterance, Stage, StageLink, require, wants
+from uio_pipes.core.stage import PerUtterance, Stage, StageLink, wants
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Map"]
 
@@ -37,6 +39,7 @@ class Map(Stage):
 
     name: ClassVar[str] = "map"
     opaque: ClassVar[bool] = True
+    on_tensors: ClassVar[bool] = True
 
     function: Callable[..., Any]
     length: Length | None = None
@@ -56,16 +59,14 @@ class Map(Stage):
         return "when the batch is made" if self.length else "runs here; audio that it touches is decoded here"
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        if self.length is None:
-            return _MapNode(source, lane, self, site)
-        return Deferred(source, StageLink(_DeferredMap(self.function, self.length), site))
+        deferred = self.deferred()
+        return _MapNode(source, lane, self, site) if deferred is None else Deferred(source, StageLink(deferred, site))
+
+    def deferred(self) -> PerUtterance | None:
+        return None if self.length is None else _DeferredMap(self.function, self.length)
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().map(_noisy).map(_quieter, length="same")
 
 
 class _MapNode(Node):
@@ -134,13 +135,3 @@ def call(function: Callable[..., Any], sample: Sample, draws: Draws | None) -> M
             "to leave utterances out, use .filter(function); to make several of one, .flat_map(function)"
         )
     return result
-
-
-def _noisy(sample: Sample, rng: Any) -> Sample:
-    sample["txt"] = f"{sample['txt']}{rng.integers(10)}"
-    return sample
-
-
-def _quieter(sample: Sample) -> Sample:
-    sample["wav"] = sample["wav"] * 0.5
-    return sample

@@ -10,7 +10,7 @@ from uio_pipes.dsp.mfcc import Mfcc
 from uio_pipes.stages.fbank import FbankFeatures
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["MfccFeatures"]
 
@@ -49,7 +49,3 @@ class MfccFeatures(FbankFeatures):
     def kernel(self) -> Mfcc:
         frames = self.num_mel_bins, self.frame_length, self.frame_shift, self.dither, self.window_type
         return Mfcc(*frames, self.low_freq, self.high_freq, self.num_ceps)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().mfcc(num_mel_bins=16, num_ceps=13, dither=0.1)

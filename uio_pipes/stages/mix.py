@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from torchdata.nodes import BaseNode
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.lane import PASSES, Lane, Site, pick, stable_hash
+from uio_pipes.base.hashing import pick, stable_hash
+from uio_pipes.core.items import File, Item, Record
+from uio_pipes.core.lane import PASSES, Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.pulse import DEALS
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, is_number, require, show
+from uio_pipes.core.stage import Stage, show
 from uio_pipes.core.state_kinds import FLAG, MOST, Kind, rising, whole
-from uio_pipes.sources.list_files import Item
-from uio_pipes.sources.load_records import Record
-from uio_pipes.sources.open_files import File
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    from uio_pipes.core.graph import Graph
 
-__all__ = ["Interleave", "Mix", "interleave", "mix"]
+__all__ = ["Interleave", "Mix"]
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "sample": (Sample,),
@@ -44,7 +44,7 @@ class _Several(Stage):
 
     takes: ClassVar[tuple[str, ...]] = ()
 
-    pipelines: Mapping[str, Pipeline]
+    pipelines: Mapping[str, Graph]
     stop: Stop = "all"
 
     def __post_init__(self) -> None:
@@ -61,8 +61,11 @@ class _Several(Stage):
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
 
     @property
-    def branches(self) -> Mapping[str, Pipeline]:
+    def branches(self) -> Mapping[str, Graph]:
         return self.pipelines
+
+    def with_branches(self, change: Callable[[str, Graph], Graph]) -> Stage:
+        return replace(self, pipelines={name: change(name, graph) for name, graph in self.pipelines.items()})
 
     @property
     def gives(self) -> str:  # type: ignore[override]
@@ -136,11 +139,6 @@ class Mix(_Several):
         weights = f"{stable_hash(self.weights):016x}" if stable else show(self.weights)
         return f"weights={weights}, stop={self.stop!r}"
 
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        audio = corpus.decode_audio()
-        return mix({"loud": audio, "own": audio.shuffle(4), "few": audio.take(2)}, weights=[3, 1, 2], stop="cycle")
-
 
 @dataclass(frozen=True)
 class Interleave(_Several):
@@ -150,10 +148,6 @@ class Interleave(_Several):
 
     def chooser(self, key: int) -> Chooser:
         return _InTurns(len(self.pipelines))
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return interleave([corpus.decode_audio(), corpus.decode_audio().skip(2)])
 
 
 class Chooser(Protocol):
@@ -207,7 +201,7 @@ class _Source:
     lane's ledger counts nothing.
     """
 
-    def __init__(self, pipeline: Pipeline, lane: Lane, kind: str, saved: Sequence[Any] = (0, 0, None)) -> None:
+    def __init__(self, pipeline: Graph, lane: Lane, kind: str, saved: Sequence[Any] = (0, 0, None)) -> None:
         self.pipeline, self.lane, self.kind = pipeline, lane, kind
         self.round, self.given, self._state = saved
         self.node: Node | None = None if self._state is None else self._begin(self._state)
@@ -358,77 +352,3 @@ class _MixNode(Node):
 
     def memory(self) -> int:
         return sum(source.node.memory() for source in self.begun.values() if source.node is not None)
-
-
-Pipelines = Mapping[str, "Pipeline"] | Sequence["Pipeline"]
-
-
-def mix(
-    pipelines: Pipelines, weights: Mapping[str, float] | Sequence[float] | None = None, *, stop: Stop = "all"
-) -> Pipeline:
-    """Start a pipeline from several others: each utterance comes from one of them, chosen at random.
-
-    A source that begins again is shuffled and augmented anew: it has epochs of its own. Each lane mixes its own
-    share of the sources. If a source has fewer list items than there are lanes, some lanes have nothing of it and
-    its weight does not hold there (the loader warns). ``.sharding_filter()`` after the mix, instead of in the
-    sources, deals utterances: weights then hold in every lane, but every lane reads all headers.
-
-    Args:
-        pipelines: the sources, as a dict by name or as a list; any number. All of them give utterances, or all give
-            batches. One that ends in ``.through(…)`` may give either: what it gives is looked at when it runs.
-        weights: how often each source is chosen, in proportion; a dict by name or a list, all above 0. Default:
-            None, equally often.
-        stop: when the mix ends. "all": a source that has ended is left out until all have ended, so that each
-            utterance comes once. "first": with the first source that ends. "cycle": a source that has ended begins
-            again until each has ended once. "endless": the same for ever; ``Loader(steps_per_epoch=…)`` cuts it
-            into epochs. Default: "all".
-
-    Raises:
-        PipelineError: an argument breaks a rule, or the sources do not fit together.
-    """
-    named = _named("mix", pipelines)
-    return _begin(Mix(named, stop, _weights(named, weights)))
-
-
-def interleave(pipelines: Pipelines, *, stop: Stop = "all") -> Pipeline:
-    """Start a pipeline from several others that take turns. Otherwise it works like :func:`mix`.
-
-    Args:
-        pipelines: the sources, as a dict by name or as a list; any number. All of them give utterances, or all give
-            batches.
-        stop: when it ends: "all", "first", "cycle" or "endless", as for :func:`mix`. Default: "all".
-
-    Raises:
-        PipelineError: an argument breaks a rule, or the sources do not fit together.
-    """
-    return _begin(Interleave(_named("interleave", pipelines), stop))
-
-
-def _begin(stage: Stage) -> Pipeline:
-    from uio_pipes.pipeline import Pipeline
-
-    return Pipeline((stage,))
-
-
-def _named(stage: str, given: Pipelines) -> dict[str, Pipeline]:
-    from uio_pipes.pipeline import Pipeline
-
-    several = isinstance(given, (Mapping, Sequence)) and len(given) > 0 and not isinstance(given, str)
-    require(several, stage, "give pipelines, by name or in a list", given, 'as in {"read": …, "meetings": …}')
-    named = dict(given) if isinstance(given, Mapping) else {str(i): p for i, p in enumerate(given)}
-    for name, pipeline in named.items():
-        ok = isinstance(name, str) and isinstance(pipeline, Pipeline)
-        require(ok, stage, f"source {name!r} must be a Pipeline", pipeline, "begin with uio.from_shard_list(…)")
-    return named
-
-
-def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[float] | None) -> tuple[float, ...]:
-    if given is None:
-        return (1.0,) * len(named)
-    if isinstance(given, Mapping):
-        same = set(given) == set(named)
-        require(same, "mix", "weights must name the sources", sorted(given), f"they are {sorted(named)}")
-        given = [given[name] for name in named]
-    ok = isinstance(given, Sequence) and len(given) == len(named) and all(is_number(w) and w > 0 for w in given)
-    require(ok, "mix", f"weights must be {len(named)} numbers above 0", given, "one for each source")
-    return tuple(given)

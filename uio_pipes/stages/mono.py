@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, require, sees_all
+from uio_pipes.core.stage import PerUtterance, Stage, sees_all
 from uio_pipes.stages.decode_audio import DecodeAudio
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Mono"]
 
@@ -63,7 +64,3 @@ class Mono(PerUtterance):
         elif len(wav) > 1:
             wav = wav.mean(dim=0, keepdim=True)
         sample.fields["wav"] = wav
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio(channel=None).mono()

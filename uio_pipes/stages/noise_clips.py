@@ -14,8 +14,9 @@ import torch
 from uio_pipes.audio.decode import decode, decode_at, decode_file
 from uio_pipes.audio.length import audio_info, segment_samples
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.hashing import Draws
 from uio_pipes.base.lru import Lru
-from uio_pipes.core.lane import Draws, Site
+from uio_pipes.core.lane import Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, StageLink

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["NormalizeText", "remove_blanks"]
 
@@ -51,10 +52,6 @@ class NormalizeText(PerUtterance):
         if not isinstance(new, str):
             raise DataError("bad_text", f"normalize_text: the function gave {new!r}, which is no text")
         sample.fields["txt"] = new
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().normalize_text(str.upper).batch(4)
 
 
 def remove_blanks(text: str) -> str:

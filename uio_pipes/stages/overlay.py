@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.core.features import LOAD_FEATURES
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample, run_key
-from uio_pipes.core.stage import PerUtterance, Stage, require
+from uio_pipes.core.stage import PerUtterance, Stage
 from uio_pipes.formats.lists.overlay_table import OverlayTable, content_of
 from uio_pipes.formats.lists.raw_line import check_segment
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Overlay"]
 
@@ -94,10 +95,6 @@ class Overlay(Stage):
         path = is_local(os.fspath(self.path)) or ""
         empty = os.path.isfile(path) and not os.path.getsize(path)
         return [f"the overlay {path} is empty: nothing is replaced"] if empty else []
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.overlay(os.devnull)
 
 
 class _OverlayNode(Node):

@@ -17,7 +17,7 @@ from uio_pipes.core.stage import Stage
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Pad"]
 
@@ -46,6 +46,9 @@ class Pad(Stage):
     gives: ClassVar[str] = "padded batch"
     note: ClassVar[str] = "makes the batch: decoding and features happen here"
 
+    on_tensors: ClassVar[bool] = True
+    one_rate: ClassVar[bool] = True
+
     pcm: bool = False
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
@@ -53,10 +56,6 @@ class Pad(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=8).batch(4).pad()
 
 
 class _PadNode(Node):

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.audio.length import SLACK, TICKS, Plan
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, have_features, require
+from uio_pipes.core.stage import PerUtterance, Stage, have_features
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["RandomCrop"]
 
@@ -85,10 +86,6 @@ class RandomCrop(PerUtterance):
     def _samples(self, sample_rate: int) -> int:
         assert self.max_seconds is not None
         return max(1, round(self.max_seconds * sample_rate))
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().random_crop(max_seconds=0.4).fbank(num_mel_bins=8).random_crop(max_frames=30)
 
 
 def _crop(array: Any, axis: int, most: int, draws: Draws) -> Any:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
+from uio_pipes.base.checks import require
 from uio_pipes.core.lane import PASSES, Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.pulse import DEALS
-from uio_pipes.core.stage import Stage, Upstream, require
+from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Repeat"]
 
@@ -61,10 +62,6 @@ class Repeat(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return None if self.rounds is None else [n * self.rounds for n in counts]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().shuffle(5).repeat(2).batch(4).pad()
 
 
 class _RepeatNode(Node):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.bounds import HIGHEST_RATE, LOWEST_RATE
 from uio_pipes.audio.length import TICKS, Plan
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, is_whole, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.resample import resample, resampled_length
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Resample"]
 
@@ -27,6 +28,7 @@ class Resample(PerUtterance):
     """
 
     name: ClassVar[str] = "resample"
+    sets_rate: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
     writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
 
@@ -52,7 +54,3 @@ class Resample(PerUtterance):
         if fields["sample_rate"] != self.resample_rate:
             fields["wav"] = resample(fields["wav"], fields["sample_rate"], self.resample_rate)
             fields["sample_rate"] = self.resample_rate
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().resample(8_000)

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.noise import reverberate
 from uio_pipes.formats.lists.clip_list import ClipTable, entries
-from uio_pipes.stages.add_noise import _lists
 from uio_pipes.stages.noise_clips import ClipLink, ClipNode, Clips
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Reverberate"]
 
@@ -72,7 +73,3 @@ class Reverberate(PerUtterance):
 
     def content(self) -> list[tuple[int, str]]:
         return [(0, ClipTable(tuple(self.impulse_responses)).digest)]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().reverberate(_lists(corpus), probability=0.7)

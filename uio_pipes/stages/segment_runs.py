@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lane import Draws
-from uio_pipes.core.stage import is_number
+from uio_pipes.base.hashing import Draws
 from uio_pipes.stages.concat_links import join_text
 
 __all__ = ["Run", "merged", "parse_segments", "pieces", "random_piece"]

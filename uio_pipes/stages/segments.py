@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.audio.length import audio_info, check_no_features, segment_samples
+from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, is_number, require
+from uio_pipes.core.stage import PerUtterance, Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.flat_map import Expanding
 from uio_pipes.stages.segment_runs import Run, merged, parse_segments, pieces, random_piece
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Segments"]
 
@@ -100,10 +102,6 @@ class Segments(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts if self.pick == "random" and self.cut_seconds is None else None
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.segments(of="recording", cut_seconds=(0.2, 0.6)).decode_audio()
 
 
 class _SegmentsNode(Expanding):

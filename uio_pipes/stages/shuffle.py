@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import pick
 from uio_pipes.core.buffer import Buffer
-from uio_pipes.core.lane import Lane, Site, pick
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Shuffle"]
 
@@ -45,10 +47,6 @@ class Shuffle(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().shuffle(9)
 
 
 class _ShuffleNode(Buffer):

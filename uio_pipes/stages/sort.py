@@ -6,13 +6,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Sort"]
 
@@ -43,10 +44,6 @@ class Sort(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return counts
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().sort(7)
 
 
 class _SortNode(Buffer):

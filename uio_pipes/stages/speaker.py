@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, is_whole, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.io.local import Ref
 from uio_pipes.tokenizers.base import digest
 from uio_pipes.tokenizers.symbols import read_symbols
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Speaker"]
 
@@ -85,12 +87,3 @@ class Speaker(PerUtterance):
         name = name.read() if isinstance(name, Ref) else name
         name = name.decode("utf-8").strip() if isinstance(name, bytes) else str(name)
         sample.fields["speaker"] = self.numbers.get(name, 0)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().map(_named).speaker({"0": 1, "1": 2}).batch(4).pad()
-
-
-def _named(sample: Sample) -> Sample:
-    sample["speaker"] = sample.key[-1]
-    return sample

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.spec_aug import apply_masks, spec_aug_masks
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["SpecAug"]
 
@@ -52,7 +53,3 @@ class SpecAug(PerUtterance):
             draws.below, feat.shape[0], feat.shape[1], self.num_t_mask, self.num_f_mask, self.max_t, self.max_f
         )
         sample.fields["feat"] = apply_masks(feat.clone(), *masks)  # it may be the user's
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=16).spec_aug(max_t=20, max_f=4)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["SpecSub"]
 
@@ -50,7 +51,3 @@ class SpecSub(PerUtterance):
             back = draws.below(start + 1)
             out[start:end] = feat[start - back : end - back]
         sample.fields["feat"] = out
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=16).spec_sub(max_t=20)

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.length import Plan
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["SpecTrim"]
 
@@ -53,7 +54,3 @@ class SpecTrim(PerUtterance):
 
     def _draw(self, draws: Draws) -> int:
         return 1 + draws.below(self.max_t)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().fbank(num_mel_bins=16).spec_trim()

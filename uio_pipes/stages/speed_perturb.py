@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.audio.length import SLACK, TICKS, Plan
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.resample import change_speed, speed_length
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["SpeedPerturb"]
 
@@ -52,7 +53,3 @@ class SpeedPerturb(PerUtterance):
 
     def _draw(self, draws: Draws) -> float:
         return self.speeds[draws.below(len(self.speeds))]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().speed_perturb([0.9, 1.0, 1.1])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Take"]
 
@@ -28,6 +29,7 @@ class Take(Stage):
 
     name: ClassVar[str] = "take"
     takes: ClassVar[tuple[str, ...]] = ("any",)
+    ends: ClassVar[bool] = True
 
     number: int
 
@@ -40,10 +42,6 @@ class Take(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return [min(n, self.number) for n in counts]
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().shuffle(9).take(5)
 
 
 class _TakeNode(Node):

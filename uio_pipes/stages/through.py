@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
+from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage, require
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import refused
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Through"]
 
@@ -33,6 +34,7 @@ class Through(Stage):
     name: ClassVar[str] = "through"
     silent: ClassVar[bool] = True
     opaque: ClassVar[bool] = True
+    own_node: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ("any",)
     gives: ClassVar[str] = "any"
 
@@ -46,12 +48,11 @@ class Through(Stage):
         for name, value in (("node", node), ("args", args), ("kwargs", kwargs)):
             object.__setattr__(self, name, value)
 
+    def hides_count(self, kind: str) -> str:
+        return f"what the user's own {self.name} gives shows only when it runs"
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _ThroughNode(self.node(_NotEmpty(source, lane), *self.args, **self.kwargs))
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().through(_EverySecond, 1)
 
 
 class _NotEmpty(Node):
@@ -86,21 +87,3 @@ class _ThroughNode(Node):
     def get_state(self) -> dict[str, Any]:
         state: dict[str, Any] = copy.deepcopy(self.source.state_dict())
         return state
-
-
-class _EverySecond(Node):
-    state_fields = ("seen",)
-
-    def __init__(self, source: Node, rest: int) -> None:
-        super().__init__(source)
-        self.rest = rest
-
-    def start(self) -> None:
-        self.seen = 0
-
-    def next(self) -> Any:
-        while True:
-            item = self.source.next()
-            self.seen += 1
-            if self.seen % 2 == self.rest:
-                return item

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uio_pipes.core.lane import Draws, Lane, Site
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, StageLink, require
+from uio_pipes.core.stage import PerUtterance, StageLink
 from uio_pipes.stages.normalize_text import remove_blanks, text_of
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, unk_id
 from uio_pipes.tokenizers.unknown import UnknownShare
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["Tokenize"]
 
@@ -76,10 +78,6 @@ class Tokenize(PerUtterance):
         share = lane.shared(("unknown", id(self)), lambda: UnknownShare(self.max_unk_share, unknown))
         return Deferred(source, _Watched(self, site, share, lane.ledger))
 
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().tokenize(_code_points)
-
 
 class _Watched(StageLink):
     """Tokenizes, and looks for unknown tokens. What it counts is no part of a state."""
@@ -101,7 +99,3 @@ class _Watched(StageLink):
 
 def _labels(label: Sequence[Any]) -> list[int]:
     return [int(i) for i in label]
-
-
-def _code_points(text: str) -> list[int]:
-    return [ord(c) for c in text]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from uio_pipes.core.lane import Draws
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, require
+from uio_pipes.core.stage import PerUtterance
 
 if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
+    pass
 
 __all__ = ["VolumePerturb"]
 
@@ -41,7 +42,3 @@ class VolumePerturb(PerUtterance):
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         sample.fields["wav"] = sample.fields["wav"] * draws.uniform(self.low, self.high)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus.decode_audio().volume_perturb()

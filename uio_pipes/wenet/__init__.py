@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.stage import require
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
-from uio_pipes.sources.list_files import list_files
+from uio_pipes.starts.lists import list_files
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.wenet.conf import read_conf
 from uio_pipes.wenet.table import LIST_STEPS, STEPS, Step

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from uio_pipes.core.stage import is_number, is_whole
+from uio_pipes.base.checks import is_number, is_whole
 
 __all__ = ["KEYS", "LIST_STEPS", "STEPS", "Key", "Kind", "Step"]
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import corpus
 import pytest
+from command import uio
 
 from uio_pipes.prep.common.progress_bar import follow
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "cli"))
-from command import uio
 
 
 def last_count(stderr: str) -> str:

@@ -6,8 +6,8 @@ import json
 import os
 from typing import Any, NamedTuple
 
+from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import ListError
-from uio_pipes.core.stage import is_number, require
 from uio_pipes.formats.lists.table import ARCHIVES, Table
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.local import Payload

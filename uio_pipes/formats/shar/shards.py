@@ -10,10 +10,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.core.items import Item
 from uio_pipes.core.sample import Origin
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import Access
-from uio_pipes.sources.list_files import Item
 from uio_pipes.sources.listing import Listing
 
 if TYPE_CHECKING:

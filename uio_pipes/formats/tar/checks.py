@@ -7,12 +7,12 @@ from zlib import crc32
 import numpy as np
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.core.items import File
 from uio_pipes.formats.tar.index import BLOCK
 from uio_pipes.formats.tar.index_files import open_sidecar
 from uio_pipes.formats.tar.reader import Utterance
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE
 from uio_pipes.io.local import Ref
-from uio_pipes.sources.open_files import File
 
 __all__ = ["Checks"]
 

@@ -14,18 +14,21 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
+from forks import Forks
 
-__all__ = ["RATE", "UIO", "digests", "make_wav", "members", "start", "uio", "write_list"]
+__all__ = ["FORKS", "RATE", "UIO", "digests", "make_wav", "members", "start", "uio", "write_list"]
 
 UIO = str(Path(sys.executable).with_name("uio"))
+FORKS = Forks()
 RATE = 16_000
 
 
 def uio(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
-    return subprocess.run(
-        [UIO, *map(str, arguments)], cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=120
-    )
+    """Run it to its end. With ``env`` it is a new process: libraries read the environment when they are imported."""
+    command, given = [UIO, *map(str, arguments)], {**os.environ, **env}
+    if env:
+        return subprocess.run(command, cwd=cwd, env=given, capture_output=True, text=True, timeout=120)
+    return FORKS.run(command, cwd or Path.cwd(), given)
 
 
 def start(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:

@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import io
 import json
-import os
 import pickle
 import pkgutil
 import subprocess
@@ -23,6 +22,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from examples import EXAMPLES
+from processes import environment
 
 import uio_pipes as uio
 import uio_pipes.sources
@@ -45,7 +46,6 @@ __all__ = [
 ]
 
 State = dict[str, str]
-TESTS = Path(__file__).parent
 
 
 # What was delivered
@@ -187,9 +187,8 @@ def in_fresh_process(jobs: list[tuple[Case, State]], folder: Path) -> list[list[
     given, made = folder / "jobs.pickle", folder / "digests.json"
     given.write_bytes(pickle.dumps([(case.pipeline, case.options, json.dumps(state)) for case, state in jobs]))
     code = "import sys, contract; contract.run_jobs(sys.argv[1], sys.argv[2])"
-    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "77"}
-    subprocess.run([sys.executable, "-c", code, str(given), str(made)], env=environment, check=True, timeout=200)
+    env = environment(PYTHONHASHSEED="77")
+    subprocess.run([sys.executable, "-c", code, str(given), str(made)], env=env, check=True, timeout=200)
     digests: list[list[str]] = json.loads(made.read_text())
     return digests
 
@@ -271,9 +270,10 @@ def _subclasses(cls: type[Stage]) -> Iterator[type[Stage]]:
 
 
 def example_of(stage: type[Stage], corpora: Iterable[uio.Pipeline]) -> uio.Pipeline:
-    """The stage's own example, on the first of ``corpora`` where the stage itself is in it."""
+    """The stage's example, on the first of ``corpora`` where the stage itself is in it."""
+    assert stage in EXAMPLES, f"tests/helpers/examples.py has no example of {stage.__name__}"
     for pipeline in corpora:
-        example = stage.example(pipeline)
+        example = EXAMPLES[stage](pipeline)
         if any(type(s) is stage for s in example.stages):
             return example
-    raise AssertionError(f"{stage.__name__}.example() makes no graph with a {stage.__name__} in it")
+    raise AssertionError(f"the example of {stage.__name__} makes no graph with a {stage.__name__} in it")

@@ -9,17 +9,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["launch"]
+__all__ = ["environment", "launch"]
 
-TESTS = Path(__file__).parent
+
+def environment(*folders: Path, **variables: str) -> dict[str, str]:
+    """The environment of this process, with these helpers and ``folders`` on Python's path, and with ``variables``."""
+    path = [str(Path(__file__).parent), *map(str, folders), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **variables}
 
 
 def launch(command: list[str], timeout: float = 90) -> str:
     """The output of ``python command``. Its children end with it. Raises: AssertionError if it fails."""
-    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
         [sys.executable, *command],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        env=environment(OMP_NUM_THREADS="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,0 +1,190 @@
+"""A tiny graph with each stage on a corpus of tar shards (or other data): what the contract tests stop and resume."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uio_pipes as uio
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage
+from uio_pipes.dsp.tones import Tones
+from uio_pipes.sources.from_iterable import FromIterable
+from uio_pipes.sources.indexed import ListIndexed
+from uio_pipes.sources.kaldi import ListKaldi
+from uio_pipes.sources.lhotse_shar import LoadFromShar
+from uio_pipes.sources.list_files import ListFiles
+from uio_pipes.sources.load_from_raw import LoadFromRaw
+from uio_pipes.sources.load_from_tar import LoadFromTar
+from uio_pipes.sources.load_records import LoadRecords
+from uio_pipes.sources.open_files import OpenFiles
+from uio_pipes.sources.sharding_filter import ShardingFilter
+from uio_pipes.sources.tar_index import ListTarIndex
+from uio_pipes.stages.add_noise import AddNoise
+from uio_pipes.stages.batch import Batch
+from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.concat import Concat
+from uio_pipes.stages.ctc_filter import CtcFilter
+from uio_pipes.stages.decode_audio import DecodeAudio
+from uio_pipes.stages.deltas import Deltas
+from uio_pipes.stages.dynamic_batch import DynamicBatch
+from uio_pipes.stages.exclude import Exclude
+from uio_pipes.stages.fbank import FbankFeatures
+from uio_pipes.stages.filter import Filter
+from uio_pipes.stages.flat_map import FlatMap
+from uio_pipes.stages.global_cmvn import GlobalCmvn
+from uio_pipes.stages.language import Language
+from uio_pipes.stages.log_mel_spectrogram import LogMelSpectrogram
+from uio_pipes.stages.map import Map
+from uio_pipes.stages.mfcc import MfccFeatures
+from uio_pipes.stages.mix import Interleave, Mix
+from uio_pipes.stages.mono import Mono
+from uio_pipes.stages.normalize_text import NormalizeText
+from uio_pipes.stages.overlay import Overlay
+from uio_pipes.stages.pad import Pad
+from uio_pipes.stages.random_crop import RandomCrop
+from uio_pipes.stages.repeat import Repeat
+from uio_pipes.stages.resample import Resample
+from uio_pipes.stages.reverberate import Reverberate
+from uio_pipes.stages.segments import Segments
+from uio_pipes.stages.shuffle import Shuffle
+from uio_pipes.stages.skip import Skip
+from uio_pipes.stages.sort import Sort
+from uio_pipes.stages.speaker import Speaker
+from uio_pipes.stages.spec_aug import SpecAug
+from uio_pipes.stages.spec_sub import SpecSub
+from uio_pipes.stages.spec_trim import SpecTrim
+from uio_pipes.stages.speed_perturb import SpeedPerturb
+from uio_pipes.stages.take import Take
+from uio_pipes.stages.through import Through
+from uio_pipes.stages.tokenize import Tokenize
+from uio_pipes.stages.volume_perturb import VolumePerturb
+
+__all__ = ["EXAMPLES"]
+
+
+def _lists(corpus: Any) -> list[str]:
+    """The corpus' own lists, as lists of noises."""
+    return list(corpus.stages[0].paths)
+
+
+def _code_points(text: str) -> list[int]:
+    return [ord(c) for c in text]
+
+
+def _twice_or_never(sample: Sample) -> Iterator[Sample]:
+    if sample["txt"][-1] != "3":
+        yield sample
+    if sample["txt"][-1] in "05":
+        yield sample
+
+
+def _noisy(sample: Sample, rng: Any) -> Sample:
+    sample["txt"] = f"{sample['txt']}{rng.integers(10)}"
+    return sample
+
+
+def _quieter(sample: Sample) -> Sample:
+    sample["wav"] = sample["wav"] * 0.5
+    return sample
+
+
+def _named(sample: Sample) -> Sample:
+    sample["speaker"] = sample.key[-1]
+    return sample
+
+
+class _EverySecond(Node):
+    state_fields = ("seen",)
+
+    def __init__(self, source: Node, rest: int) -> None:
+        super().__init__(source)
+        self.rest = rest
+
+    def start(self) -> None:
+        self.seen = 0
+
+    def next(self) -> Any:
+        while True:
+            item = self.source.next()
+            self.seen += 1
+            if self.seen % 2 == self.rest:
+                return item
+
+
+def from_iterable(corpus: uio.Pipeline) -> uio.Pipeline:
+    return uio.from_iterable(Tones()).sharding_filter().shuffle(3).batch(3).pad()
+
+
+def global_cmvn(corpus: uio.Pipeline) -> uio.Pipeline:
+    stats = {"mean_stat": [8.0] * 8, "var_stat": [48.0] * 8, "frame_num": 2}
+    return corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).global_cmvn(stats)
+
+
+def mix(corpus: uio.Pipeline) -> uio.Pipeline:
+    audio = corpus.decode_audio()
+    return uio.mix({"loud": audio, "own": audio.shuffle(4), "few": audio.take(2)}, weights=[3, 1, 2], stop="cycle")
+
+
+def random_crop(corpus: uio.Pipeline) -> uio.Pipeline:
+    cropped = corpus.decode_audio().random_crop(max_seconds=0.4)
+    return cropped.fbank(num_mel_bins=8).random_crop(max_frames=30)
+
+
+EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
+    ListIndexed: lambda corpus: corpus,
+    ListKaldi: lambda corpus: corpus,
+    LoadFromShar: lambda corpus: corpus,
+    ListFiles: lambda corpus: corpus,
+    LoadFromRaw: lambda corpus: corpus,
+    LoadFromTar: lambda corpus: corpus,
+    LoadRecords: lambda corpus: corpus,
+    OpenFiles: lambda corpus: corpus,
+    ShardingFilter: lambda corpus: corpus,
+    ListTarIndex: lambda corpus: corpus,
+    FromIterable: from_iterable,
+    AddNoise: lambda corpus: corpus.decode_audio().add_noise(_lists(corpus), snr=(0, 15), probability=0.7),
+    Batch: lambda corpus: corpus.decode_audio().batch(3).pad(),
+    BucketBatch: lambda corpus: corpus.decode_audio().bucket_batch([100, 200], max_frames=500, max_wait=12).pad(),
+    Concat: lambda corpus: corpus.decode_audio().shuffle(5).concat(max_seconds=2.5).fbank(num_mel_bins=8),
+    CtcFilter: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).tokenize(_code_points).ctc_filter(6),
+    DecodeAudio: lambda corpus: corpus.decode_audio(),
+    Deltas: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).deltas(),
+    DynamicBatch: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).dynamic_batch(600).pad(),
+    Exclude: lambda corpus: corpus.exclude(os.devnull),
+    FbankFeatures: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=16, dither=0.1),
+    Filter: lambda corpus: corpus.decode_audio().filter(min_frames=40, max_frames=200),
+    FlatMap: lambda corpus: corpus.flat_map(_twice_or_never).decode_audio(),
+    GlobalCmvn: global_cmvn,
+    Language: lambda corpus: corpus.decode_audio().language().fbank(num_mel_bins=8).batch(4).pad(),
+    LogMelSpectrogram: lambda corpus: corpus.decode_audio().resample(16_000).log_mel_spectrogram(num_mel_bins=16),
+    Map: lambda corpus: corpus.decode_audio().map(_noisy).map(_quieter, length="same"),
+    MfccFeatures: lambda corpus: corpus.decode_audio().mfcc(num_mel_bins=16, num_ceps=13, dither=0.1),
+    Mix: mix,
+    Interleave: lambda corpus: uio.interleave([corpus.decode_audio(), corpus.decode_audio().skip(2)]),
+    Mono: lambda corpus: corpus.decode_audio(channel=None).mono(),
+    NormalizeText: lambda corpus: corpus.decode_audio().normalize_text(str.upper).batch(4),
+    Overlay: lambda corpus: corpus.overlay(os.devnull),
+    Pad: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).batch(4).pad(),
+    RandomCrop: lambda corpus: (
+        corpus.decode_audio().random_crop(max_seconds=0.4).fbank(num_mel_bins=8).random_crop(max_frames=30)
+    ),
+    Repeat: lambda corpus: corpus.decode_audio().shuffle(5).repeat(2).batch(4).pad(),
+    Resample: lambda corpus: corpus.decode_audio().resample(8_000),
+    Reverberate: lambda corpus: corpus.decode_audio().reverberate(_lists(corpus), probability=0.7),
+    Segments: lambda corpus: corpus.segments(of="recording", cut_seconds=(0.2, 0.6)).decode_audio(),
+    Shuffle: lambda corpus: corpus.decode_audio().shuffle(9),
+    Skip: lambda corpus: corpus.decode_audio().skip(3),
+    Sort: lambda corpus: corpus.decode_audio().sort(7),
+    Speaker: lambda corpus: corpus.decode_audio().map(_named).speaker({"0": 1, "1": 2}).batch(4).pad(),
+    SpecAug: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=16).spec_aug(max_t=20, max_f=4),
+    SpecSub: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=16).spec_sub(max_t=20),
+    SpecTrim: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=16).spec_trim(),
+    SpeedPerturb: lambda corpus: corpus.decode_audio().speed_perturb([0.9, 1.0, 1.1]),
+    Take: lambda corpus: corpus.decode_audio().shuffle(9).take(5),
+    Through: lambda corpus: corpus.decode_audio().through(_EverySecond, 1),
+    Tokenize: lambda corpus: corpus.decode_audio().tokenize(_code_points),
+    VolumePerturb: lambda corpus: corpus.decode_audio().volume_perturb(),
+}

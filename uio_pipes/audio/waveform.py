@@ -1,0 +1,32 @@
+"""Samples in memory as the waveforms that stages work on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uio_pipes.base.errors import DataError
+
+__all__ = ["as_waveform"]
+
+
+def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> torch.Tensor:
+    """Samples in memory as float32 (C, S), or (1, S) of one ``channel``."""
+    if isinstance(wav, np.ndarray):
+        wav = np.require(wav, requirements="W")  # a copy of what is read-only, which a tensor must not be
+    waveform = torch.as_tensor(wav)
+    waveform = waveform if waveform.ndim == 2 else waveform.reshape(1, -1)
+    if len(waveform) > waveform.shape[1]:
+        raise DataError("bad_audio", f"samples must be (S,) or (C, S), not {tuple(waveform.shape)}: transpose them")
+    if channel is not None:
+        if channel >= len(waveform):
+            raise DataError(
+                "no_such_channel", f"channel {channel} is wanted, the audio has {len(waveform)}; count from 0"
+            )
+        waveform = waveform[channel : channel + 1]
+    if not waveform.is_floating_point():
+        return waveform.float() / (torch.iinfo(waveform.dtype).max + 1)
+    return waveform.float()

@@ -1,0 +1,50 @@
+"""Checks of arguments: an error states the rule, the value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+
+from uio_pipes.base.errors import PipelineError
+
+__all__ = ["KINDS", "is_number", "is_whole", "require", "require_whole"]
+
+
+def is_whole(value: object) -> bool:
+    """Whether ``value`` is an int (and no bool)."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a finite int or float (and no bool)."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _all(fits: Callable[[object], bool], value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(fits, value))
+
+
+KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "int": ("a whole number", is_whole),
+    "int | None": ("a whole number or None", lambda v: v is None or is_whole(v)),
+    "float": ("a number", is_number),
+    "float | None": ("a number or None", lambda v: v is None or is_number(v)),
+    "str": ("a string", lambda v: isinstance(v, str)),
+    "bool": ("True or False", lambda v: isinstance(v, bool)),
+    "bool | None": ("True, False or None", lambda v: v is None or isinstance(v, bool)),
+    "Sequence[float]": ("a list of numbers", lambda v: _all(is_number, v)),
+    "Sequence[int] | None": ("a list of whole numbers", lambda v: v is None or _all(is_whole, v)),
+}
+
+
+def require(condition: bool, stage: str, rule: str, value: object, remedy: str) -> None:
+    """Raises: PipelineError that states the rule, the value and the remedy, unless ``condition`` holds."""
+    if not condition:
+        raise PipelineError(f"{stage}: {rule}, not {value!r}; {remedy}")
+
+
+def require_whole(name: str, value: object, least: int | None = None) -> None:
+    """Raises: PipelineError unless ``value``, of the argument ``name``, is a whole number, ``least`` or more."""
+    if not is_whole(value) or (least is not None and value < least):  # type: ignore[operator]
+        bound = "" if least is None else f", {least} or more"
+        raise PipelineError(f"{name} must be a whole number{bound}, not {value!r}")

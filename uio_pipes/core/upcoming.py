@@ -1,0 +1,88 @@
+"""A node's items with their fields, of which some are fetched before they are needed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.io.lookahead import fetch_early, is_far
+
+__all__ = ["Upcoming"]
+
+COUNT = 32  # items looked ahead
+BYTES = 64 << 20  # of those not yet given out, roughly
+
+T = TypeVar("T")
+
+
+class _Item(NamedTuple):
+    before: dict[str, Any]
+    value: Any
+    fields: dict[str, Any] | Exception
+
+
+class Upcoming(Generic[T]):
+    """Items of a node with their fields; where those are in remote files, some to come are fetched already.
+
+    ``load``: item → fields; its DataErrors come out at their turn, as does what the node raises. The state is that of
+    the first item not given out. While what is made is not wanted (a restore), nothing is fetched before its time.
+    """
+
+    def __init__(self, source: Any, load: Callable[[T], dict[str, Any]], ledger: Ledger) -> None:
+        self._source, self._load, self._ledger = source, load, ledger
+        self._items: deque[_Item] = deque()
+        self._far = self._ended = False
+        self._count = COUNT
+
+    def next(self) -> tuple[T, dict[str, Any] | DataError]:
+        """Raises what the node raises, StopIteration at the end."""
+        if not self._items:
+            self._ended = False
+            self._take(1)
+        if self._far and len(self._items) <= self._count // 2 and not self._ended and not self._idle():
+            self._take(self._count - len(self._items))
+        item = self._items.popleft()
+        if isinstance(item.fields, Exception) and not isinstance(item.fields, DataError):
+            raise item.fields
+        return item.value, item.fields
+
+    def _take(self, count: int) -> None:
+        taken: list[dict[str, Any]] = []
+        for _ in range(count):
+            before = self._source.get_state() if self._far else {}
+            try:
+                value = self._source.next()
+            except Exception as error:
+                self._items.append(_Item(before, None, error))
+                self._ended = True
+                break
+            try:
+                fields: dict[str, Any] | Exception = self._load(value)
+            except Exception as error:
+                fields = error
+            self._items.append(_Item(before, value, fields))
+            if isinstance(fields, Mapping):
+                taken.append(fields)
+        self._far = self._far or any(is_far(v) for fields in taken for v in fields.values())
+        if self._far and not self._idle():
+            fetching = fetch_early(taken)
+            if fetching > BYTES // 2:
+                self._count = max(1, count * (BYTES // 2) // fetching)
+
+    def _idle(self) -> bool:
+        return self._ledger.passing or self._ledger.skimming
+
+    def clear(self) -> None:
+        """The node was reset."""
+        self._items.clear()
+        self._ended = False
+
+    def get_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._items[0].before if self._items else self._source.get_state()
+        return state
+
+    def __len__(self) -> int:
+        return len(self._items)

@@ -1,0 +1,68 @@
+"""The differences between a saved state and the loader that it is loaded into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from uio_pipes.base.errors import DataError
+from uio_pipes.base.redact import HIDDEN, redact
+from uio_pipes.core.graph import Graph
+from uio_pipes.io.access import Access
+from uio_pipes.io.opening import is_local, stamp
+from uio_pipes.run.options import RunOptions
+from uio_pipes.run.state import Meta, first_difference, shard_stamps
+
+__all__ = ["changes"]
+
+
+def changes(meta: Meta, state: Mapping[str, Any], options: RunOptions, fingerprints: Mapping[str, Any]) -> list[str]:
+    """Return what in the state is not as it is here, each as a sentence."""
+    remedy = 'Use what it was, or begin its epoch again with Loader(on_change="restart")'
+    out = []
+    if (meta.stream is not None) != options.in_steps:
+        was = "with" if meta.stream is not None else "without"
+        steps = options.steps_per_epoch
+        out.append(f"the state was saved {was} steps_per_epoch, this loader has {steps}. {remedy}")
+    saved = meta.saved()
+    for name, new in {"seed": options.seed, **fingerprints}.items():
+        old = saved[name]
+        if old == new:
+            continue
+        if name == "graph":
+            old, new = first_difference(old, new)
+        out.append(f"{name} changed since the state was saved: {old!r} then, {new!r} now. {remedy}")
+    return out + _changed_shards(state, options.pipeline)
+
+
+def _changed_shards(state: Mapping[str, Any], graph: Graph) -> list[str]:
+    """Return the shards under way in the state that are not as they were, each as a sentence."""
+    out = []
+    for url, old in shard_stamps(state).items():
+        try:
+            new = stamp(*(_reached(graph, url) if is_local(url) is None else (url,)))
+        except DataError as error:
+            new = error.message
+        if new != old:
+            out.append(
+                f"{url} changed since the state was saved: {old} then, {new} now. Restore the shard, or begin the "
+                'epoch again with Loader(on_change="restart")'
+            )
+    return out
+
+
+def _reached(graph: Graph, url: str) -> tuple[str, Access]:
+    """Return the URL with its credentials, which a state does not have, and the options for it.
+
+    Lists are read again only where that is not clear.
+    """
+    known = graph._files()
+    different = any(one.access != known[0].access for one in known)
+    if HIDDEN not in url and not different:
+        return url, known[0].access if known else Access()
+    for one in known:
+        lines = one.lines()
+        for number in range(len(lines)):
+            if redact(lines[number]) == url:
+                return lines[number], one.access
+    return url, Access()

@@ -1,0 +1,56 @@
+"""The number of batches in an epoch, as far as it is known before it ends."""
+
+from __future__ import annotations
+
+from uio_pipes.core.lane import lanes_of
+from uio_pipes.run.options import RunOptions
+
+__all__ = ["Lengths"]
+
+
+class Lengths:
+    """Batches of each lane, of one stream and number of lanes; counted when first asked for."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._of: tuple[int, int] | None = None
+        self._lanes: list[int] | None = None
+        self._unknown = ""  # why they are not known
+
+    def forget(self) -> None:
+        """Count anew when asked again."""
+        self._of = None
+
+    def known(self, stream: int, lanes: int) -> bool:
+        """Return whether they have been counted."""
+        return bool(self._lanes) and self._of == (stream, lanes)
+
+    def of_rank(self, stream: int, lanes: int, calls: bool) -> int:
+        """Return the batches of this rank. ``calls``: the user's functions may be called. Raises: TypeError."""
+        options = self._options
+        of_lane = self._count(stream, lanes, calls)
+        ranks = [
+            sum(of_lane[lane] for lane in lanes_of(lanes, rank, options.world_size))
+            for rank in range(options.world_size)
+        ]
+        return {"stop": min(ranks), "repeat": max(ranks)}.get(options.uneven, ranks[options.rank])
+
+    def _count(self, stream: int, lanes: int, calls: bool) -> list[int]:
+        if self._of != (stream, lanes):
+            from uio_pipes.run.planning import NotKnown, count_batches  # takes time, and most loaders need none of it
+
+            graph = self._options.pipeline
+            try:
+                counted = graph._count(lanes)
+                self._lanes = counted or count_batches(graph, lanes, self._options.seed, stream, calls)
+            except NotKnown as error:
+                self._lanes, self._unknown = None, str(error)
+                error.__cause__ = error.__traceback__ = None  # frees the loader when it is forgotten
+            self._of = (stream, lanes) if calls or self._lanes else None
+        if self._lanes is None:
+            raise TypeError(
+                f"the number of batches is not known beforehand: {self._unknown}. Index the data (the command "
+                "`uio index`, then from_tar_index), set steps_per_epoch, or count the batches once (a Loader takes the "
+                "place of torch's DataLoader, and is not put into one)"
+            )
+        return self._lanes

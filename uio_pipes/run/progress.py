@@ -1,0 +1,126 @@
+"""The place of a rank in an epoch: made afresh or from a saved state, and saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from uio_pipes.base.errors import StateError
+from uio_pipes.core.lane import lanes_of
+from uio_pipes.core.statistics import Stats
+from uio_pipes.run.options import RunOptions
+from uio_pipes.run.position import Position
+from uio_pipes.run.state import LaneState, Meta, lane_name, lanes_in, read_lane, read_meta
+
+__all__ = ["EpochProgress"]
+
+
+@dataclass
+class EpochProgress:
+    """Where a rank stands in an epoch, as far as its trainer has received it.
+
+    Attributes:
+        lanes: how many there are in this epoch; positions: this rank's.
+        stream: the epoch whose data this is: with ``steps_per_epoch`` that in which the stream began.
+        step: batches delivered in this epoch, where ``steps_per_epoch`` counts them.
+        skip: batches to pass over before the next one.
+        ended: the epoch is over: for this rank, as the trainer saw, or for all, as a state says.
+        delivered: utterances that all ranks have delivered, at the end of an epoch that they ended together.
+        left_out: utterances (at least) and list items that no rank delivered.
+        loaded: the state that this was taken from, until the first batch.
+        ahead: the next epoch, where other ranks had begun it when the state was saved.
+    """
+
+    epoch: int
+    lanes: int
+    positions: dict[int, Position]
+    stream: int
+    step: int = 0
+    skip: int = 0
+    ended: bool = False
+    delivered: int = 0
+    left_out: tuple[int, int] = (0, 0)
+    loaded: dict[str, str] | None = None
+    ahead: EpochProgress | None = None
+
+    @classmethod
+    def fresh(cls, epoch: int, options: RunOptions) -> EpochProgress:
+        """Return the beginning of an epoch."""
+        mine = lanes_of(options.lanes, options.rank, options.world_size)
+        return cls(epoch, options.lanes, {lane: Position(LaneState(epoch)) for lane in mine}, stream=epoch)
+
+    @classmethod
+    def loaded_from(cls, meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> EpochProgress:
+        """Return where a rank stood when ``state`` was saved. Raises: StateError if it lacks lanes of this rank."""
+        present = lanes_in(state, meta.lanes)
+        mine = lanes_of(meta.lanes, rank, world_size)
+        _check_present(meta, present, mine, f"rank {rank} of {world_size}")
+        lanes = {lane: read_lane(state, lane) for lane in present}
+        stream = meta.data_epoch
+        for lane, saved in lanes.items():
+            if saved.epoch != stream and not saved.done:
+                raise StateError(
+                    f"lane {lane} is of epoch {saved.epoch}, the state of epoch {meta.epoch}: join only states that "
+                    "the ranks saved in the same epoch"
+                )
+        begun = {lane for lane, saved in lanes.items() if saved.epoch == stream}
+        over = len(present) == meta.lanes == len(begun) and all(saved.done for saved in lanes.values())
+        return cls(
+            meta.epoch,
+            meta.lanes,
+            {lane: Position(lanes[lane] if lane in begun else LaneState(stream)) for lane in mine},
+            stream,
+            meta.step or 0,
+            meta.skip,
+            ended=meta.ended or (over and meta.stream is None),
+            loaded={str(k): str(v) for k, v in state.items()},
+            ahead=None if meta.ahead is None else cls.loaded_from(read_meta(meta.ahead), meta.ahead, rank, world_size),
+        )
+
+    def state(self, options: RunOptions, fingerprints: Mapping[str, Any]) -> dict[str, str]:
+        """Return the state to save: before the first batch what was loaded, then where each lane stands."""
+        if self.loaded is not None:
+            return self.loaded | {"meta": _with_skip(self.loaded["meta"], self.skip)}
+        meta = Meta(
+            self.epoch,
+            options.seed,
+            self.lanes,
+            self.ended and options.together,
+            fingerprints["graph"],
+            fingerprints["list"],
+            self.stream if options.in_steps else None,
+            self.step if options.in_steps else None,
+            self.skip,
+            self.ahead.loaded if self.ahead is not None else None,
+        )
+        lanes = {lane_name(lane): position.saved().text for lane, position in self.positions.items()}
+        return {"meta": meta.text, **lanes}
+
+    @property
+    def received(self) -> int:
+        """Batches that the trainer has received of these lanes."""
+        return sum(position.state.k for position in self.positions.values())
+
+    def stats(self, items_are_utterances: bool) -> Stats:
+        """Return the counts of this rank's lanes."""
+        stats = Stats(delivered=self.delivered, left_out=self.left_out, items_are_utterances=items_are_utterances)
+        for position in self.positions.values():
+            stats.add(position.counts)
+        return stats
+
+
+def _check_present(meta: Meta, present: set[int], mine: range, rank: str) -> None:
+    missing = [lane for lane in mine if lane not in present]
+    if missing:
+        raise StateError(
+            f"lanes: the state has {meta.lanes} lanes, but {len(missing)} that {rank} runs now are not in it (lane "
+            f"{missing[0]}, …). Join the states of all ranks by uio.merge_states or uio.gather_state; "
+            f"torch.distributed.checkpoint needs the same lane count: Loader(lanes={meta.lanes})"
+        )
+
+
+def _with_skip(meta: str, skip: int) -> str:
+    """Return a state's ``meta`` with batches to pass over."""
+    return meta if json.loads(meta).get("skip", 0) == skip else json.dumps({**json.loads(meta), "skip": skip})
