@@ -48,7 +48,7 @@ def test_what_needs_a_shell_is_refused_and_named(text: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("text", ["a || b |", "| a |", "|", "a | |", "a 'b |"])
 def test_what_is_no_chain_of_programs_is_refused(text: str) -> None:
-    with pytest.raises(DataError, match="mend it"):
+    with pytest.raises(DataError, match="correct it"):
         parse_command(text)
 
 

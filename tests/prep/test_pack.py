@@ -124,7 +124,7 @@ def test_audio_that_decodes_to_less_or_to_no_numbers_is_no_utterance(
     assert (result.utterances, dict(result.failed)) == (1, {"truncated_audio": 1, "nan_audio": 1})
     failed = map(json.loads, (tmp_path / "out" / "failed.jsonl").read_text().splitlines())
     told = {one["key"]: one["detail"] for one in failed}
-    assert "cut.wav: the header tells 32000 bytes of samples, the file holds 12000" in told["cut"]
+    assert "cut.wav: the header says 32000 bytes of samples, the file holds 12000" in told["cut"]
     assert "no_numbers.wav: some samples are not numbers" in told["no_numbers"]
 
 

@@ -26,11 +26,10 @@ from fault_server import FaultServer, serving
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError
-from uio_pipes.io import connections, lookahead, readahead, retry
+from uio_pipes.io import connections, lookahead, readahead, retry, transport
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
 from uio_pipes.io.remote import RemoteFile
-from uio_pipes.io.transport import S3Object
 
 SECRET = "s3cr3t-Word"
 
@@ -419,7 +418,7 @@ def test_s3(
         line["wav"] = f"s3://speech/raw/{Path(line['wav']).name}"
     if by == "environment":
         monkeypatch.setitem(fsspec.config.conf, "s3", s3)
-    monkeypatch.setattr(S3Object, "_is_special", lambda *_: by == "s3fs")
+    monkeypatch.setattr(transport, "needs_s3fs", lambda *_: by == "s3fs")
     given = None if by == "environment" else s3
     pipeline = uio.from_shard_list("s3://speech/*.tar", storage_options=given)
     assert delivered(pipeline) == delivered(uio.from_shard_list(plain_corpus.list))
@@ -432,7 +431,7 @@ def test_s3(
 
 @pytest.mark.parametrize("by", ["signed URLs", "s3fs"])
 def test_an_s3_object_that_changes(s3: dict[str, Any], by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(S3Object, "_is_special", lambda *_: by == "s3fs")
+    monkeypatch.setattr(transport, "needs_s3fs", lambda *_: by == "s3fs")
     fs = fsspec.filesystem("s3", **s3)
     fs.pipe("speech/changing", b"1" * 100)
     file = RemoteFile("s3://speech/changing", Access(s3))

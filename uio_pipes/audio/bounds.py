@@ -1,4 +1,4 @@
-"""What a header may claim. Beyond that it is damaged, and filters and buffers made for it would fill the memory."""
+"""Bounds for the claims of a header. Beyond them it is damaged, and buffers made for it would fill the memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_CHANNELS = 1_024  # libsndfile's own bound
 
 
 def check_claims(sample_rate: int, channels: int = 1) -> None:
-    """Raises: DataError ``bad_audio`` if there is no audio of such a rate in Hz, or of so many channels."""
+    """Raise DataError ``bad_audio`` if no audio has this sample rate in Hz, or so many channels."""
     if not LOWEST_RATE <= sample_rate <= HIGHEST_RATE:
         raise DataError(
             "bad_audio",

@@ -1,15 +1,14 @@
 """m4a, aac and wma by FFmpeg, through PyAV: the optional extra ``codecs``.
 
-Their headers do not tell the number of samples, so only decoding tells the length. What is noticed of a file that was
-cut off: m4a, a box that ends behind the file's end, and packets that its index names and that are not there;
-aac, an incomplete last frame (a cut between two frames leaves a sound file); wma, less bytes than its header tells.
+Their headers do not hold the number of samples, so only decoding tells the length. A file that was cut off is noticed
+by this: m4a, a box that reaches beyond the end of the file, or packets that the index names and that are missing;
+aac, an incomplete last frame (a cut between two frames leaves a sound file); wma, fewer bytes than the header says.
 Formats: ISO/IEC 14496-12 (MP4), ISO/IEC 14496-3 (ADTS) and Microsoft's ASF specification.
 """
 
 from __future__ import annotations
 
 import io
-import os
 from struct import Struct
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -17,20 +16,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from uio_pipes.audio.sniff import id3_size
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.regular import open_regular
+from uio_pipes.io.regular import open_data
 
-__all__ = ["Decoded", "check_coded", "coded", "decode_coded", "id3_size"]
+__all__ = ["CODED", "Decoded", "check_coded", "decode_coded"]
+
+CODED = frozenset({"m4a", "aac", "wma"})
 
 _PREROLL = 0.5  # seconds decoded before a segment: more than what a codec remembers
-_ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 _ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that tells the file's size
 _U64 = Struct("<Q").unpack_from
 
 
 class Decoded(NamedTuple):
-    """``samples`` (C, S) float32, of which the first is number ``first`` of the recording; ``total``: samples up to
-    the recording's end, or as far as it was decoded."""
+    """Decoded ``samples`` (C, S) float32, beginning with sample ``first`` of the recording. ``total``: samples up to
+    the end of the recording, or to where decoding ended."""
 
     samples: npt.NDArray[np.float32]
     first: int
@@ -38,41 +39,21 @@ class Decoded(NamedTuple):
     sample_rate: int
 
 
-def coded(data: bytes | str | os.PathLike[str]) -> str | None:
-    """ "m4a", "aac" or "wma" by the first bytes of a file, or of its path; None for what libsndfile may know."""
-    if isinstance(data, bytes):
-        return _coded(io.BytesIO(data))
-    with open_regular(data) as file:
-        return _coded(file)
-
-
-def _coded(file: Any) -> str | None:
-    head: bytes = file.read(16)
-    if head[:3] == b"ID3" and len(head) >= 10:  # tags may stand before ADTS frames
-        file.seek(id3_size(head))
-        head = file.read(16)
-    if head[4:8] == b"ftyp":
-        return "m4a"
-    if head == _ASF:
-        return "wma"
-    return "aac" if head[:1] == b"\xff" and len(head) > 1 and head[1] & 0xF6 == 0xF0 else None
-
-
 def decode_coded(data: bytes | str, form: str, start: float | None, end: float | None) -> Decoded:
-    """Decode a file's bytes, or a local file, at least from ``start`` to ``end`` seconds.
+    """Decode the bytes of a file, or a local file, at least from ``start`` to ``end`` seconds.
 
     Raises DataError: ``missing_codec`` without PyAV, ``bad_audio``, ``truncated_audio``.
     """
     av = _library(form)
-    if form != "m4a":  # the others have no index to seek by, and tell a cut by their bytes only
+    if form != "m4a":  # the others have no index to seek by, and all their bytes are needed to notice a cut
         if not isinstance(data, bytes):
-            with open_regular(data) as file:
+            with open_data(data) as file:
                 data = file.read()
         start = end = None
     check_coded(data, form)
     try:
         with (
-            io.BytesIO(data) if isinstance(data, bytes) else open_regular(data) as file,
+            open_data(data) as file,
             av.open(file, metadata_errors="replace") as container,  # titles may be in any encoding
         ):
             if not container.streams.audio:
@@ -83,9 +64,9 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
 
 
 def check_coded(data: bytes | str, form: str) -> None:
-    """Raises: DataError ``truncated_audio`` (or ``bad_audio``) for what shows without decoding."""
+    """Raise DataError ``truncated_audio`` or ``bad_audio`` if that shows without decoding."""
     if form == "m4a":
-        with io.BytesIO(data) if isinstance(data, bytes) else open_regular(data) as file:
+        with open_data(data) as file:
             _check_boxes(file)
     elif isinstance(data, bytes):
         (_check_adts if form == "aac" else _check_asf)(data)
@@ -120,27 +101,27 @@ def _decode(av: ModuleType, container: Any, stream: Any, start: float | None, en
             whole = False
             break
     if whole and not seeks and packets < stream.frames:
-        raise _cut(f"{packets} of the {stream.frames} packets that its index names are there")
+        raise _cut(f"its index names {stream.frames} packets, it holds {packets}")
     rate = frames.sample_rate or int(stream.rate)
     first = 0
-    if seeks:  # behind the end, nothing is decoded, and the index tells where that is
+    if seeks:  # beyond the end nothing is decoded; the index then tells where the end is
         first = round(((stream.duration or 0) if began is None else began - origin) * stream.time_base * rate)
     total = first + frames.samples
-    if whole and "m4a" in container.format.name:  # its last packet is padded, and tells its true duration
+    if whole and "m4a" in container.format.name:  # its last packet is padded, but holds its true duration
         total = min(total, round(until * rate))
     return Decoded(frames.joined()[:, : total - first], first, total, rate)
 
 
 class _Frames:
-    """Decoded frames in a row."""
+    """The decoded frames of a file."""
 
     def __init__(self, resampler: Any) -> None:
-        self.samples = self.sample_rate = 0  # the decoder's rate: a header may tell half of it (HE-AAC)
+        self.samples = self.sample_rate = 0  # the decoder's rate: a header may hold half of it (HE-AAC)
         self._resampler = resampler
         self._pieces: list[npt.NDArray[np.float32]] = []
 
     def add(self, frame: Any) -> None:
-        """Append the frame as planar float32. Raises: DataError if it is of another kind than those before."""
+        """Append a frame as planar float32. Raises: DataError if its rate or number of channels is another one."""
         for part in [frame] if frame.format.name == "fltp" else self._resampler.resample(frame):
             piece = part.to_ndarray()
             if self._pieces and (part.sample_rate, len(piece)) != (self.sample_rate, len(self._pieces[0])):
@@ -154,13 +135,8 @@ class _Frames:
         return np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((1, 0), np.float32)
 
 
-def id3_size(head: bytes) -> int:
-    """Bytes of an ID3 tag: four times 7 bits."""
-    return 10 + (head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9])
-
-
 def _check_boxes(file: Any) -> None:
-    """Walk the outermost boxes: each begins with its length, 4 bytes, or 8 behind the name where these are 1."""
+    """Walk the outermost boxes: each begins with 4 bytes of length; if that is 1, 8 bytes of it follow the name."""
     size, at = file.seek(0, io.SEEK_END), 0
     while at < size:
         file.seek(at)
@@ -168,7 +144,7 @@ def _check_boxes(file: Any) -> None:
         length = int.from_bytes(head[:4], "big")
         if length == 1:
             length = int.from_bytes(head[8:], "big")
-        if length == 0 or not head[4:8].isascii():  # up to the end; or it is no box
+        if length == 0 or not head[4:8].isascii():  # the box reaches to the end, or it is none
             return
         at += max(8, length)
     if at > size:
@@ -176,7 +152,7 @@ def _check_boxes(file: Any) -> None:
 
 
 def _check_adts(data: bytes) -> None:
-    """Walk the frames: each header tells its frame's 13 bits of length."""
+    """Walk the frames: each header holds the length of its frame in 13 bits."""
     at = id3_size(data) if data[:3] == b"ID3" else 0
     while at + 7 <= len(data) and data[at] == 0xFF and data[at + 1] & 0xF6 == 0xF0:
         at += max(7, (data[at + 3] & 3) << 11 | data[at + 4] << 3 | data[at + 5] >> 5)
@@ -190,7 +166,7 @@ def _check_asf(data: bytes) -> None:
     at = data.find(_ASF_FILE, 0, 1 << 16)
     size = _U64(data, at + 40)[0] if 0 <= at <= len(data) - 48 else 0
     if size > len(data):
-        raise _cut(f"its header tells {size} bytes, there are {len(data)}")
+        raise _cut(f"its header says {size} bytes, it holds {len(data)}")
 
 
 def _cut(what: str) -> DataError:

@@ -1,6 +1,6 @@
-"""How long the headers of RIFF wav, RF64, W64, AIFF, AU and NIST SPHERE files say that they are. No torch in here.
+"""The length of RIFF wav, RF64, W64, AIFF, AU and NIST SPHERE files by their headers, compared with the file's size.
 
-libsndfile takes what is there of a file that was cut off, and says nothing. Ogg files are the matter of ``ogg``.
+libsndfile decodes what is left of a file that was cut off, and says nothing. Ogg files are checked in ``ogg.py``.
 Formats: Microsoft's RIFF/WAVE (mmreg.h), EBU Tech 3306 (RF64), Sony's Wave64, Apple's AIFF, Sun's AU, NIST SPHERE.
 """
 
@@ -22,19 +22,19 @@ _U16 = Struct("<H").unpack_from
 _U32_BIG = Struct(">I").unpack_from
 _U64 = Struct("<Q").unpack_from
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE  # format tags
-_STREAMED = (0, 0xFFFFFFFF)  # sizes of a writer that could not seek back
-_SOX_STREAMED = 0x7FFFF000  # the same of SoX, rounded down to whole frames
+_STREAMED = (0, 0xFFFFFFFF)  # sizes written by a program that could not seek back
+_SOX_STREAMED = 0x7FFFF000  # the same by SoX, rounded down to whole frames
 _W64 = b"riff\x2e\x91\xcf\x11"
 _NIST = re.compile(rb"\n(sample_count|sample_n_bytes|channel_count) -i (\d{1,15})(?=\n)")
 
 
 class Wav(NamedTuple):
-    """A wav whose samples are PCM or floats."""
+    """The header of a wav file of PCM or float samples."""
 
     tag: int
     channels: int
     sample_rate: int
-    align: int  # bytes a frame
+    align: int  # bytes of a frame
     offset: int  # of the data
     size: int  # of the data, in bytes
 
@@ -44,9 +44,9 @@ class Wav(NamedTuple):
 
 
 def wav_header(head: bytes, size: int) -> Wav | None:
-    """Walk the chunks of a RIFF header up to the data; None if it is another format or does not end within ``head``.
+    """Walk the chunks of a RIFF header to its data; return None if it is no RIFF or does not end within ``head``.
 
-    Raises: DataError ``truncated_audio`` if the data end before the header says, ``bad_audio`` for absurd claims.
+    Raises: DataError ``truncated_audio`` if the data is shorter than the header says, ``bad_audio`` for absurd claims.
     """
     if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None
@@ -67,7 +67,7 @@ def wav_header(head: bytes, size: int) -> Wav | None:
 
 
 def check_length(head: bytes, size: int) -> None:
-    """Raises: DataError ``truncated_audio`` if a file of ``size`` bytes is shorter than its header says."""
+    """Raise DataError ``truncated_audio`` if a file of ``size`` bytes is shorter than its header says."""
     wav_header(head, size)
     told = _told(head)
     if told > size:
@@ -75,7 +75,7 @@ def check_length(head: bytes, size: int) -> None:
 
 
 def _told(head: bytes) -> int:
-    """Bytes of the file as its header tells them; 0 if it does not."""
+    """Return the size of the file by its header; 0 if the header does not hold it."""
     magic = head[:4]
     if magic == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
         length = _U32_BIG(head, 4)[0]
@@ -108,4 +108,4 @@ def _data(fmt: tuple[int, ...], offset: int, length: int, size: int) -> Wav | No
 
 
 def _cut(told: int, there: int, what: str) -> DataError:
-    return DataError("truncated_audio", f"the header tells {told} {what}, the file holds {there}; copy it again")
+    return DataError("truncated_audio", f"the header says {told} {what}, the file holds {there}; copy it again")

@@ -1,8 +1,8 @@
-"""Audio files to waveforms: 16-bit PCM wav by its own header walk, m4a, aac, wma by FFmpeg, all others by libsndfile
-(whole FLAC files by dr_flac where it is installed).
+"""Decoding of audio files: 16-bit PCM wav by ourselves, m4a, aac and wma by FFmpeg, all others by libsndfile (whole
+FLAC files by dr_flac if it is installed).
 
-torch is imported when the first waveform is made: commands that look at headers only start without it.
-Every function raises DataError for bad audio, with ``url`` and ``member`` left for the caller to fill.
+torch is imported with the first waveform: commands that read headers only start without it.
+Every function raises DataError for bad audio, and leaves ``url`` and ``member`` for the caller to fill.
 Formats: Microsoft's RIFF/WAVE (mmreg.h) and RFC 9639 (FLAC).
 """
 
@@ -20,58 +20,51 @@ import numpy.typing as npt
 import soundfile
 
 from uio_pipes.audio.bounds import check_claims
-from uio_pipes.audio.codecs import coded, decode_coded
+from uio_pipes.audio.codecs import CODED, decode_coded
 from uio_pipes.audio.containers import HEAD, Wav, check_length, wav_header
 from uio_pipes.audio.flac import decode_flac
-from uio_pipes.audio.mpeg import counted, is_mp3
-from uio_pipes.audio.ogg import MAGIC, check_ogg, check_ogg_segment
+from uio_pipes.audio.mpeg import with_length
+from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
+from uio_pipes.audio.sniff import sniff
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.regular import open_regular, regular
+from uio_pipes.io.audio_info import AudioInfo
+from uio_pipes.io.regular import open_data, regular
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["AudioInfo", "check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
+__all__ = ["check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
 
-_LONG_HEAD = 1 << 20  # of one whose header is long: pictures, cues
+_LONG_HEAD = 1 << 20  # bytes read if the header is long: pictures, cues
 _U64_BIG = Struct(">Q").unpack_from
-_UNKNOWN = 2**63 - 1  # libsndfile's count of frames where the file tells none
+_UNKNOWN = 2**63 - 1  # libsndfile's number of frames for a file whose length is unknown
 _MOST_SAMPLES = 1 << 30  # decoded at once, in all channels: 4 GiB, six hours at 48 kHz
 _TOLERANCE = 0.01  # seconds by which a segment may end after the audio
 
 _Bytes = bytes | memoryview
 
 
-class AudioInfo(NamedTuple):
-    """What a header tells; ``samples`` are counted per channel."""
-
-    samples: int
-    sample_rate: int
-    channels: int
-
-
 def probe(head: bytes, size: int) -> AudioInfo | None:
-    """Length of a PCM or float wav or of a flac file from its first bytes; ``size`` is the whole file's, in bytes.
+    """Return the length of a PCM or float wav or of a flac file by its first bytes; ``size``: bytes of the whole file.
 
-    None if these bytes do not tell. Raises DataError ``truncated_audio`` if the wav data end before the header says.
+    None if these bytes do not hold it. Raises: DataError ``truncated_audio`` if a wav is shorter than its header says.
     """
-    if head[:4] == b"fLaC":
-        return _flac_info(head)
-    wav = wav_header(head, size)
-    return None if wav is None else AudioInfo(wav.size // wav.align, wav.sample_rate, wav.channels)
+    if (wav := wav_header(head, size)) is not None:
+        return AudioInfo(wav.size // wav.align, wav.sample_rate, wav.channels)
+    return _flac_info(head) if sniff(head) == "flac" else None
 
 
 def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
-    """Length by libsndfile, of a file's bytes or of a path: for Ogg, Opus and all that ``probe`` leaves open.
+    """Return the length by libsndfile, of bytes or of a path: for Ogg, Opus and all else that ``probe`` cannot tell.
 
-    None for MP3, M4A, AAC, WMA and wherever only decoding tells the length. Raises DataError ``bad_audio`` if it is no
+    None for MP3, M4A, AAC, WMA and wherever only decoding tells the length. Raises: DataError ``bad_audio`` if it is no
     audio.
     """
-    if coded(data):
+    if (form := sniff(data)) in CODED:
         return None
     try:
         with (
-            io.BytesIO(data) if isinstance(data, bytes) else open_regular(data) as file,
+            open_data(data) as file,
             soundfile.SoundFile(file if isinstance(data, bytes) else file.fileno(), closefd=False) as audio,
         ):
             check_claims(audio.samplerate, audio.channels)
@@ -79,18 +72,18 @@ def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
             return AudioInfo(audio.frames, audio.samplerate, audio.channels) if known else None
     except (soundfile.SoundFileError, TypeError) as error:
         whole = data if isinstance(data, bytes) else Path(data).read_bytes()
-        raise _bad(error, _Ogg.of(whole)) from error
+        raise _bad(error, _Ogg.of(whole, form)) from error
 
 
 def decode(
     data: bytes, channel: int | None, start: float | None = None, end: float | None = None
 ) -> tuple[torch.Tensor, int]:
-    """A file's bytes → float32 waveform in [-1, 1] and its sample rate.
+    """Decode the bytes of a file to a float32 waveform in [-1, 1]; return it with its sample rate.
 
     The waveform is (1, S) for one ``channel`` and (C, S) for None. ``start`` and ``end`` are seconds; the samples
     round(start · rate) … round(end · rate) are cut out, and an end up to 10 ms after the audio counts as its end.
-    A segment has the very samples of the whole, but for MP3 (1e-6) and Opus (which converges within 1e-2 after a seek).
-    Raises DataError: ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``nan_audio``, ``bomb``,
+    A segment has the same samples as in the whole, except for MP3 (1e-6) and Opus (1e-2 at first, after a seek).
+    Raises: DataError ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``nan_audio``, ``bomb``,
     ``no_such_channel``, ``bad_segment`` or ``missing_codec``.
     """
     if not data:
@@ -99,18 +92,19 @@ def decode(
     view = memoryview(data)
     if wav is not None and wav.is_pcm16:
         return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
-    if start is None and end is None and data[:4] == b"fLaC" and (found := _flac(data, channel)):
+    form = sniff(data)
+    if start is None and end is None and form == "flac" and (found := _flac(data, channel)):
         return found
-    if form := coded(data):
+    if form in CODED:
         return _by_ffmpeg(data, form, channel, start, end)
     check_length(data[:HEAD], len(data))
-    return _by_library(io.BytesIO(counted(data)), channel, start, end, _Ogg.of(data))
+    return _by_library(io.BytesIO(with_length(data)), channel, start, end, _Ogg.of(data, form))
 
 
 def decode_at(
     read: Callable[[int, int], bytes], size: int, channel: int | None, start: float | None, end: float | None
 ) -> tuple[torch.Tensor, int]:
-    """``decode`` for ``size`` bytes of which ``read(offset, count)`` gives any: of PCM wav the range alone is read."""
+    """Decode ``size`` bytes of which ``read(offset, count)`` returns any; of 16-bit PCM wav only the range is read."""
     wav = wav_header(read(0, HEAD), size)
     if wav is None or not wav.is_pcm16:
         return decode(read(0, size), channel, start, end)
@@ -120,7 +114,7 @@ def decode_at(
 def decode_file(
     path: str | os.PathLike[str], channel: int | None, start: float | None = None, end: float | None = None
 ) -> tuple[torch.Tensor, int]:
-    """``decode`` for a local file; of a segment it reads the header and the range alone.
+    """Decode a local file; of a segment only the header and the range are read.
 
     Raises: DataError also as ``open_regular``.
     """
@@ -134,22 +128,23 @@ def decode_file(
             return os.pread(file.fileno(), count, offset)
 
         wav = wav_header(head, size)
-        if wav is None and head[:4] == b"RIFF":
+        form = sniff(path) if wav is None else "wav"
+        if wav is None and form == "wav":
             wav = wav_header(read(0, _LONG_HEAD), size)
         if wav is not None and wav.is_pcm16:
             return _pcm16(wav, channel, start, end, read)
-        if form := coded(path):
+        if form in CODED:
             return _by_ffmpeg(os.fspath(path), form, channel, start, end)
         check_length(head, size)
-        ogg = _Ogg(read, size) if head[:4] == MAGIC else None
-        if is_mp3(head):
-            return _by_library(io.BytesIO(counted(read(0, size))), channel, start, end)
+        ogg = _Ogg(read, size) if form == "ogg" else None
+        if form == "mp3":
+            return _by_library(io.BytesIO(with_length(read(0, size))), channel, start, end)
         file.seek(0)
         return _by_library(file.fileno(), channel, start, end, ogg)
 
 
 def _flac_info(head: bytes) -> AudioInfo | None:
-    """From STREAMINFO: 20 bits of sample rate, 3 of channels - 1, 5 of bits - 1, 36 of samples (0: not known)."""
+    """Read STREAMINFO: 20 bits of sample rate, 3 of channels - 1, 5 of bits - 1, 36 of samples (0: unknown)."""
     if len(head) < 26 or head[4] & 0x7F:
         return None
     (word,) = _U64_BIG(head, 18)
@@ -161,7 +156,7 @@ def _flac_info(head: bytes) -> AudioInfo | None:
 def _pcm16(
     wav: Wav, channel: int | None, start: float | None, end: float | None, read: Callable[[int, int], _Bytes]
 ) -> tuple[torch.Tensor, int]:
-    """``read(offset, size)`` gives the file's bytes."""
+    """Decode 16-bit PCM; ``read(offset, size)`` returns bytes of the file."""
     first, last = sample_range(wav.size // wav.align, wav.sample_rate, start, end)
     check_channel(channel, wav.channels)
     raw = read(wav.offset + first * wav.align, (last - first) * wav.align)
@@ -174,22 +169,22 @@ def _pcm16(
 
 
 class _Ogg(NamedTuple):
-    """An Ogg file, to be checked: libsndfile passes over what is damaged or missing in it."""
+    """An Ogg file to be checked, since libsndfile passes over what is damaged or missing."""
 
     read: Callable[[int, int], bytes]
     size: int
 
     @classmethod
-    def of(cls, data: bytes) -> _Ogg | None:
-        """None if it is another format."""
-        return cls(lambda offset, size: data[offset : offset + size], len(data)) if data[:4] == MAGIC else None
+    def of(cls, data: bytes, form: str | None) -> _Ogg | None:
+        """None if ``form`` is another format."""
+        return cls(lambda offset, size: data[offset : offset + size], len(data)) if form == "ogg" else None
 
     def check(self) -> None:
-        """All of it. Raises: DataError."""
+        """Check the whole file. Raises: DataError."""
         check_ogg(self.read, self.size)
 
     def check_segment(self, audio: soundfile.SoundFile, start: float | None, end: float | None) -> None:
-        """The pages of a segment in seconds. Raises: DataError."""
+        """Check the pages of a segment in seconds. Raises: DataError."""
         rate, total = audio.samplerate, audio.frames
         first, last = round((start or 0) * rate), total if end is None else round(end * rate)
         check_ogg_segment(self.read, self.size, rate, total, first, last)
@@ -198,7 +193,7 @@ class _Ogg(NamedTuple):
 def _by_library(
     source: io.BytesIO | int, channel: int | None, start: float | None, end: float | None, ogg: _Ogg | None = None
 ) -> tuple[torch.Tensor, int]:
-    """Decode by libsndfile from bytes in memory or from an open file's descriptor."""
+    """Decode by libsndfile from bytes in memory or from the descriptor of an open file."""
     whole = start is None and end is None
     if ogg is not None and whole:
         ogg.check()
@@ -208,7 +203,7 @@ def _by_library(
             if ogg is not None and not whole:
                 ogg.check_segment(audio, start, end)
             if audio.frames >= _UNKNOWN:
-                raise DataError("bad_audio", "the header does not tell the number of samples; encode the file again")
+                raise DataError("bad_audio", "the header does not hold the number of samples; encode the file again")
             first, last = sample_range(audio.frames, audio.samplerate, start, end)
             check_channel(channel, audio.channels)
             if first:
@@ -216,7 +211,7 @@ def _by_library(
             if (last - first) * audio.channels > _MOST_SAMPLES:
                 raise DataError(
                     "bomb",
-                    f"its header tells {last - first} samples of {audio.channels} channels, more than can be decoded "
+                    f"its header says {last - first} samples of {audio.channels} channels, more than can be decoded "
                     "at once: cut it into segments",
                 )
             samples = audio.read(last - first, dtype="float32", always_2d=True)
@@ -243,7 +238,7 @@ def _flac(data: bytes, channel: int | None) -> tuple[torch.Tensor, int] | None:
 
 
 def _picked(samples: npt.NDArray[np.float32], channel: int | None) -> torch.Tensor:
-    """(S, C) as (C, S), or (1, S) of one channel."""
+    """Turn (S, C) into (C, S), or into (1, S) for one channel."""
     picked = samples.T if channel is None else samples.T[channel : channel + 1]
     return _tensor(np.ascontiguousarray(picked))
 
@@ -260,7 +255,7 @@ def _by_ffmpeg(
 
 
 def sample_range(total: int, sample_rate: int, start: float | None, end: float | None) -> tuple[int, int]:
-    """First and last + 1 sample of a segment in seconds."""
+    """Return the first and the last + 1 sample of a segment in seconds."""
     if total <= 0:
         raise DataError("empty_audio", "the audio has 0 samples; leave it out of the list")
     low = 0.0 if start is None else start * sample_rate
@@ -279,7 +274,7 @@ def check_channel(channel: int | None, channels: int) -> None:
 
 
 def _bad(error: Exception, ogg: _Ogg | None) -> DataError:
-    """libsndfile's own words: the library's message begins with the address of the stream. Ogg pages tell more."""
+    """Return the error with libsndfile's own words (soundfile puts an address before them). Ogg pages may say more."""
     if ogg is not None:
         ogg.check()
     return DataError("bad_audio", f"cannot be decoded: {getattr(error, 'error_string', error)}")

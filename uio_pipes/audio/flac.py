@@ -1,4 +1,4 @@
-"""Whole FLAC files by dr_flac, through miniaudio: the extra ``flac``. libsndfile's samples in 60 % of its time."""
+"""Whole FLAC files by dr_flac, through miniaudio (the extra ``flac``): libsndfile's samples in 60 % of its time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 __all__ = ["decode_flac"]
 
-_MOST = 1 << 26  # samples in all channels; more is left to the library that can seek
+_MOST = 1 << 26  # samples in all channels; longer files are left to libsndfile, which can seek
 
 
 def decode_flac(data: bytes, samples: int, channels: int) -> npt.NDArray[np.float32] | None:
-    """``data`` as (samples, channels) float32, which its header tells.
+    """Decode ``data`` to (samples, channels) float32, the numbers in its header.
 
-    None where it gives anything else, and without miniaudio: libsndfile then decodes it, or says what is wrong.
-    (dr_flac leaves out frames whose CRC is wrong, so that a damaged file is short.)
+    None without miniaudio, and if anything else comes out: then libsndfile decodes it, or says what is wrong.
+    (dr_flac leaves out frames whose CRC is wrong, so a damaged file comes out shorter.)
     """
     library = _library()
     if library is None or not 0 < samples * channels <= _MOST:

@@ -1,4 +1,4 @@
-"""How long an utterance is, without decoding it: the plan."""
+"""The planned length of an utterance, found without decoding it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ import numpy.typing as npt
 import torch
 
 from uio_pipes.audio.bounds import check_claims
-from uio_pipes.audio.decode import AudioInfo, probe, probe_file
+from uio_pipes.audio.containers import HEAD
+from uio_pipes.audio.decode import probe, probe_file
 from uio_pipes.base.errors import DataError
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary, open_file
 
 __all__ = ["SLACK", "TICKS", "Plan", "StoredFeatures", "check_no_features", "measure", "segment_samples"]
 
-HEAD = 4096
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate
 SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what is planned so
 
 
 class Plan(NamedTuple):
-    """Planned length: ``samples`` at ``sample_rate`` Hz, and ``frames`` once a feature stage has been passed."""
+    """A planned length: ``samples`` at ``sample_rate`` Hz, and ``frames`` after a feature stage."""
 
     samples: int
     sample_rate: int
@@ -34,7 +35,7 @@ class Plan(NamedTuple):
 
     @property
     def length(self) -> int:
-        """What batches are made by: feature frames, or 10 ms of audio (rounded up) where there are no features."""
+        """The length by which batches are made: feature frames, or without features 10 ms of audio, rounded up."""
         return self.frames if self.frames is not None else -(-self.samples * 100 // self.sample_rate)
 
     @property
@@ -44,23 +45,22 @@ class Plan(NamedTuple):
 
 
 class StoredFeatures:
-    """Features not read yet, in a form of its source's own."""
+    """Features not read yet; each source of features has its own subclass."""
 
     __slots__ = ()
 
     @property
     def frames(self) -> int:
-        """How many there are. Raises: DataError."""
+        """The number of frames. Raises: DataError."""
         raise NotImplementedError
 
     def load(self) -> npt.NDArray[Any]:
-        """The array (T, F). Raises: DataError."""
+        """Return the array (T, F). Raises: DataError."""
         raise NotImplementedError
 
 
 def measure(fields: dict[str, Any]) -> Plan | None:
-    """The length that the fields tell as they are: features, waveform, `duration` or a header. None: only decoding
-    tells.
+    """Return the length by features, waveform, `duration` or a header, whichever there is; None if only decoding tells.
 
     Raises: DataError if a header is bad or a file cannot be read.
     """
@@ -83,7 +83,7 @@ def measure(fields: dict[str, Any]) -> Plan | None:
 
 
 def check_no_features(fields: dict[str, Any], stage: str) -> None:
-    """Raises: DataError if the utterance of ``stage``, which makes features from audio, has some already."""
+    """Raise DataError if an utterance has features already, and ``stage`` would make them from audio."""
     if "feat" in fields:
         of_shar = ' (from_lhotse_shar({"cuts": …, "recording": …}) reads these fields and no others)'
         raise DataError(
@@ -95,14 +95,14 @@ def check_no_features(fields: dict[str, Any], stage: str) -> None:
 
 
 def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> int:
-    """Samples of the segment from ``start`` to ``end`` seconds (None: the recording's own)."""
+    """Return the samples between ``start`` and ``end`` in seconds; None stands for the recording's own."""
     first = 0 if start is None else round(start * info.sample_rate)
     last = info.samples if end is None else min(info.samples, round(end * info.sample_rate))
     return max(0, last - first + (SLACK if info.sample_rate == TICKS else 0))
 
 
 def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
-    """What the header tells; None where only decoding does. Remote files and pipes become bytes in ``fields``."""
+    """Read the header; None if only decoding tells. The bytes of remote files and pipes are kept in ``fields``."""
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:
@@ -129,7 +129,7 @@ def _empty() -> DataError:
 
 
 def _ticks(duration: Any) -> int:
-    """Seconds as ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93."""
+    """Convert seconds to ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93."""
     try:
         value = Decimal(str(duration))
         if not 0 <= value < 10**7:
@@ -156,7 +156,7 @@ def _feature_frames(feat: Any) -> int:
 
 
 def npy_shape(head: bytes, size: int) -> tuple[int, int]:
-    """Shape (T, F) from the head of a .npy file of ``size`` bytes.
+    """Read the shape (T, F) from the beginning of a .npy file of ``size`` bytes.
 
     Raises: DataError if it is not a 2-dimensional array of numbers, or if the file does not hold all of them.
     """
@@ -171,6 +171,6 @@ def npy_shape(head: bytes, size: int) -> tuple[int, int]:
         raise DataError("bad_features", f"features must be a (frames, bins) array of numbers, not {shape} of {dtype}")
     told = stream.tell() + shape[0] * shape[1] * dtype.itemsize
     if told > size:
-        message = f"the header tells an array {shape} of {dtype}, {told} bytes, the file holds {size}; copy it again"
+        message = f"the header says an array {shape} of {dtype}, {told} bytes, the file holds {size}; copy it again"
         raise DataError("bad_features", message)
     return int(shape[0]), int(shape[1])

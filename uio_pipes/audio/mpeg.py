@@ -1,9 +1,9 @@
-"""MP3 files whose length their header does not tell: their frames are counted, and libsndfile is given the count.
+"""MP3 files without their length in the header: we count the frames, and tell libsndfile.
 
-Most encoders begin a file with a frame of no audio that tells the number of those that follow ("Xing", or "Info" where
-the bitrate is constant). A stream has none (``ffmpeg … -f mp3 - > a.mp3``, what radio sends), nor have files of old
-encoders. Of these libsndfile guesses the length from the size and the first bitrate: too long a guess looks like a file
-that was cut off, with too short a one the rest of the recording would be lost in silence.
+Most encoders begin a file with a frame without audio that holds the number of the others ("Xing", or "Info" if the
+bitrate is constant). Streams have none (``ffmpeg … -f mp3 - > a.mp3``, radio), and neither have files of old encoders.
+There libsndfile guesses the length from the size and the first bitrate. If the guess is too long, the file looks as if
+it was cut off; if it is too short, the rest of the recording would be lost without notice.
 
 Format: ISO/IEC 11172-3 and 13818-3, layer III; the Xing header as LAME, FFmpeg and libsndfile write and read it.
 """
@@ -13,31 +13,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from uio_pipes.audio.codecs import id3_size
+from uio_pipes.audio.sniff import id3_size
 from uio_pipes.base.errors import DataError
 
-__all__ = ["counted", "is_mp3"]
+__all__ = ["with_length"]
 
 _KBITS = (
     (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),  # MPEG 2 and 2.5
     (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),  # MPEG 1
 )
 _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}  # by MPEG version
-_TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"3DI")  # what may follow the last frame
+_TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"3DI")  # tags that may follow the last frame
 
 
-def is_mp3(head: bytes) -> bool:
-    """Whether a file with these first bytes is to go through ``counted``: frames of layer III, or tags before them."""
-    return head[:3] == b"ID3" or _kind(head, 0) is not None
-
-
-def counted(data: bytes) -> bytes:
-    """An MP3 file as libsndfile needs it: with a header that tells its length. Other files are left as they are.
+def with_length(data: bytes) -> bytes:
+    """Return an MP3 file with its length in the header, as libsndfile needs it. Other files are returned as they are.
 
     Raises: DataError ``truncated_audio`` if it was cut off inside a frame; ``bad_audio`` if it holds several recordings
     or is damaged between two frames.
     """
-    begin = _behind_tags(data, 0)
+    begin = _after_tags(data, 0)
     kind = _kind(data, begin)
     if kind is None or not data[begin + 2] >> 4:  # 0: of no standard bitrate
         return data
@@ -46,11 +41,11 @@ def counted(data: bytes) -> bytes:
     if data[at : at + 4] in (b"Xing", b"Info") and data[at + 7] & 1:
         told = int.from_bytes(data[at + 8 : at + 12], "big")
         frames, _ = _walk(data, begin + first, kind)
-        if told and frames > told + 1:  # some encoders count the header, too
+        if told and frames > told + 1:  # some encoders count the header as well
             raise DataError(
                 "bad_audio",
-                f"the MP3 file holds {frames} frames, but its header tells {told}, and only these would be decoded: if "
-                "it is several recordings one behind another, split it, or make one of them: ffmpeg -i FILE OUT.flac",
+                f"the MP3 file holds {frames} frames, but its header says {told}, and only these would be decoded: if "
+                "it is several recordings one after another, split it, or make one of them: ffmpeg -i FILE OUT.flac",
             )
         if told:
             return data
@@ -61,14 +56,14 @@ def counted(data: bytes) -> bytes:
 
 
 class _Kind(NamedTuple):
-    """What all frames of a file have in common."""
+    """The properties that all frames of a file share."""
 
     version: int
     rate: int
     side: int  # bytes between a frame's 4 of header and its audio
 
     def length(self, data: bytes, at: int) -> int:
-        """Bytes of the frame at ``at``; 0 if none of this kind begins there."""
+        """Return the length in bytes of the frame at ``at``; 0 if no frame of this kind begins there."""
         if len(data) - at < 4 or data[at] != 0xFF or data[at + 1] >> 1 != 0x71 | self.version << 2:
             return 0
         word = data[at + 2]
@@ -78,14 +73,14 @@ class _Kind(NamedTuple):
         return (144_000 if self.version == 3 else 72_000) * kbits // self.rate + (word >> 1 & 1)
 
     def header(self, first: bytes, frames: int) -> bytes:
-        """A frame without audio that tells the number of ``frames``, as the ``first`` of them is otherwise."""
+        """Make a frame without audio that holds the number of ``frames`` and is otherwise as the ``first`` of them."""
         head = bytes([0xFF, first[1] | 1, 0x90 | first[2] & 0x0C, first[3]])
         body = bytes(self.side) + b"Info" + bytes([0, 0, 0, 1]) + frames.to_bytes(4, "big")
         return (head + body).ljust(self.length(head, 0), b"\0")
 
 
 def _kind(data: bytes, at: int) -> _Kind | None:
-    """Of the frame of layer III that begins at ``at``, None if there is none."""
+    """Return the kind of the frame of layer III that begins at ``at``, None if there is none."""
     head = data[at : at + 4]
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:
         return None
@@ -97,21 +92,21 @@ def _kind(data: bytes, at: int) -> _Kind | None:
 
 
 def _walk(data: bytes, at: int, kind: _Kind) -> tuple[int, int]:
-    """The number of frames from ``at`` on, and where the last whole one ends."""
+    """Count the frames from ``at`` on. Return their number and the end of the last whole one."""
     frames = 0
     while True:
         length = kind.length(data, at)
         if length and at + length <= len(data):
             frames += 1
             at += length
-        elif (behind := _behind_tags(data, at)) == at:
+        elif (after := _after_tags(data, at)) == at:
             return frames, at
         else:
-            at = behind
+            at = after
 
 
 def _check_end(data: bytes, at: int, kind: _Kind) -> None:
-    """Raises: DataError if something else than the file's end, padding or tags follows its last whole frame."""
+    """Raise DataError if anything but the end of the file, padding or tags follows its last whole frame, at ``at``."""
     rest = data[at:]
     if rest.startswith(_TAGS) or not rest.strip(b"\0"):
         return
@@ -133,8 +128,8 @@ def _two_frames(data: bytes, at: int, kind: _Kind) -> bool:
     return length > 0 and kind.length(data, at + length) > 0
 
 
-def _behind_tags(data: bytes, at: int) -> int:
-    """Where the ID3 tags that begin at ``at`` end."""
+def _after_tags(data: bytes, at: int) -> int:
+    """Return where the ID3 tags that begin at ``at`` end."""
     while data[at : at + 3] == b"ID3" and len(data) >= at + 10:
         at += id3_size(data[at : at + 10])
     return at

@@ -1,1 +1,1 @@
-"""What everything may use: errors, names for terminals, hashes, orders, processes. It knows nothing of speech."""
+"""Errors, redaction, caches, permutations, processes: what every layer may use. Nothing here knows about speech."""

@@ -1,4 +1,4 @@
-"""What can go wrong, as one small hierarchy. Every message names where it happened and what to do about it.
+"""All exceptions of the package. Every message says where the error happened and what to do about it.
 
 ::
 
@@ -16,12 +16,12 @@ from uio_pipes.base.redact import redact
 
 __all__ = ["NOTES", "DataError", "ListError", "PipelineError", "StateError", "TooManyFailures", "UioError"]
 
-# Reasons that are no failures: nothing was lost, but it may be wrong. They are counted and reported, and never raised.
+# Reasons that are no failures: nothing was lost, but something may be wrong. They are counted and reported, not raised.
 NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream"])
 
 
 class UioError(Exception):
-    """Base of everything that this package raises on purpose. No credentials of URLs are in its texts."""
+    """Base class of everything that this package raises on purpose. Credentials in URLs are removed from its texts."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
@@ -44,15 +44,15 @@ class TooManyFailures(UioError):
 
 
 class NothingRead(TooManyFailures):
-    """There were failures in an epoch, and not one utterance."""
+    """An epoch had failures and not a single utterance."""
 
 
 class DataError(UioError):
     """One utterance, member or shard is bad.
 
-    ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …): failures are counted under
-    it. ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say
-    where; ``key`` and ``item`` (its number in the list) are set where the utterance, or its shard, is known.
+    ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …) under which failures are
+    counted. ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say
+    where it happened. ``key`` and ``item`` (number in the list) are set if the utterance, or its shard, is known.
     """
 
     key: str = ""
@@ -82,7 +82,7 @@ class DataError(UioError):
 
 
 class LeftOut(DataError):
-    """Not bad, but not wanted, as only realizing could tell: counted under its reason, and no failure."""
+    """A sound utterance that proved unwanted when it was realized. It is counted, but not as a failure."""
 
 
 def _rebuild(reason: str, message: str, url: str, member: str, offset: int | None) -> DataError:

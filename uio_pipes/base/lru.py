@@ -1,4 +1,4 @@
-"""A cache that is bounded in bytes."""
+"""A cache of bounded size in bytes, which drops what was used least recently."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class Lru:
-    """Keeps what was used last, as long as all together are at most ``limit`` bytes. Not for several threads."""
+    """Keep the values used last, at most ``limit`` bytes in all. Not safe for use from several threads."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.held = limit, 0
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """What is kept under ``key``, else ``make()``: kept if its ``size`` in bytes is within the limit."""
+        """Return the value kept under ``key``, or else that of ``make()``, kept if its ``size`` allows it."""
         if key in self._entries:
             self._entries.move_to_end(key)
             known: T = self._entries[key][0]

@@ -1,4 +1,4 @@
-"""A shuffled ``range(n)``, worked out where it is looked at: as quick to begin for ten million items as for ten."""
+"""A shuffled ``range(n)``, computed only where it is read: ten million items are as quick to start on as ten."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from uio_pipes.base.lru import Lru
 
 __all__ = ["Permutation"]
 
-SMALL = 1 << 16  # up to here numbers are sorted by their hashes: every order is as likely, however short the list
-BLOCK = 1 << 12  # numbers worked out at a time
-KEPT = 16  # blocks
+SMALL = 1 << 16  # up to this length numbers are sorted by their hashes: then every order is equally likely
+BLOCK = 1 << 12  # numbers computed at a time
+KEPT = 16  # blocks kept in memory
 ROUNDS = 6
 
 _Numbers = npt.NDArray[np.uint64]
 
 
 class Permutation:
-    """The numbers below ``n`` in an order that ``key`` (64 bits) chooses, the same everywhere. ``p[i]``, ``len(p)``.
+    """The numbers below ``n`` in an order chosen by ``key`` (64 bits), the same on every machine: ``p[i]``, ``len(p)``.
 
-    Above 65,536 a Feistel network (Luby and Rackoff 1988) permutes the numbers of as many bits, and what it makes of
-    a number is permuted again until it is below ``n`` (Black and Rogaway 2002): twice at most, on average. No memory,
-    and no time before the first number.
+    Above 65,536 a Feistel network (Luby and Rackoff 1988) permutes all numbers with as many bits as ``n - 1``. A result
+    that is not below ``n`` is permuted again (Black and Rogaway 2002); on average this takes at most two rounds. So
+    the order needs no memory and no preparation.
     """
 
     def __init__(self, n: int, key: int) -> None:
@@ -46,7 +46,7 @@ class Permutation:
         return int(block[offset])
 
     def all(self) -> npt.NDArray[np.int64]:
-        """The whole order, (n,)."""
+        """Return the whole order, (n,)."""
         if self._small is not None:
             return self._small
         out = np.empty(self.n, np.int64)
@@ -61,7 +61,7 @@ class Permutation:
         return numbers.astype(np.int64)
 
     def _permuted(self, numbers: _Numbers) -> _Numbers:
-        """Of all numbers of ``bits`` bits, one to one."""
+        """Map the numbers of ``bits`` bits one to one onto themselves."""
         half = self.bits // 2
         low, high = numbers & np.uint64((1 << half) - 1), numbers >> np.uint64(half)
         for first, second in zip(self.keys[::2], self.keys[1::2], strict=True):

@@ -1,5 +1,4 @@
-"""Processes that end with their parent, and helpers that start clean: with nothing of its threads, libraries or
-random state."""
+"""Helper processes that end with their parent and inherit none of its threads, libraries or random state."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ from types import FrameType
 
 
 def pool_context(preload: list[str]) -> BaseContext:
-    """A context whose processes start fast, with ``preload`` imported once; ``spawn`` where there is no fork server."""
+    """Return a context whose processes start fast, with ``preload`` imported once; ``spawn`` without a fork server."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)
-    resource_tracker.ensure_running()  # its start, which the fork server's would include, unblocks SIGINT
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for the command alone
+    resource_tracker.ensure_running()  # first: starting it, as the fork server would, unblocks SIGINT
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # processes inherit it: Ctrl-C is for the command alone
     try:
         forkserver.ensure_running()
     finally:
@@ -33,7 +32,7 @@ def pool_context(preload: list[str]) -> BaseContext:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C is raised behind the block: a pool that is interrupted while it starts a process never ends."""
+    """Delay Ctrl-C to the end of the block: a pool that is interrupted while it starts a process would never end."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
@@ -48,24 +47,24 @@ def uninterrupted() -> Iterator[None]:
         handler(*caught[0])
 
 
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # now: there is no time for it after a fork
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded now, since it is too late after a fork
 _PR_SET_PDEATHSIG = 1
 
 
 def sigterm_with_parent() -> None:
-    """On Linux this process gets SIGTERM when its parent is gone, even by SIGKILL."""
+    """On Linux, have this process receive SIGTERM when its parent ends, even if that was killed by SIGKILL."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def begin_helper() -> None:
-    """Called in a helper process: it ends with its parent, and leaves Ctrl-C to it."""
+    """In a helper process: end with the parent, and leave Ctrl-C to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 
 def end_with_parent() -> None:
-    """Called in a helper process: it ends when its parent does, even if that was killed."""
+    """In a helper process: end when the parent ends, even if it was killed."""
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Credentials never leave the process: what a URL or a message says, without what would let others in."""
+"""Removal of credentials from URLs and messages, so that they never leave the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _QUERY = re.compile(
 
 
 def redact(text: str) -> str:
-    """``text`` with ``user:password@`` and the values of signatures, tokens and keys in query strings as ``***``."""
+    """Replace ``user:password@``, and signatures, tokens and keys in query strings, by ``***``."""
     if "://" in text and "@" in text:
         text = _USER.sub(f"{HIDDEN}@", text)
     return _QUERY.sub(rf"\1{HIDDEN}", text) if "=" in text else text

@@ -1,4 +1,4 @@
-"""Global mean and variance of features, from the files in which WeNet and Kaldi keep their sums."""
+"""Global mean and variance of features, from WeNet's and Kaldi's files of sums."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _VARIANCE_FLOOR = 1e-20  # Kaldi's and WeNet's
 
 
 class Cmvn(NamedTuple):
-    """Mean and 1 / standard deviation of each of F bins, float32."""
+    """Mean and 1 / standard deviation of each of the F bins, float32."""
 
     mean: npt.NDArray[np.float32]
     istd: npt.NDArray[np.float32]
 
 
 def read_cmvn(path: str | os.PathLike[str]) -> Cmvn:
-    """From a path or URL of WeNet's JSON, or of Kaldi's statistics, binary or text (``compute-cmvn-stats``).
+    """Read WeNet's JSON, or Kaldi's statistics, binary or text (``compute-cmvn-stats``), from a path or URL.
 
     JSON: ``{"mean_stat": F sums, "var_stat": F sums of squares, "frame_num": N}``. Kaldi: a matrix (2, F + 1) of the
-    same, N behind the sums. Raises: ListError naming the file if it is missing or something else.
+    same, with N after the sums. Raises: ListError naming the file if it is missing or something else.
     """
     try:
         with open_binary(os.fspath(path)) as file:
@@ -45,7 +45,7 @@ def read_cmvn(path: str | os.PathLike[str]) -> Cmvn:
 
 
 def cmvn_of(stats: Mapping[str, Any]) -> Cmvn:
-    """From the contents of WeNet's JSON. Raises: PipelineError if they are something else."""
+    """Make it from the contents of WeNet's JSON. Raises: PipelineError if they are something else."""
     try:
         return _of_json(stats)
     except ValueError as error:
@@ -67,22 +67,22 @@ def _of_json(stats: Any) -> Cmvn:
         sums, squares = (np.asarray(stats[name], np.float64) for name in ("mean_stat", "var_stat"))
         return _of_sums(sums, squares, float(stats["frame_num"]))
     except TypeError as error:
-        raise ValueError(f"what should be numbers is none: {error}") from error
+        raise ValueError(f"mean_stat, var_stat and frame_num should be numbers: {error}") from error
 
 
 def _binary(data: bytes) -> npt.NDArray[Any]:
     stream = io.BytesIO(data)
     try:
         matrix = read_kaldi(stream)
-    except Exception as error:  # damaged bytes come out of kaldiio as errors of many classes
+    except Exception as error:  # kaldiio raises errors of many classes for damaged bytes
         raise ValueError(f"no Kaldi matrix ({type(error).__name__}: {error})") from error
     if stream.read(1):
-        raise ValueError("more follows behind the matrix; global statistics are a single one")
+        raise ValueError("there is more after the matrix; global statistics are a single one")
     return np.asarray(matrix)
 
 
 def _text(text: str) -> npt.NDArray[np.float64]:
-    """By hand: kaldiio reads text as float32 or int32, too coarse for sums."""
+    """Parse the text ourselves: kaldiio reads it as float32 or int32, too coarse for sums."""
     head, opened, rest = text.partition("[")
     inside, closed, tail = rest.partition("]")
     if head.strip() or tail.strip() or not opened or not closed:

@@ -1,7 +1,7 @@
 """Kaldi's log mel filter bank on the CPU, equal to ``torchaudio.compliance.kaldi.fbank`` and several times as fast.
 
-What saves the time: buffers that are used again, frames worked on as one row of samples, and a mel matrix applied in
-groups of bands, each over the spectrum bins that it covers, instead of as one dense and mostly zero product.
+It is faster because buffers are used again, frames are processed as one row of samples, and the mel matrix is applied
+in groups of bands, each over the spectrum bins that it covers, instead of as one dense product of mostly zeros.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from uio_pipes.base.errors import PipelineError
 
 __all__ = ["BandGroup", "Fbank", "Noise", "apply_bank", "band_groups", "num_frames"]
 
-Noise = Sequence[torch.Tensor]  # (S,) each: what is added to a waveform is their sum
+Noise = Sequence[torch.Tensor]  # (S,) each; their sum is added to a waveform
 
 PREEMPHASIS = 0.97
 SCALE = 32768.0  # Kaldi's features are defined on 16-bit sample values
 FLOOR = float(np.finfo(np.float32).eps)  # of a band's energy, before the logarithm
-_BLOCK = 1024  # frames worked on at once: 7 MB of buffers at 16 kHz; longer audio takes several blocks
+_BLOCK = 1024  # frames processed at once: 7 MB of buffers at 16 kHz; longer audio takes several blocks
 _BANDS = 8  # mel bands per matrix product: the fastest of 8 … 80
-_THREADS = 1 << 18  # multiplications, from which on OpenBLAS takes threads of its own
+_THREADS = 1 << 18  # multiplications from which on OpenBLAS uses several threads
 
 
 def num_frames(samples: int, sample_rate: int, frame_length: float = 25.0, frame_shift: float = 10.0) -> int:
-    """Frames that lie wholly inside ``samples`` (Kaldi's ``snip_edges``); lengths in ms. 0 if none fits."""
+    """Return the number of frames that lie wholly inside ``samples`` (Kaldi's ``snip_edges``); lengths in ms."""
     window, shift = _window_and_shift(sample_rate, frame_length, frame_shift)
     return 0 if samples < window else 1 + (samples - window) // shift
 
@@ -38,12 +38,12 @@ class Fbank:
     """Log mel energies of a waveform, with ``energy_floor`` 0.
 
     ``num_mel_bins`` is F; ``frame_length`` and ``frame_shift`` are in ms; ``window_type`` is one of Kaldi's; the bank
-    reaches from ``low_freq`` to ``high_freq`` Hz, or to that much below half the rate if it is not above 0. ``dither``
-    is the standard deviation, on the 16-bit scale, of Gaussian noise that is added once to the waveform. Kaldi draws
-    noise anew for every frame; here overlapping frames share it, and within each frame its distribution is the same.
-    Source of every formula: Kaldi's feature-window.cc and mel-computations.cc. Without dither every step rounds as
-    torchaudio's does, which matters where a bin is far below its frame's peak; with dither pre-emphasis is one step
-    with one rounding, worth up to 5e-3 in such bins of speech, where the noise itself moves the logarithm by 1.
+    reaches from ``low_freq`` to ``high_freq`` Hz. A ``high_freq`` of 0 or less is counted from half the sample rate.
+    ``dither`` is the standard deviation, on the 16-bit scale, of Gaussian noise that is added once to the waveform.
+    (Kaldi draws new noise for every frame. Here overlapping frames share it; within a frame its distribution is the
+    same.) All formulas are from Kaldi's feature-window.cc and mel-computations.cc. Without dither every step rounds as
+    in torchaudio, which matters where a bin is far below its frame's peak. With dither, pre-emphasis is one step with
+    one rounding: up to 5e-3 in such bins of speech, where the noise itself moves the logarithm by 1.
     """
 
     name: ClassVar[str] = "fbank"  # in messages
@@ -91,7 +91,7 @@ class Fbank:
         self._scratch: dict[int, list[_Scratch]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Only the parameters travel to a worker; constants and buffers are made again there."""
+        """Pickle only the parameters: a worker makes its own constants and buffers."""
         return type(self), self._parameters()
 
     def _parameters(self) -> tuple[object, ...]:
@@ -99,10 +99,10 @@ class Fbank:
         return *frames, self.low_freq, self.high_freq
 
     def __call__(self, waveform: torch.Tensor, sample_rate: int, noise: Noise = ()) -> torch.Tensor:
-        """(S,) or (1, S) float32 in [-1, 1] → (T, F) float32 with T = ``num_frames(S, …)``, which may be 0.
+        """Compute features: (S,) or (1, S) float32 in [-1, 1] → (T, F) float32; T = ``num_frames(S, …)`` may be 0.
 
-        ``noise``: tensors (S,) whose sum, standard normal, is the dither. Raises PipelineError if there is dither and
-        no noise, if there are several channels, or if the frame does not suit the sample rate.
+        ``noise``: tensors (S,) whose sum is standard normal. Raises: PipelineError if there is dither but no noise, if
+        there are several channels, or if the frame does not suit the sample rate.
         """
         constants = self.constants(sample_rate)
         samples = self._scaled(waveform, noise)
@@ -120,7 +120,7 @@ class Fbank:
         return features
 
     def _scaled(self, waveform: torch.Tensor, noise: Noise) -> torch.Tensor:
-        """A copy (S,) on the 16-bit scale, with the dither added: the input is never written to."""
+        """Return a copy (S,) on the 16-bit scale with dither: the input is never written to."""
         if waveform.numel() != waveform.shape[-1]:
             raise PipelineError(
                 f"{self.name}: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before"
@@ -134,11 +134,11 @@ class Fbank:
         return samples
 
     def constants(self, sample_rate: int) -> _Constants:
-        """What does not change from utterance to utterance. Raises: PipelineError as a call does."""
+        """Return the constants for a sample rate, made once. Raises: PipelineError as a call does."""
         return self._constants.get(sample_rate) or self._make_constants(sample_rate)
 
     def bank(self, sample_rate: int) -> torch.Tensor:
-        """The mel triangles, (F, padded // 2) float32. Raises: PipelineError if they do not suit the sample rate."""
+        """Return the mel triangles, (F, padded // 2) float32. Raises: PipelineError if the rate does not suit them."""
         window, _ = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
         nyquist = 0.5 * sample_rate
         high_freq = self.high_freq if self.high_freq > 0 else nyquist + self.high_freq
@@ -167,7 +167,7 @@ class Fbank:
         return constants
 
     def _take_scratch(self, sample_rate: int, constants: _Constants) -> _Scratch:
-        """Buffers that no other thread is using: a call takes them from the list and puts them back."""
+        """Take buffers that no other thread uses: a call takes them from the list and puts them back."""
         try:
             return self._scratch[sample_rate].pop()
         except IndexError:
@@ -182,12 +182,12 @@ class Fbank:
 
 
 class BandGroup(NamedTuple):
-    """Neighbouring mel bands, the columns of the (re, im, re, im, …) spectrum that they cover, and their weights."""
+    """Neighbouring mel bands, the columns of the spectrum (re, im, re, im, …) that they cover, and their weights."""
 
     bands: slice
     columns: slice
     weights: npt.NDArray[np.float32]  # (columns, bands)
-    most: int  # frames in one product: for more, OpenBLAS would start threads
+    most: int  # frames in one product: with more, OpenBLAS would start threads
 
 
 class _Constants(NamedTuple):
@@ -220,7 +220,7 @@ def _fill(
         torch.sub(row[1:], previous, out=previous)
     else:
         torch.sub(row[1:], row[:-1], alpha=PREEMPHASIS, out=previous)
-    if constants.begins:  # in one row the first sample of a frame follows the last of another; a window may hide it
+    if constants.begins:  # in the row it follows the last sample of another frame; a window may hide that
         torch.sub(centred[:, 0], centred[:, 0] * PREEMPHASIS, out=emphasized[:, 0])  # it is its own predecessor
     torch.mul(emphasized, constants.window, out=windowed[:, : constants.window.shape[0]])
     torch.fft.rfft(windowed, out=spectrum)
@@ -230,12 +230,12 @@ def _fill(
 
 
 def _window_and_shift(sample_rate: int, frame_length: float, frame_shift: float) -> tuple[int, int]:
-    """Samples in a window and between windows, in Kaldi's order of rounding."""
+    """Return the samples in a window and between windows, in Kaldi's order of rounding."""
     return int(sample_rate * frame_length * 0.001), int(sample_rate * frame_shift * 0.001)
 
 
 def _mel_bank(bands: int, padded: int, sample_rate: int, low_freq: float, high_freq: float) -> torch.Tensor:
-    """Triangles evenly spaced on the mel scale 1127 ln(1 + f / 700): (bands, padded // 2) float32 weights."""
+    """Make triangles evenly spaced on the mel scale 1127 ln(1 + f / 700): (bands, padded // 2) float32 weights."""
     low, high = (1127.0 * math.log(1.0 + f / 700.0) for f in (low_freq, high_freq))
     delta = (high - low) / (bands + 1)
     band = torch.arange(bands).unsqueeze(1)
@@ -245,7 +245,7 @@ def _mel_bank(bands: int, padded: int, sample_rate: int, low_freq: float, high_f
 
 
 def band_groups(bank: torch.Tensor) -> list[BandGroup]:
-    """Cut the bank into groups of bands, each with its own range of spectrum bins."""
+    """Split the bank into groups of bands, each with its own range of spectrum bins."""
     groups = []
     for first in range(0, len(bank), _BANDS):
         part = bank[first : first + _BANDS]

@@ -1,4 +1,4 @@
-"""The filter bank of :mod:`uio_pipes.dsp.fbank` as a module: a padded batch of waveforms at once, on any device."""
+"""The filter bank of :mod:`uio_pipes.dsp.fbank` as a module, for padded batches of waveforms on any device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FbankModule"]
 
 
 class FbankModule(nn.Module):
-    """Compute log mel energies of padded waveforms on the GPU: what ``.fbank(…)`` computes in the loader.
+    """Compute log mel energies of padded waveforms on the GPU, as ``.fbank(…)`` does in the loader.
 
     Leave out ``.fbank`` then, so that the loader pads waveforms, and let the model begin with this module. Without
     dither the features equal those of the loader to 1e-4 on the CPU; a GPU's Fourier transform rounds differently,
@@ -62,7 +62,7 @@ class FbankModule(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32.
 
-        An utterance shorter than a window has 0 frames, none has more than T.
+        An utterance shorter than a window has 0 frames.
 
         Args:
             pcm: padded waveforms (B, S), floats in [-1, 1].
@@ -77,15 +77,15 @@ class FbankModule(nn.Module):
                 f"FbankModule: pcm must be floats in [-1, 1] of shape (B, S), not {pcm.dtype} of {tuple(pcm.shape)}; "
                 "divide 16-bit samples by 32768"
             )
-        # Energies are beyond float16. (The meta device knows no autocast.)
+        # Energies exceed float16. (The meta device has no autocast.)
         with nullcontext() if pcm.is_meta else torch.autocast(pcm.device.type, enabled=False):
             energies = self._energies(pcm.float(), generator)
-        lengths = self.lengths(pcm_length).clamp_max(energies.shape[1])  # refusing more would make the host wait
+        lengths = self.lengths(pcm_length).clamp_max(energies.shape[1])  # an error would make the host wait
         beyond = torch.arange(energies.shape[1], device=pcm.device) >= lengths[:, None]
         return energies.masked_fill(beyond[:, :, None], 0.0), lengths
 
     def _energies(self, pcm: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        """Log mel energies (B, T, F), of the padding as well."""
+        """Compute log mel energies (B, T, F), those of the padding included."""
         if pcm.shape[1] < len(self.window):
             return pcm.new_zeros(len(pcm), 0, self.num_mel_bins)
         samples = pcm * SCALE
@@ -102,12 +102,12 @@ class FbankModule(nn.Module):
         return energies.clamp_min(FLOOR).log()
 
     def lengths(self, pcm_length: torch.Tensor) -> torch.Tensor:
-        """How many frames waveforms of ``pcm_length`` (B,) samples have: (B,) int32."""
+        """Return the number of frames, (B,) int32, of waveforms of ``pcm_length`` (B,) samples."""
         whole = (pcm_length - len(self.window)).div(self.shift, rounding_mode="floor") + 1
         return whole.clamp_min(0).to(torch.int32)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        """Moved with the model, but kept in float32 where that becomes ``half`` or ``bfloat16``."""
+        """Move with the model, but stay in float32 if it becomes ``half`` or ``bfloat16``."""
         return super()._apply(lambda buffer: buffer.to(fn(buffer).device), recurse)  # type: ignore[no-untyped-call]
 
     def extra_repr(self) -> str:

@@ -17,17 +17,17 @@ from uio_pipes.dsp.fbank import apply_bank, band_groups
 
 __all__ = ["SAMPLE_RATE", "LogMel", "slaney_mel_bank"]
 
-SAMPLE_RATE = 16_000  # Hz: Whisper's models know no other
-_BLOCK = 256  # frames worked on at once, so that they stay in the cache
+SAMPLE_RATE = 16_000  # Hz: the only one of Whisper's models
+_BLOCK = 256  # frames processed at once: they fit into the cache
 _FLOOR = np.float32(1e-10)  # of a band's energy, before the logarithm
 _RANGE = np.float32(8.0)  # decades below the maximum that are kept
 
 
 class LogMel:
-    """Log mel energies of a waveform at 16 kHz; ``n_fft`` (even), ``hop_length`` and ``padding`` in samples.
+    """Log mel energies of a waveform at 16 kHz; ``n_fft`` (even), ``hop_length`` and ``padding`` are in samples.
 
-    ``padding`` zeros are appended; ``pad_or_trim`` then brings each waveform to ``max_duration`` seconds, with zeros at
-    its end or by cutting it there.
+    ``padding`` zeros are appended. With ``pad_or_trim`` each waveform is then padded by zeros, or cut, to
+    ``max_duration`` seconds.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class LogMel:
         self._groups = band_groups(torch.from_numpy(slaney_mel_bank(num_mel_bins, n_fft)).float())
 
     def frames(self, samples: int) -> int:
-        """Frames of ``samples``; 0 if they are too few to be reflected at the edges (half a window)."""
+        """Return the number of frames; 0 if there are too few samples to reflect at the edges (half a window)."""
         samples = samples + self.padding if self.fixed is None else self.fixed
         return samples // self.hop_length if samples > self.n_fft // 2 else 0
 
     def __call__(self, waveform: torch.Tensor) -> torch.Tensor:
-        """(S,) or (1, S) float32 in [-1, 1] → (T, num_mel_bins) float32 with T = ``frames(S)``, which may be 0.
+        """Compute features: (S,) or (1, S) float32 in [-1, 1] → (T, num_mel_bins) float32; T = ``frames(S)`` may be 0.
 
-        Raises PipelineError for several channels.
+        Raises: PipelineError for several channels.
         """
         if waveform.numel() != waveform.shape[-1]:
             raise PipelineError(
@@ -65,7 +65,7 @@ class LogMel:
         return _compressed(features)
 
     def _padded(self, samples: torch.Tensor) -> torch.Tensor:
-        """The waveform at its final length, half a window of it reflected before and after."""
+        """Return the waveform at its final length, with half a window reflected before and after."""
         half = self.n_fft // 2
         length = self.fixed if self.fixed is not None else len(samples) + self.padding
         out = torch.zeros(half + length + half)
@@ -77,7 +77,7 @@ class LogMel:
 
 
 def _compressed(features: torch.Tensor) -> torch.Tensor:
-    """Whisper's range compression, in place."""
+    """Apply Whisper's range compression in place."""
     values = features.numpy()
     np.maximum(values, _FLOOR, out=values)
     np.log(values, out=values)  # NumPy's log10 takes several times as long
@@ -89,7 +89,7 @@ def _compressed(features: torch.Tensor) -> torch.Tensor:
 
 
 def slaney_mel_bank(bands: int, n_fft: int) -> npt.NDArray[np.float64]:
-    """Triangles of area 1 over Hz, evenly spaced on Slaney's mel scale from 0 to 8 kHz: (bands, bins).
+    """Make triangles of area 1 over Hz, evenly spaced on Slaney's mel scale from 0 to 8 kHz: (bands, bins).
 
     The scale is linear below 1 kHz (a mel is 200 / 3 Hz) and logarithmic above (27 mels are a factor of 6.4): Slaney's
     Auditory Toolbox, 1998.

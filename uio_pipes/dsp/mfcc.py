@@ -16,9 +16,9 @@ _LIFTER = 22.0  # Kaldi's and torchaudio's default
 
 
 class Mfcc(Fbank):
-    """The first ``num_ceps`` cepstral coefficients of the log mel energies, C0 included and no energy in its place.
+    """The first ``num_ceps`` cepstral coefficients of the log mel energies, with C0 and not the energy in its place.
 
-    Parameters and waveforms as for :class:`Fbank`. Source of the formulas: Kaldi's feature-mfcc.cc.
+    Parameters and waveforms are as for :class:`Fbank`. The formulas are from Kaldi's feature-mfcc.cc.
     """
 
     name: ClassVar[str] = "mfcc"
@@ -48,12 +48,12 @@ class Mfcc(Fbank):
         return *super()._parameters(), self.num_ceps
 
     def __call__(self, waveform: torch.Tensor, sample_rate: int, noise: Noise = ()) -> torch.Tensor:
-        """(S,) or (1, S) float32 in [-1, 1] → (T, num_ceps) float32; otherwise as :class:`Fbank`."""
+        """Compute (S,) or (1, S) float32 in [-1, 1] → (T, num_ceps) float32; otherwise as :class:`Fbank`."""
         return torch.mm(super().__call__(waveform, sample_rate, noise), self._dct).mul_(self._lifter)
 
 
 def _dct(bins: int, ceps: int) -> torch.Tensor:
-    """The orthonormal DCT-II: (bins, ceps). In float32 from the angles on, as torchaudio's: worth up to 1e-3."""
+    """Make the orthonormal DCT-II, (bins, ceps), in float32 from the angles on as torchaudio (worth up to 1e-3)."""
     band = torch.arange(float(bins)).unsqueeze(1)
     dct = torch.cos(math.pi / bins * (band + 0.5) * torch.arange(float(ceps))) * math.sqrt(2 / bins)
     dct[:, 0] = math.sqrt(1 / bins)
@@ -61,5 +61,5 @@ def _dct(bins: int, ceps: int) -> torch.Tensor:
 
 
 def _lifter(ceps: int) -> torch.Tensor:
-    """1 + L/2 · sin(π i / L) for coefficient i: (ceps,)."""
+    """Compute 1 + L/2 · sin(π i / L) for each coefficient i: (ceps,)."""
     return 1.0 + 0.5 * _LIFTER * torch.sin(math.pi * torch.arange(ceps) / _LIFTER)

@@ -7,13 +7,13 @@ import torch
 
 __all__ = ["add_noise", "reverberate"]
 
-SILENCE = 1e-20  # mean square below which nothing can be heard: -200 dB of full scale
+SILENCE = 1e-20  # mean square that counts as silence: -200 dB of full scale
 
 
 def add_noise(waveform: torch.Tensor, noise: torch.Tensor, snr: float) -> torch.Tensor:
-    """``waveform`` (…, S) + ``noise`` (S,), scaled so that the ratio of their powers is ``snr`` dB.
+    """Add ``noise`` (S,) to ``waveform`` (…, S), scaled so that the ratio of their powers is ``snr`` dB.
 
-    Power is the mean square over the whole length. Where either is silent there is no such ratio: nothing is added.
+    Power is the mean square over the whole length. If either is silent there is no such ratio, and nothing is added.
     """
     speech_power, noise_power = _power(waveform), _power(noise)
     if min(speech_power, noise_power) < SILENCE:
@@ -22,14 +22,14 @@ def add_noise(waveform: torch.Tensor, noise: torch.Tensor, snr: float) -> torch.
 
 
 def reverberate(waveform: torch.Tensor, response: torch.Tensor) -> torch.Tensor:
-    """``waveform`` (…, S) convolved with ``response`` (N,), of the same shape, in time with it and as loud.
+    """Convolve ``waveform`` (…, S) with ``response`` (N,), keeping its shape, its timing and its loudness.
 
-    In the manner of Kaldi's ``wav-reverberate --shift-output --normalize-output``: the response's highest peak (the
+    As with Kaldi's ``wav-reverberate --shift-output --normalize-output``: the response's highest peak (the
     direct sound) is at time 0, and the result is scaled to the power of ``waveform``. Silence stays silence.
     """
     samples = waveform.shape[-1]
     peak = int(response.abs().argmax())
-    response = response[: peak + samples]  # what comes later is heard only after the end
+    response = response[: peak + samples]  # the rest would be heard only after the end
     size = fast_length(samples + len(response) - 1)
     spectrum = np.fft.rfft(waveform.numpy(), size)  # pocketfft: twice as fast as torch's on one thread
     spectrum *= np.fft.rfft(response.numpy(), size)
@@ -39,7 +39,7 @@ def reverberate(waveform: torch.Tensor, response: torch.Tensor) -> torch.Tensor:
 
 
 def fast_length(least: int) -> int:
-    """The smallest 2^a · 3^b · 5^c that is not below ``least``: lengths at which the FFT is fast."""
+    """Return the smallest 2^a · 3^b · 5^c that is not below ``least``: at such lengths the FFT is fast."""
     best = 1 << (least - 1).bit_length()
     five = 1
     while five < best:

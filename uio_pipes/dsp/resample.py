@@ -1,9 +1,9 @@
-"""Change of sample rate and of speed, equal to ``torchaudio.transforms.Resample`` with its defaults, which WeNet uses.
+"""Changes of sample rate and speed, equal to ``torchaudio.transforms.Resample`` with its defaults, as WeNet uses it.
 
-(``torchaudio.functional.resample`` makes its weights in float32 and is up to 3e-5 away at ratios like 11025 to 16000.)
+(``torchaudio.functional.resample`` makes its weights in float32, and differs by up to 3e-5 for 11025 to 16000 Hz.)
 Output sample j is a Hann-windowed sinc of 6 zero crossings around input position j · orig / new. The weights repeat
-after ``new`` outputs. One period of them, made long enough, is cut into groups of outputs; each group is one matrix
-product over the inputs that it needs, read in place from the padded waveform: nothing is copied and few weights are 0.
+after ``new`` outputs. A long enough period of them is split into groups of outputs. Each group is one matrix product
+over the inputs that it needs, read in place from the padded waveform: nothing is copied, and few weights are 0.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["change_speed", "resample", "resampled_length", "speed_length"]
 
 _ZERO_CROSSINGS = 6
 _ROLLOFF = 0.99  # of the lower of the two Nyquist frequencies
-_PERIOD = 32  # outputs in a row of the products, at least
+_PERIOD = 32  # the fewest outputs in a row of the products
 _GROUP = 16  # outputs of one product: the fastest of 8 … 64
-_MAX_DENOMINATOR = 100  # of a speed written as a fraction
-_FEWEST = 64  # weights of an output that are counted: making few takes as long
+_MAX_DENOMINATOR = 100  # of a speed as a fraction
+_FEWEST = 64  # each output counts as at least so many weights: making fewer takes as long
 _MOST_WEIGHTS = 1 << 22  # 16 MB for a pair of rates; 44,100 to 16,000 Hz needs 16,000
 
 
 def resampled_length(samples: int, orig: int, new: int) -> int:
-    """Samples that ``resample`` returns for ``samples``: ⌈samples · new / orig⌉.
+    """Return the number of samples that ``resample`` makes of ``samples``: ⌈samples · new / orig⌉.
 
-    Rounded through float32 as torchaudio does it, so that lengths agree with its own also where that is one off.
+    It is rounded through float32 as in torchaudio, so that the lengths agree even where that is off by one.
     """
     orig, new = _reduced(orig, new)
     if orig == new:
@@ -41,10 +41,10 @@ def resampled_length(samples: int, orig: int, new: int) -> int:
 
 
 def resample(waveform: torch.Tensor, orig: int, new: int) -> torch.Tensor:
-    """(1, S) float32 at ``orig`` Hz → (1, ``resampled_length(S, orig, new)``) at ``new`` Hz; itself if they are equal.
+    """Resample (1, S) float32 at ``orig`` Hz to (1, ``resampled_length(S, orig, new)``) at ``new`` Hz.
 
-    Only the ratio of the rates counts. Raises PipelineError for rates that are not positive and for several channels,
-    DataError ``bad_rate`` for a ratio of such large numbers that its filter would have more than 4 million weights.
+    Only the ratio of the rates counts; equal rates return the input. Raises: PipelineError for rates that are not
+    positive and for several channels; DataError ``bad_rate`` for a ratio whose filter needs over 4 million weights.
     """
     orig, new = _reduced(orig, new)
     if waveform.dim() != 2 or len(waveform) != 1:
@@ -66,15 +66,15 @@ def resample(waveform: torch.Tensor, orig: int, new: int) -> torch.Tensor:
 
 
 def speed_length(samples: int, speed: float) -> int:
-    """Samples that ``change_speed`` returns for ``samples``."""
+    """Return the number of samples that ``change_speed`` makes of ``samples``."""
     return resampled_length(samples, *_speed_ratio(speed))
 
 
 def change_speed(waveform: torch.Tensor, sample_rate: int, speed: float) -> torch.Tensor:
-    """Play (1, S) at ``speed`` ×: pitch and length change, the rate stays (sox's ``speed`` and ``rate`` effects).
+    """Play (1, S) ``speed`` times as fast: pitch and length change, the rate does not (sox's ``speed`` and ``rate``).
 
-    ``speed`` is taken as the nearest fraction with a denominator of at most 100; 1.0 returns the input. The ratio of
-    ``sample_rate · speed`` to ``sample_rate`` is the speed at any rate. Raises PipelineError for speeds below 1 / 200.
+    ``speed`` is rounded to a fraction with a denominator of at most 100; 1.0 returns the input. The ratio of
+    ``sample_rate · speed`` to ``sample_rate`` is the speed at any rate. Raises: PipelineError for speeds below 1 / 200.
     """
     return resample(waveform, *_speed_ratio(speed))
 
@@ -97,7 +97,7 @@ def _reduced(orig: int, new: int) -> tuple[int, int]:
 
 
 class _Group(NamedTuple):
-    """Some neighbouring outputs of a period, the first padded input that they need, and the weights of the inputs."""
+    """Neighbouring outputs of a period, the first padded input that they need, and the weights of the inputs."""
 
     outputs: slice
     first: int
@@ -135,7 +135,7 @@ def _plan(orig: int, new: int) -> _Plan:
 
 
 def _group(start: int, end: int, orig: int, new: int, margin: int) -> _Group:
-    """Weights for the outputs ``start`` … ``end`` - 1, rounded as torchaudio rounds them."""
+    """Make the weights of the outputs ``start`` … ``end`` - 1, rounded as in torchaudio."""
     first, last = start * orig // new, -(-(end - 1) * orig // new) + 2 * margin
     output = torch.arange(start, end)
     position = torch.arange(first, last + 1)[:, None] - margin - output // new * orig

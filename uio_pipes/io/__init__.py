@@ -1,1 +1,1 @@
-"""Where bytes come from: local files, fsspec URLs, compressed streams."""
+"""Reading bytes: local files, HTTP and fsspec URLs, compressed streams, commands, and a cache."""

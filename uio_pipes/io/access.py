@@ -1,4 +1,4 @@
-"""How files are reached: options for fsspec's file systems, in one place, and never in a message or a saved state."""
+"""Options for fsspec's file systems and for the cache. They are kept out of messages and saved states."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Access:
-    """``storage_options``: what fsspec's file system of a URL's protocol takes (``key``, ``secret``, …), or such
-    options by protocol (``{"s3": {…}, "https": {…}}``). ``cache``: a folder for copies of remote files, at most
-    ``cache_size`` bytes of them in all.
+    """Options for reading files, all of which have defaults.
 
-    Without options, fsspec's own configuration holds: ``FSSPEC_S3_ENDPOINT_URL`` and the like, ``~/.config/fsspec``.
+    ``storage_options``: options of fsspec's file system for a URL's protocol (``key``, ``secret``, …), or such options
+    by protocol (``{"s3": {…}, "https": {…}}``). Without them fsspec's own configuration holds
+    (``FSSPEC_S3_ENDPOINT_URL`` and the like, ``~/.config/fsspec``). ``cache``: a folder for copies of remote files, of
+    at most ``cache_size`` bytes in all.
     """
 
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
@@ -54,13 +55,13 @@ class Access:
         return cls(dict(storage_options or {}), None if cache is None else os.fspath(cache), size)
 
     def options(self, url: str) -> dict[str, Any]:
-        """Those for this URL's protocol."""
+        """Return the options for this URL's protocol."""
         protocol = url.partition("://")[0].rpartition("::")[2]
         own = self.storage_options.get(protocol)
         return dict(own if isinstance(own, Mapping) else self.storage_options)
 
     def redact(self, text: str) -> str:
-        """``text`` without credentials: those of URLs in it, and the values of the options."""
+        """Remove credentials from ``text``: those in URLs, and the values of the options."""
         for value in _leaves(self.storage_options):
             text = text.replace(value, HIDDEN)
         return redact(text)
@@ -69,7 +70,7 @@ class Access:
         return f"Access({', '.join(sorted(self.storage_options))})"
 
 
-PLAIN = Access()  # no options of the user's
+PLAIN = Access()  # without options
 
 
 def _leaves(options: object) -> Iterator[str]:
@@ -81,7 +82,7 @@ def _leaves(options: object) -> Iterator[str]:
 
 
 def _bytes(size: int | str) -> int:
-    """``"200GB"`` → 200_000_000_000; 0 if it is no size."""
+    """Return a size as a number: ``"200GB"`` → 200_000_000_000; 0 if it is none."""
     found = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
     if found:
         return int(float(found[1]) * _UNITS[found[2].upper()])

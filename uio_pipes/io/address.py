@@ -1,4 +1,4 @@
-"""Where a URL leads over HTTP. What is malformed is said at once, as data that is bad."""
+"""HTTP URLs taken apart, and redirects followed. A malformed URL is an error of the data, raised at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SAFE = "%/:=&?~#+!$,;'@()*[]"
 
 
 class Address(NamedTuple):
-    """``target``: path and query as a request names them."""
+    """An HTTP URL in parts. ``target``: path and query, quoted as in a request."""
 
     scheme: str
     host: str
@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """Who is asked: what lets in at one origin is told to no other."""
+        """Scheme, host and port: credentials for one origin are sent to no other."""
         return self[:3]
 
 
@@ -43,7 +43,7 @@ def address(url: str) -> Address:
 
 
 def follow(url: str, location: str | None) -> str:
-    """The URL that an answer with this ``Location`` leads to. Raises: DataError ``unopenable``."""
+    """Return the URL that the ``Location`` header of an answer leads to. Raises: DataError ``unopenable``."""
     if not location:
         raise DataError("unopenable", "the server redirects without saying where to: correct the URL", url=url)
     try:

@@ -1,4 +1,4 @@
-"""A few threads for reading ahead: shared by all of a process, begun when needed, and never waited for at its end."""
+"""Threads for reading ahead, shared by a whole process. They start when needed, and its end does not wait for them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class Cancelled(Exception):
-    """Nobody waits for the result any more."""
+    """The job was cancelled: nobody waits for its result any more."""
 
 
 class Job(Generic[T]):
-    """Something that a thread works out. ``work`` gets a function to sleep with, which ends early if cancelled."""
+    """Work for a background thread. ``work`` gets a function to sleep with, which raises ``Cancelled`` if need be."""
 
     def __init__(self, work: Callable[[Callable[[float], object]], T]) -> None:
         self._work: Callable[[Callable[[float], object]], T] | None = work
@@ -28,18 +28,18 @@ class Job(Generic[T]):
         self._error: BaseException | None = None
 
     def wait(self) -> None:
-        """Until it is over, whatever came of it."""
+        """Wait until the job is over, whether it succeeded or not."""
         self._over.wait()
 
     def result(self) -> T:
-        """Waits for it. Raises what it raised."""
+        """Wait for the job and return its result, or raise its error."""
         self._over.wait()
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]
 
     def then(self, use: Callable[[T], object]) -> None:
-        """Hand on the result of a job that is over, unless it failed; nobody asks for it again."""
+        """Pass the result of a finished job to ``use``, unless it failed, and forget it."""
         if self._error is None:
             value, self._value = self._value, None
             use(value)  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ class Job(Generic[T]):
             self._value = self._work(self._sleep)
         except BaseException as error:
             self._error = error
-        self._work = None  # and what it holds: perhaps the job before, and so on
+        self._work = None  # which may hold the job before, that one the job before it, and so on
         self._over.set()
 
     def _sleep(self, seconds: float) -> None:
@@ -73,7 +73,7 @@ _lock = threading.Lock()
 
 
 def submit(work: Callable[[Callable[[float], object]], T]) -> Job[T]:
-    """Have ``work`` done in the background: first come, first served."""
+    """Have ``work`` done in the background; jobs start in the order in which they come."""
     global _threads, _busy
     job = Job(work)
     with _lock:
@@ -90,13 +90,13 @@ def _serve(jobs: SimpleQueue[Job[object]]) -> None:
     while True:
         job = jobs.get()
         job.run()
-        del job  # and what it holds
+        del job  # with its result
         with _lock:
             _busy -= 1
 
 
 def _forget() -> None:
-    """Threads do not survive a fork."""
+    """Start afresh in a forked child, where no threads have survived."""
     global _jobs, _threads, _busy, _lock
     _jobs, _threads, _busy, _lock = SimpleQueue(), 0, 0, threading.Lock()
 

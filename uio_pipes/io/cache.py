@@ -1,9 +1,9 @@
-"""Copies of remote files in a local folder, shared by all processes of a machine, bounded in bytes.
+"""Copies of remote files in a local folder of bounded size, shared by all processes of a machine.
 
 An entry is a file ``NAME-SIZE-CRC32`` in ``FOLDER/uio-cache``; ``NAME`` is a hash of URL, size and ETag. It is written
-as ``.part-NAME-SIZE`` under a lock that ends with its process, and renamed when it is complete, flushed and summed up:
-kill -9 leaves a part that nobody takes for an entry, and that the next one who needs room removes. What was not used
-for the longest time goes first. Nothing else in the folder is ever touched.
+as ``.part-NAME-SIZE`` under a lock that ends with its process, and renamed when it is complete, flushed and its CRC32
+known. kill -9 leaves a part that nobody takes for an entry; the next process that needs room removes it. The least
+recently used entries are removed first. Nothing else in the folder is ever touched.
 """
 
 from __future__ import annotations
@@ -15,18 +15,13 @@ import os
 import re
 import threading
 import time
-import zlib
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
-from types import ModuleType
 
 from uio_pipes.base.redact import redact
+from uio_pipes.io.compression import fast_zlib
 from uio_pipes.io.identity import Identity
-
-fast_zlib: ModuleType = zlib
-with contextlib.suppress(ImportError):
-    from isal import isal_zlib as fast_zlib  # the same, faster
 
 __all__ = ["Cache", "Filling"]
 
@@ -34,18 +29,18 @@ logger = logging.getLogger("uio_pipes")
 _ENTRY = re.compile(r"([0-9a-f]{32})-(\d+)-([0-9a-f]{8})")
 _PART = re.compile(r"\.part-([0-9a-f]{32})-(\d+)")
 _PIECE = 1 << 20
-_off: set[str] = set()  # folders that this process gave up
-_verified: dict[str, int] = {}  # entries that this process has summed up: time of change
+_off: set[str] = set()  # folders that this process has given up
+_verified: dict[str, int] = {}  # entries whose CRC32 this process has checked → their time of change
 
 
 class Cache:
-    """The cache in ``folder``, of at most ``limit`` bytes. Its methods raise nothing: what fails is done without."""
+    """The cache in ``folder``, of at most ``limit`` bytes. Its methods raise nothing: we go on without it."""
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder, self.limit = Path(folder) / "uio-cache", limit
 
     def find(self, url: str, identity: Identity) -> str | None:
-        """The path of a sound copy, marked as used; one that is damaged is removed."""
+        """Return the path of a sound copy and mark it as used; a damaged one is removed."""
         name = _name(url, identity)
         with contextlib.suppress(OSError):
             for path in self._shelf(name).iterdir():
@@ -53,14 +48,14 @@ class Cache:
                 if found and found[1] == name:
                     if _is_sound(path, int(found[2]), int(found[3], 16)):
                         status = path.stat()
-                        os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))  # whatever the disk is mounted with
+                        os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))  # disks may be mounted "noatime"
                         return str(path)
                     logger.warning("the cached copy of %s is damaged: it is fetched again", redact(url))
                     self._remove(path)
         return None
 
     def begin(self, url: str, identity: Identity) -> Filling | None:
-        """An entry to be filled; None if another process is at it, it does not fit, or the folder cannot be used."""
+        """Return an entry to fill; None if another process fills it, it does not fit, or the folder cannot be used."""
         size = identity.size
         if str(self.folder) in _off or not size or size > self.limit:
             return None
@@ -72,7 +67,7 @@ class Cache:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.stat(part).st_ino != os.fstat(descriptor).st_ino:
-                    raise BlockingIOError  # removed or renamed meanwhile
+                    raise BlockingIOError  # it was removed or renamed meanwhile
                 os.ftruncate(descriptor, 0)
                 self._reserve(size)
             except BaseException:
@@ -95,7 +90,7 @@ class Cache:
         return self.folder / name[:2]
 
     def _reserve(self, size: int) -> None:
-        """Take ``size`` of the limit; what was used longest ago goes if there is not enough left."""
+        """Take ``size`` bytes of the limit; if too few are left, remove the least recently used entries."""
         with self._locked() as total:
             taken = _read(total)
             if taken is None or taken + size > self.limit:
@@ -107,7 +102,7 @@ class Cache:
             _write(total, max(0, (_read(total) or 0) - size))
 
     def _make_room(self, size: int) -> int:
-        """Remove entries until ``size`` more fit; bytes that remain, counted anew."""
+        """Remove entries until ``size`` more bytes fit. Return the bytes that remain, counted anew."""
         taken, entries = 0, []
         for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
             with contextlib.suppress(OSError):
@@ -131,7 +126,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
-        """The file with the number of bytes taken, while nobody else has it."""
+        """Lock the file that holds the number of bytes taken, and give its descriptor."""
         descriptor = os.open(self.folder / "taken", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -141,7 +136,7 @@ class Cache:
 
 
 class Filling:
-    """An entry being filled, from several threads. It is there for all when its last byte has come."""
+    """An entry that several threads fill. It can be found once its last byte has been written."""
 
     def __init__(self, cache: Cache, part: Path, descriptor: int, size: int) -> None:
         self._cache, self._part, self._descriptor, self._size = cache, part, descriptor, size
@@ -151,7 +146,7 @@ class Filling:
         self._open = True
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Bytes that were fetched. Raises nothing."""
+        """Write bytes that were fetched. Raises nothing."""
         with self._lock:
             if not self._open:
                 return
@@ -167,7 +162,7 @@ class Filling:
                 self._cache.give_up(error)
 
     def discard(self) -> None:
-        """Give up what is not complete."""
+        """Remove the entry if it is not complete."""
         if self._process == os.getpid():
             with self._lock:
                 self._discard()
@@ -222,7 +217,7 @@ def _sum(descriptor: int) -> int:
 
 
 def _is_locked(part: Path) -> bool:
-    """Whether a process is filling it; one that was left behind is removed."""
+    """Return whether a process is filling this part; remove it if its process is gone."""
     descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What a command writes: Kaldi's pipes (``sox x.mp3 -t wav - |``), run without a shell and only where allowed."""
+"""The output of commands: Kaldi's pipes (``sox x.mp3 -t wav - |``), run without a shell and only where allowed."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.lru import Lru
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import Ref
-
-if TYPE_CHECKING:
-    from uio_pipes.audio.decode import AudioInfo
 
 __all__ = ["Piped", "parse_command", "run_command"]
 
 TIMEOUT = 600.0  # seconds that a command may take
-MAX_OUTPUT = 1 << 31  # bytes that it may write
-KEPT = 128 << 20  # bytes of outputs kept: the next segment is often of the same recording
+MAX_OUTPUT = 1 << 31  # bytes that a command may write
+KEPT = 128 << 20  # bytes of output kept: the next segment is often from the same recording
 _CHUNK = 1 << 20
-_SHELL = ";&<>$`()*?\n"  # a shell would do something with these, and there is none
-_SIGPIPE = -13  # of a command whose reader had enough
+_SHELL = ";&<>$`()*?\n"  # characters that only a shell understands
+_SIGPIPE = -13  # exit status of a program whose reader stopped reading
 
 
 class Piped(Ref):
-    """Audio that a command writes; ``info``: its length, if something tells it, otherwise the command must run.
+    """Audio that a command writes.
 
-    ``shared``: others want it too (segments of one recording), so it is kept for a while.
+    ``info``: its length, if that is known; otherwise the command must run to find it. ``shared``: several utterances
+    use the output (segments of one recording), so it is kept for a while.
     """
 
     __slots__ = ("command", "shared")
@@ -41,7 +40,7 @@ class Piped(Ref):
         self.command, self.shared = command, shared
 
     def read(self) -> bytes:
-        """Run the command, unless it has just run. Raises: DataError ``bad_pipe`` or ``pipe_failed``."""
+        """Return the output, kept or of a new run. Raises: DataError ``bad_pipe`` or ``pipe_failed``."""
         if not self.shared:
             return run_command(self.command)
         return _outputs().get(self.command, lambda: run_command(self.command), len)
@@ -68,7 +67,7 @@ _local = threading.local()
 
 
 def _outputs() -> Lru:
-    """Of this thread."""
+    """Return the outputs kept for this thread."""
     if not hasattr(_local, "outputs"):
         _local.outputs = Lru(KEPT)
     outputs: Lru = _local.outputs
@@ -76,18 +75,18 @@ def _outputs() -> Lru:
 
 
 def parse_command(command: str) -> list[list[str]]:
-    """``a b | c |`` as the words of each program. Raises: DataError ``bad_pipe`` if it needs a shell."""
+    """Split ``a b | c |`` into the words of each program. Raises: DataError ``bad_pipe`` if it needs a shell."""
     try:
         programs = [shlex.split(piece) for piece in _pieces(command)]
     except ValueError as error:
-        raise DataError("bad_pipe", f"the pipe cannot be cut into words ({error}): mend it", url=command) from error
+        raise DataError("bad_pipe", f"the pipe cannot be cut into words ({error}): correct it", url=command) from error
     if not all(programs):
-        raise DataError("bad_pipe", "before each | of a pipe there must be a program: mend it", url=command)
+        raise DataError("bad_pipe", "before each | of a pipe there must be a program: correct it", url=command)
     return programs
 
 
 def _pieces(command: str) -> list[str]:
-    """Cut at each | that is not quoted. Raises: DataError ``bad_pipe`` at what a shell would not take as it is."""
+    """Split at each | that is not quoted. Raises: DataError ``bad_pipe`` at what only a shell understands."""
     text = command.strip().removesuffix("|")
     quote, escaped, first, pieces = "", False, 0, []
     for i, char in enumerate(text):
@@ -110,7 +109,7 @@ def _pieces(command: str) -> list[str]:
 
 
 def run_command(command: str) -> bytes:
-    """What the last of its programs writes. Raises: DataError ``bad_pipe`` or ``pipe_failed``."""
+    """Return the output of the last program of a pipe. Raises: DataError ``bad_pipe`` or ``pipe_failed``."""
     programs = parse_command(command)
     running: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryFile() as complaints:
@@ -119,7 +118,7 @@ def run_command(command: str) -> bytes:
                 given = running[-1].stdout if running else subprocess.DEVNULL
                 running.append(_begun(words, given, complaints, command))
                 if len(running) > 1:
-                    _close(running[-2].stdout)  # so that a program notices when its reader is gone
+                    _close(running[-2].stdout)  # otherwise a program would not notice that its reader is gone
             deadline = time.monotonic() + TIMEOUT
             output = _read(running[-1].stdout, deadline, command)
             for process in running:
@@ -161,7 +160,7 @@ def _read(stdout: IO[bytes] | None, deadline: float, command: str) -> bytes:
 
 
 def _end(running: list[subprocess.Popen[bytes]]) -> None:
-    """No process is left behind, whatever happened."""
+    """End all processes, whatever happened."""
     for process in running:
         _close(process.stdout)
         process.kill()

@@ -1,4 +1,4 @@
-"""Compressed streams: which format a file has, and one that is cut off or corrupt is always noticed."""
+"""Compressed streams: detection of the format, and decompression that notices every cut or corrupt stream."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ fast_zlib: ModuleType = zlib
 with contextlib.suppress(ImportError):
     from isal import isal_zlib as fast_zlib  # the same, faster
 
-__all__ = ["Decompressed", "Format", "detect"]
+__all__ = ["Decompressed", "Format", "detect", "fast_zlib"]
 
-FEED = 1 << 16  # compressed bytes at a time: makes the place of an error the same every time
-PIECE = 1 << 20  # bytes that come out at a time, about
-HELD = 1 << 18  # bytes of a frame that are kept back until its checksum is known to be right
-BOMB_RATIO, BOMB_SIZE = 500, 64 << 20  # no speech shrinks to that; looked at once so many bytes came out
+FEED = 1 << 16  # compressed bytes at a time: fixed, so that an error is always found at the same place
+PIECE = 1 << 20  # bytes decompressed at a time, roughly
+HELD = 1 << 18  # bytes of a frame held back until its checksum is known to be right
+BOMB_RATIO, BOMB_SIZE = 500, 64 << 20  # no speech compresses so well; checked after so many decompressed bytes
 
 
 class Decompressor(Protocol):
-    """What all five libraries offer: one frame, ``eof`` after it, ``unused_data`` what follows it."""
+    """The interface of all five libraries for one frame: ``eof`` at its end, ``unused_data`` after it."""
 
     @property
     def eof(self) -> bool: ...
@@ -36,7 +36,7 @@ class Decompressor(Protocol):
     def unused_data(self) -> bytes: ...
 
 
-# How a frame takes in data: returns what came out, about PIECE bytes, the data that are left, and whether there is more
+# Feeds data to a frame. Returns about PIECE bytes of output, the data left over, and whether more output is waiting.
 Step = Callable[[Any, bytes], tuple[bytes, bytes, bool]]
 
 
@@ -52,19 +52,17 @@ def _library_step(frame: Any, data: bytes) -> tuple[bytes, bytes, bool]:
 
 
 WINDOW = 1 << 27  # bytes that a stream may make its reader keep: as `zstd --long`, and more than any preset of xz
-
-
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _NO_CHECK = (lzma.CHECK_NONE, lzma.CHECK_UNKNOWN)
 
 
 class _ZstdFrame:
-    """zstd has no bound for what comes out: 4 bytes may stand for 128 KiB. So it is fed little where it swells."""
+    """A zstd frame, fed in small steps where it swells: zstd's output has no bound, 4 bytes may stand for 128 KiB."""
 
     def __init__(self) -> None:
         self._frame = zstandard.ZstdDecompressor(max_window_size=WINDOW).decompressobj()
         self._feed = 1 << 13
-        self._passed = b""  # behind the frame's end, what it was not fed
+        self._passed = b""  # data after the end of the frame, which it was not fed
         self._head = b""
 
     @property
@@ -77,7 +75,7 @@ class _ZstdFrame:
 
     @property
     def checks(self) -> bool:
-        """Whether it ends with a checksum of its content; skippable frames have no content."""
+        """True if the frame ends with a checksum of its content. (Skippable frames have no content.)"""
         return self._head[:4] != _ZSTD or bool(self._head[4] & 4)
 
     def step(self, data: bytes) -> tuple[bytes, bytes, bool]:
@@ -104,7 +102,7 @@ class Format(NamedTuple):
     checks: Callable[[Any], bool] = lambda frame: True  # whether a frame, read to its end, had a checksum
 
     def begins(self, data: bytes) -> bool:
-        """Whether ``data`` (not empty, perhaps shorter than the magic) may be the beginning of a frame."""
+        """Return whether a frame may begin with ``data``, which is not empty, but may be shorter than the magic."""
         return any(data[: len(magic)] == magic[: len(data)] for magic in self.magics)
 
 
@@ -134,10 +132,11 @@ _ERRORS: tuple[type[Exception], ...] = (
 
 
 def detect(head: bytes, url: str) -> Format | None:
-    """The format that a file's first bytes (512 or so) show, None for a plain tar. The name matters only for errors:
-    ``DataError("corrupt_stream")`` if it promises compression and the bytes are neither that nor a tar.
+    """Return the compression of a file by its first bytes (about 512), None if it is not compressed.
+
+    Raises: DataError ``corrupt_stream`` if only the name says that it is compressed.
     """
-    if head[257:262] == b"ustar":  # asked first: a member's name may begin with BZh
+    if head[257:262] == b"ustar":  # checked first: the name of a member may begin with BZh
         return None
     if found := next((each for each in _FORMATS if head and each.begins(head)), None):
         return found
@@ -149,13 +148,14 @@ def detect(head: bytes, url: str) -> Format | None:
 
 
 class Decompressed(Iterator[bytes]):
-    """The frames of a compressed stream, in pieces that are not empty; ``raw(n)`` returns n bytes, fewer at the end.
+    """The content of a compressed stream in non-empty pieces. ``raw(n)`` returns its next n bytes, fewer at the end.
 
-    Nothing comes out of a frame of up to ``HELD`` bytes before its end, where its checksum is; of a larger one, what
-    was read. Raises ``DataError``: ``corrupt_stream``, ``truncated`` if the stream ends within a frame, or ``bomb``.
+    A frame of up to ``HELD`` bytes is given out only after its checksum, which stands at its end, was found right; a
+    larger one as it is read. Raises ``DataError``: ``corrupt_stream``, ``truncated`` if the stream ends within a frame,
+    or ``bomb``.
 
     Attributes:
-        sound: bytes that came out of frames that ended well.
+        sound: bytes that came from frames that ended well.
         unchecked: whether a frame had no checksum of its content.
     """
 
@@ -163,7 +163,7 @@ class Decompressed(Iterator[bytes]):
         self.sound, self.unchecked = 0, False
         self._raw, self._form, self._url = raw, form, url
         self._fed = self._made = 0
-        self._data = b""  # read, and not yet decompressed
+        self._data = b""  # compressed data not yet used
         self._pieces = self._frames()
 
     def __next__(self) -> bytes:
@@ -176,7 +176,7 @@ class Decompressed(Iterator[bytes]):
                 yield from self._frame()
 
     def _feed(self) -> bytes:
-        """What is to be decompressed; b"" at the end."""
+        """Return the data to decompress next; b"" at the end."""
         if not self._data:
             self._data = self._raw(FEED)
             self._fed += len(self._data)
@@ -199,7 +199,7 @@ class Decompressed(Iterator[bytes]):
         yield from held
 
     def _step(self, frame: Decompressor) -> Iterator[bytes]:
-        """What comes out of the frame for what was fed."""
+        """Feed the frame, and give its output in pieces."""
         if not self._feed():
             message = f"the {self._form.name} stream is cut off after {self._fed} bytes: fetch the file again"
             raise DataError("truncated", message, url=self._url)
@@ -213,7 +213,7 @@ class Decompressed(Iterator[bytes]):
             if self._made > BOMB_SIZE and self._made > BOMB_RATIO * self._fed:
                 if sound := piece[: max(0, BOMB_SIZE + len(piece) - self._made)]:
                     yield sound
-                message = f"{self._fed} bytes of {self._form.name} swell to more than {self._made}: pack the file anew"
+                message = f"{self._fed} bytes of {self._form.name} swell to more than {self._made}: pack the file again"
                 raise DataError("bomb", message, url=self._url)
             if piece:
                 yield piece

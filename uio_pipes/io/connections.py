@@ -1,4 +1,4 @@
-"""Connections to HTTP servers: kept for the next request, and given up when what comes is too slow or too much."""
+"""Connections to HTTP servers, kept for the next request, and closed when an answer is too slow or too long."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from uio_pipes.io.address import Address
 
 __all__ = ["PIECE", "Answer", "connect", "keep"]
 
-STALL = 30.0  # seconds without a byte, and for all that comes before the body
-SLOWEST = 10_000  # bytes of the body a second: less is a stall, too
+STALL = 30.0  # seconds without a byte; also for everything before the body
+SLOWEST = 10_000  # bytes of the body per second: less counts as a stall, too
 HEAD = 1 << 18  # bytes that may come before the body
 PIECE = 1 << 16
 KEPT = 16  # connections to a host
@@ -25,7 +25,7 @@ _BUFFERED = io.DEFAULT_BUFFER_SIZE
 
 
 class Paced(io.RawIOBase):
-    """What comes on a connection, as long as it comes fast enough: a socket's own timeout begins anew at each byte."""
+    """The bytes of a connection, if they come fast enough. (A socket's own timeout starts again at each byte.)"""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
         self._raw, self._sock = raw, sock
@@ -33,7 +33,7 @@ class Paced(io.RawIOBase):
         self._begun, self._got = time.monotonic(), 0
 
     def body(self) -> None:
-        """From now on the body is waited for."""
+        """Start the clock of the body."""
         self._in_head = False
         self._begun, self._got = time.monotonic(), 0
 
@@ -71,7 +71,7 @@ class Answer(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self.pace)
 
     def _read_status(self) -> tuple[str, int, str]:
-        """Of the answer itself: hints and the like may come before, as ``100 Continue`` may."""
+        """Read the status of the answer itself, after hints and the like (1xx), of which several may come."""
         while True:
             version, status, reason = super()._read_status()  # type: ignore[misc]
             if not 101 < status < 200:
@@ -79,14 +79,16 @@ class Answer(http.client.HTTPResponse):
             http.client.parse_headers(self.fp)
 
     def take(self, view: memoryview) -> int:
-        """What has come, without a copy: ``readinto`` would wait for more, and lose it at a fault."""
+        """Read what has arrived, without a copy. (``readinto`` would wait for more, and lose all of it at a fault.)"""
         if self.length is None:
             data = self.read1(min(PIECE, len(view)))
             if (self.chunk_left or 0) < 0:
                 raise http.client.HTTPException("a chunk of negative size")
             view[: len(data)] = data
             return len(data)
-        most = self.length if self.begun else min(self.length, _BUFFERED)  # it waits after what came with the headers
+        most = (
+            self.length if self.begun else min(self.length, _BUFFERED)
+        )  # the first read would wait for more than has come
         count, self.begun = self.fp.readinto1(view[:most]) if most else 0, True
         self.length -= count
         return count
@@ -98,7 +100,7 @@ _context: ssl.SSLContext | None = None
 
 
 def connect(to: Address) -> tuple[http.client.HTTPConnection, bool]:
-    """A connection, and whether it had been used before."""
+    """Return a connection, and whether it had been used before."""
     global _context
     with _lock:
         kept = _idle.get(to.origin, [])
@@ -119,14 +121,14 @@ def connect(to: Address) -> tuple[http.client.HTTPConnection, bool]:
 
 
 def _is_quiet(connection: http.client.HTTPConnection) -> bool:
-    """Whether it is open, and the server has not sent more than was asked for."""
+    """Return whether it is open, and the server has sent no more than was asked for."""
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return not poll.poll(0)
 
 
 def keep(to: Address, connection: http.client.HTTPConnection) -> None:
-    """For the next request, once the answer to this one has been read to its end."""
+    """Keep a connection for the next request, once the answer to this one has been read to its end."""
     if connection.sock is None:
         return
     with _lock:
@@ -138,7 +140,7 @@ def keep(to: Address, connection: http.client.HTTPConnection) -> None:
 
 
 def _forget() -> None:
-    """A forked child must not speak on its parent's connections."""
+    """Start without connections in a forked child: they belong to its parent."""
     global _idle, _lock
     _idle, _lock = {}, threading.Lock()
 

@@ -1,4 +1,4 @@
-"""HTTP by ranges, over connections that are kept: what reads in large blocks with little work for the processor."""
+"""HTTP range requests over kept connections: large blocks are read with little work for the processor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class HttpObject:
-    """One file on an HTTP server. Safe to use from threads and after a fork. Raises: DataError for a malformed URL."""
+    """A file on an HTTP server. Safe to use from threads and after a fork. Raises: DataError for a malformed URL."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self.url = url
@@ -42,11 +42,11 @@ class HttpObject:
         self._moved: str | None = None  # where a redirect led
 
     def is_home(self, to: Address) -> bool:
-        """Whether the user's headers are meant for this server."""
+        """Return whether the user's headers are meant for this server."""
         return to.origin == self._home.origin
 
     def identity(self) -> Identity:
-        """Raises: Fault, DataError."""
+        """Ask the server for size and tag. Raises: Fault, DataError."""
         with _Response(self, 0, 1) as response:
             response.check(None)
             if response.identity.ranges:
@@ -54,7 +54,7 @@ class HttpObject:
             return response.identity
 
     def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
-        """Bytes from ``offset`` on into ``view``; how many there were, and of which file. Raises: Fault, DataError."""
+        """Read from ``offset`` into ``view``; return the number of bytes and the identity. Raises: Fault, DataError."""
         with _Response(self, offset, len(view)) as response:
             response.check(known)
             if response.starts < offset:
@@ -62,11 +62,11 @@ class HttpObject:
             return response.fill(view), response.identity
 
     def stream(self) -> _Response:
-        """From the beginning: for servers without ranges. Raises: Fault, DataError."""
+        """Read from the beginning, for servers without ranges. Raises: Fault, DataError."""
         return _Response(self, 0, None)
 
     def ask(self, offset: int, size: int | None) -> tuple[Address, http.client.HTTPConnection, Answer]:
-        """Send a request, and follow where it leads."""
+        """Send a request and follow redirects."""
         url, remembered = self._moved or self.url, self._moved is not None
         for _ in range(REDIRECTS + 1):
             to = address(url)
@@ -76,7 +76,7 @@ class HttpObject:
                 self._moved = url = follow(url, answer.headers.get("Location"))
             elif remembered and answer.status in _GONE | _REFUSED:
                 connection.close()
-                remembered, self._moved, url = False, None, self.url  # what it led to has expired: ask again
+                remembered, self._moved, url = False, None, self.url  # the redirect has expired: ask again
             else:
                 return to, connection, answer
         self._moved = None
@@ -98,11 +98,11 @@ class HttpObject:
                 if isinstance(error, http.client.InvalidURL) or not isinstance(error, _NETWORK):
                     raise _unsendable(error, self.url) from None
                 if connection is None or not kept or isinstance(error, TimeoutError):
-                    raise fault(error) from None  # otherwise the server had closed it: no failure yet
+                    raise fault(error) from None  # a kept connection that the server has closed is no failure
 
 
 def _unsendable(error: Exception, url: str) -> DataError:
-    """For names and headers that no request can have. What they hold may be a secret."""
+    """Return the error for a host or header that cannot be sent. Its value is not shown, since it may be a secret."""
     if not isinstance(error, (http.client.InvalidURL, ValueError, TypeError, AttributeError)):
         raise error
     message = f"the host, or a header of the storage_options, cannot be sent ({type(error).__name__}): correct it"
@@ -110,7 +110,7 @@ def _unsendable(error: Exception, url: str) -> DataError:
 
 
 def _with_credentials(url: str, headers: dict[str, str]) -> dict[str, str]:
-    """With those that the URL names, unless the headers have others."""
+    """Add the credentials that the URL holds, unless the headers have some."""
     parts = urlsplit(url)
     if parts.username is not None and "authorization" not in map(str.lower, headers):
         secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -119,7 +119,7 @@ def _with_credentials(url: str, headers: dict[str, str]) -> dict[str, str]:
 
 
 class _Response:
-    """An answer with bytes from ``starts`` on. Its connection is kept if the body is read to its end."""
+    """An answer with the bytes from ``starts`` on. Its connection is kept if the body is read to its end."""
 
     def __init__(self, file: HttpObject, offset: int, size: int | None) -> None:
         self._file = file
@@ -134,11 +134,11 @@ class _Response:
         headers = self._answer.headers
         tag = headers.get("ETag") or f"time:{headers.get('Last-Modified', '')}"
         if self._answer.status == 416:
-            tag = ""  # it is about no file
+            tag = ""  # it would belong to the error page
         self.identity = Identity(total, tag, size is not None and self._answer.status != 200)
 
     def _place(self, offset: int) -> tuple[int, int | None, int | None]:
-        """First byte, the one behind the last, and the size of the file. Raises: Fault, DataError."""
+        """Return the first byte, the last one + 1, and the size of the file. Raises: Fault, DataError."""
         place = self._answer.headers.get("Content-Range", "").strip()
         length = _number("" if self._answer.chunked else self._answer.headers.get("Content-Length", ""))
         if self._answer.status == 200:
@@ -160,13 +160,13 @@ class _Response:
         return first, end, total
 
     def check(self, known: Identity | None) -> None:
-        """Raises: Fault if it is not about the file that is ``known``, or tells nothing of one that is not."""
+        """Raise Fault if the file is not the ``known`` one, or if none is known and the answer tells nothing."""
         if known is None and self._answer.status == 416 and self.identity.size is None:
             raise Fault("status 416, which does not tell the size of the file")
         check_same(known, self.identity)
 
     def fill(self, view: memoryview) -> int:
-        """As many bytes as fit, and there are. Raises: Fault with how many came."""
+        """Fill ``view`` as far as there are bytes. Raises: Fault with the number that came."""
         self._answer.pace.body()
         return self._fill(view)
 
@@ -184,7 +184,7 @@ class _Response:
         return got
 
     def pass_over(self, offset: int) -> None:
-        """Read on to ``offset``, for servers without ranges."""
+        """Skip to ``offset``, for servers without ranges."""
         rest = memoryview(bytearray(PIECE))
         self._answer.pace.body()
         try:
@@ -228,7 +228,7 @@ def _number(text: str) -> int | None:
 
 
 def fault(error: Exception, got: int = 0) -> Fault:
-    """What a failing connection is: it may pass, unless the server is not who it says."""
+    """Return the Fault for a failed connection. Raises: DataError if the server has no valid certificate."""
     if isinstance(error, ssl.SSLCertVerificationError):
         raise DataError("unreadable_file", f"{error}: correct the URL, or install the server's certificate")
     if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""Which file it is that a server has under a URL, and whether it still is."""
+"""The identity of a remote file, by which we notice that it was changed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ __all__ = ["Identity", "check_same"]
 
 
 class Identity(NamedTuple):
-    """Which file it is. ``size``: bytes; ``tag``: ETag, or ``time:`` and when it was changed; ``ranges``: whether parts
-    can be asked for."""
+    """A remote file as the server describes it.
+
+    ``size``: bytes; ``tag``: its ETag, or ``time:`` and the time of its last change; ``ranges``: whether the server
+    sends parts of it.
+    """
 
     size: int | None
     tag: str
@@ -19,14 +22,14 @@ class Identity(NamedTuple):
 
     @property
     def stamp(self) -> str:
-        """What a saved state remembers of the file."""
+        """A short text by which a saved state recognizes the file."""
         if self.tag and not self.tag.startswith("time:"):
             return f"etag:{self.tag}"
         return "" if self.size is None else f"size:{self.size}"
 
 
 def check_same(known: Identity | None, now: Identity) -> None:
-    """Raises: Fault if the file is not what it was at the first opening. What an answer does not tell is no change."""
+    """Raise Fault if the file has changed since the first opening. Missing details do not count as a change."""
     if known is None or (known.size, known.tag) == (now.size, now.tag):
         return
     pairs = zip(("size", "ETag"), known, now, strict=False)

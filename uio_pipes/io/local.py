@@ -1,4 +1,4 @@
-"""Local files, read by position. Never mapped: a file cut off under us is an error to handle, not a SIGBUS."""
+"""Local files, read by position. They are never mapped: a file that is truncated meanwhile must not end in SIGBUS."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from weakref import ref
 from zlib import crc32
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.redact import redact
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.regular import os_failure, regular
 
-if TYPE_CHECKING:
-    from uio_pipes.audio.decode import AudioInfo
-
-__all__ = ["LocalFile", "Payload", "RandomFile", "Ref"]
+__all__ = ["LocalFile", "Payload", "RandomFile", "Ref", "read_exactly"]
 
 MAX_OPEN = 128
 
@@ -33,8 +31,8 @@ class LocalFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._identity: tuple[int, int, int] | None = None  # size, mtime_ns, inode at the first opening
-        self._last: Callable[[], _Descriptor | None] = _none  # a weak reference to what it read from last
+        self._identity: tuple[int, int, int] | None = None  # size, mtime_ns and inode at the first opening
+        self._last: Callable[[], _Descriptor | None] = _none  # a weak reference to its descriptor
 
     def __getstate__(self) -> tuple[str, tuple[int, int, int] | None]:
         return self.path, self._identity
@@ -45,7 +43,7 @@ class LocalFile:
 
     @property
     def size(self) -> int:
-        """Bytes, at the first opening."""
+        """Size in bytes at the first opening."""
         if self._identity is None:
             self._descriptor()
         assert self._identity is not None
@@ -53,20 +51,16 @@ class LocalFile:
 
     @property
     def stamp(self) -> str:
-        """What a saved state remembers of the file: ``size:N``."""
+        """A text by which a saved state recognizes the file: ``size:N``."""
         return f"size:{self.size}"
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends before."""
-        data = self.read_upto(offset, size)
-        if len(data) < size:
-            message = f"the file ends after {len(data)} of {size} bytes: copy it again"
-            raise DataError("truncated", message, url=self.path, offset=offset)
-        return data
+        """Return exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends before."""
+        return read_exactly(self, offset, size)
 
     def read_upto(self, offset: int, size: int) -> bytes:
-        """``size`` bytes at ``offset``, fewer only where the file ends."""
-        descriptor = self._last() or self._descriptor()  # held while reading: another thread may push it out
+        """Return ``size`` bytes at ``offset``, fewer only where the file ends."""
+        descriptor = self._last() or self._descriptor()  # held while reading: another thread may drop it from the table
         try:
             data = os.pread(descriptor.number, size, offset)
             while len(data) < size and (more := os.pread(descriptor.number, size - len(data), offset + len(data))):
@@ -105,7 +99,7 @@ class LocalFile:
 
 
 class RandomFile(Protocol):
-    """A file, near or far, that is read by position. Every method raises ``DataError``."""
+    """A local or remote file that is read by position. Every method raises ``DataError``."""
 
     @property
     def path(self) -> str: ...
@@ -117,11 +111,20 @@ class RandomFile(Protocol):
     def read_upto(self, offset: int, size: int) -> bytes: ...
 
 
-class Ref:
-    """``size`` bytes at ``offset`` of a file, not read yet.
+def read_exactly(file: RandomFile, offset: int, size: int) -> bytes:
+    """Do the work of ``file.read``."""
+    data = file.read_upto(offset, size)
+    if len(data) < size:
+        message = f"the file ends after {len(data)} of {size} bytes: copy it again"
+        raise DataError("truncated", message, url=file.path, offset=offset)
+    return data
 
-    ``head``: the first up to 256 of them, or ``b""``. An index may know what is there: ``info``, the length that the
-    audio's header tells, and ``crc``, the bytes' CRC32, which is then checked.
+
+class Ref:
+    """A reference to ``size`` bytes at ``offset`` of a file, which have not been read yet.
+
+    ``head``: up to 256 of the first bytes, or ``b""``. An index may know more: ``info``, the length of the audio, and
+    ``crc``, the CRC32 of the bytes, which is then checked.
     """
 
     __slots__ = ("crc", "file", "head", "info", "offset", "size")
@@ -138,7 +141,7 @@ class Ref:
         self.file, self.offset, self.size, self.head, self.info, self.crc = file, offset, size, head, info, crc
 
     def read(self) -> bytes:
-        """All ``size`` bytes; ``DataError`` as ``LocalFile.read``, and ``bad_crc``."""
+        """Return all ``size`` bytes. Raises: DataError as ``LocalFile.read``, and ``bad_crc``."""
         data = self.file.read(self.offset, self.size)
         if self.crc is not None and crc32(data) != self.crc:
             message = "the bytes are not those that were indexed (their CRC32 differs): fetch or pack the file again"
@@ -146,14 +149,14 @@ class Ref:
         return data
 
     def read_at(self, start: int, size: int) -> bytes:
-        """``self.read()[start : start + size]``, without reading the rest."""
+        """Return ``self.read()[start : start + size]`` without reading the rest."""
         size = max(0, min(size, self.size - start))
         if start + size <= len(self.head):
             return self.head[start : start + size]
         return self.file.read(self.offset + start, size)
 
-    def behind(self, bytes_: Ref) -> Ref:
-        """This reference, but its bytes come from ``bytes_``, which has the same ones: they are under way there."""
+    def reading(self, bytes_: Ref) -> Ref:
+        """Return this reference, but reading ``bytes_``: the same bytes, which are being fetched."""
         return bytes_
 
     def __repr__(self) -> str:
@@ -164,7 +167,7 @@ Payload = bytes | Ref
 
 
 class _Descriptor:
-    """An open descriptor, closed when the last reader lets go of it."""
+    """An open descriptor, closed when nothing refers to it any more."""
 
     __slots__ = ("__weakref__", "number")
 
@@ -184,7 +187,7 @@ _lock = threading.Lock()
 
 
 def _forget() -> None:
-    """A forked child starts with no open files: another thread of its parent may have held the lock."""
+    """Start without open files in a forked child: another thread of its parent may have held the lock."""
     global _descriptors, _lock
     _descriptors, _lock = OrderedDict(), threading.Lock()
 

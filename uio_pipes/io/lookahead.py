@@ -1,4 +1,4 @@
-"""Small reads in any order, made in the background before they are needed: neighbours in a file by one request."""
+"""Early background reads of what references point to in remote files; neighbours in a file share one request."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from uio_pipes.io.remote import CachedFile, RemoteFile
 __all__ = ["Whole", "fetch_early", "is_far"]
 
 GAP = 64 << 10  # bytes between two neighbours that are read along
-MOST = 4 << 20  # bytes of one request for several; longer audio may be wanted by segment
-HEAD = 256 << 10  # first request for a file of unknown size: most are whole then
+MOST = 4 << 20  # bytes of one request for several references; of longer audio only a segment may be wanted
+HEAD = 256 << 10  # first request for a file of unknown size: holds most files whole
 
 
 class Whole(Ref):
-    """All of a remote file of unknown size. Its first 256 KB, mostly all of it, are read once and kept."""
+    """A whole remote file of unknown size. Its first 256 KB, mostly all of it, are read once and kept."""
 
     __slots__ = ("_begun", "_job")
 
@@ -58,7 +58,7 @@ class Whole(Ref):
 
 
 class _Coming(Ref):
-    """A reference whose bytes are under way: they are in what ``job`` fetches, from ``first`` on."""
+    """A reference whose bytes are being fetched: they begin at ``first`` in the result of ``job``."""
 
     __slots__ = ("_first", "_job")
 
@@ -73,7 +73,7 @@ class _Coming(Ref):
     def read(self) -> bytes:
         data = self._bytes()
         right = self.crc is None or crc32(data) == self.crc
-        return data if right else super().read()  # which says so, or reads it right this time
+        return data if right else super().read()  # which raises the error, or gets the right bytes this time
 
     def read_at(self, start: int, size: int) -> bytes:
         if start + size <= len(self.head):
@@ -85,12 +85,12 @@ class _Coming(Ref):
 
 
 def is_far(value: object) -> bool:
-    """Whether it is a reference into a remote file."""
+    """Return whether it is a reference into a remote file."""
     return isinstance(value, Ref) and isinstance(value.file, (RemoteFile, CachedFile))
 
 
 def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
-    """Have what the fields refer to in remote files fetched in the background; bytes that this takes, at most."""
+    """Start fetching what the fields refer to in remote files. Return the number of bytes that this takes at most."""
     found = []
     taken = 0
     for fields in samples:
@@ -106,7 +106,7 @@ def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
         job = submit(_reading(group[0][2].file, begin, end - begin))
         taken += end - begin
         for fields, name, ref in group:
-            fields[name] = ref.behind(_Coming(ref, job, ref.offset - begin))
+            fields[name] = ref.reading(_Coming(ref, job, ref.offset - begin))
     return taken
 
 
@@ -118,7 +118,7 @@ def _reading(file: RandomFile, offset: int, size: int) -> Callable[[object], byt
 
 
 def _merged(found: list[_Entry]) -> list[list[_Entry]]:
-    """Neighbours in a file together."""
+    """Group neighbours in a file."""
     groups: list[list[_Entry]] = []
     last: tuple[str, int, int] = ("", 0, 0)  # file, first and last byte of the group under way
     for entry in sorted(found, key=lambda entry: (entry[2].file.path, entry[2].offset)):

@@ -1,4 +1,4 @@
-"""Opening a path or URL: from its beginning to its end, or to be read by position; near, far or cached."""
+"""Opening a path or URL, local, remote or cached, to be read from beginning to end or by position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["file_object", "is_local", "known_size", "open_ahead", "open_binary",
 
 
 def open_binary(url: str, access: Access | None = None) -> BinaryIO:
-    """A file object to be read from beginning to end: a remote file is read ahead.
+    """Open a file to be read from beginning to end; a remote file is read ahead.
 
     Raises ``DataError``: ``missing_file``, ``unreadable_file`` or ``unopenable`` (protocol unknown or not installed).
     """
@@ -26,17 +26,17 @@ def open_binary(url: str, access: Access | None = None) -> BinaryIO:
     if path is not None:
         return open_regular(path, url)
     source = open_ahead(url, access)
-    source.read_upto(0, 1)  # what fails, fails here
+    source.read_upto(0, 1)  # so that a file that cannot be read fails here
     return file_object(source)
 
 
 def file_object(source: ReadAhead | RandomFile) -> BinaryIO:
-    """A file object of what is asked for by offsets."""
+    """Return a file object that reads from ``source``."""
     return cast(BinaryIO, io.BufferedReader(_Forward(source), 1 << 16))
 
 
 def stamp(url: str, access: Access | None = None) -> str:
-    """What a saved state remembers of a file: ``etag:…``, otherwise ``size:N``, or ``""`` where neither is known.
+    """Return the text by which a saved state recognizes a file: ``etag:…``, else ``size:N``, or ``""`` if unknown.
 
     Raises ``DataError`` as ``open_binary``.
     """
@@ -44,7 +44,7 @@ def stamp(url: str, access: Access | None = None) -> str:
 
 
 def known_size(url: str, far: ReadAhead | CachedFile | None) -> int | None:
-    """Bytes of a file that is read (by ``far``, if it is remote), None where that is not known."""
+    """Return the size of a file in bytes, None if it is not known. ``far``: what reads it, if it is remote."""
     try:
         if far is not None:
             return (far.file if isinstance(far, ReadAhead) else far.remote).identity.size
@@ -54,7 +54,7 @@ def known_size(url: str, far: ReadAhead | CachedFile | None) -> int | None:
 
 
 def open_ahead(url: str, access: Access | None = None, offset: int = 0) -> ReadAhead | CachedFile:
-    """A remote file to be read on from ``offset``: its cached copy, or by reading ahead, which begins at once."""
+    """Open a remote file to be read on from ``offset``: its cached copy, or read ahead, which begins at once."""
     remote = RemoteFile(url, access)
     if remote.access.cache is None:
         return ReadAhead(remote, offset)
@@ -65,7 +65,7 @@ def open_ahead(url: str, access: Access | None = None, offset: int = 0) -> ReadA
 
 
 class _Forward(io.RawIOBase):
-    """A file object of what is read ahead."""
+    """The raw file object of ``file_object``."""
 
     def __init__(self, source: ReadAhead | RandomFile) -> None:
         self._source, self._at = source, 0

@@ -1,4 +1,4 @@
-"""Files that are not on this machine, read by position, in spite of faults."""
+"""Remote files, read by position; what fails is tried again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.identity import Identity, check_same
+from uio_pipes.io.local import read_exactly
 from uio_pipes.io.retry import Short, keep_trying
 from uio_pipes.io.transport import Stream, Transport, transport
 
@@ -19,10 +20,10 @@ Wait = Callable[[float], object]
 
 
 class RemoteFile:
-    """A file that HTTP or fsspec reaches, read by ranges. Picklable; safe to use from threads and after a fork.
+    """A file read by ranges through HTTP or fsspec. Picklable; safe to use from threads and after a fork.
 
-    Size and ETag are those of the first answer; another one later is ``DataError("changed_file")``. Faults that may
-    pass are tried again from the offset reached: see ``retry.py``. Other reasons: ``missing_file``,
+    Size and ETag are those of the first answer; if they differ later, that is ``DataError("changed_file")``. After a
+    fault that may pass, reading goes on from the offset reached (see ``retry.py``). Other reasons: ``missing_file``,
     ``unreadable_file`` (also 401 and 403), ``unopenable``.
     """
 
@@ -47,7 +48,7 @@ class RemoteFile:
 
     @property
     def identity(self) -> Identity:
-        """What the file was when first asked."""
+        """The file as the server first described it."""
         if self._identity is None:
 
             def step(_: int) -> int:
@@ -60,12 +61,12 @@ class RemoteFile:
 
     @property
     def known(self) -> bool:
-        """Whether ``identity`` and ``size`` cost no request."""
+        """True if ``identity`` and ``size`` need no request."""
         return self._identity is not None
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         size = self.identity.size
         if size is None:
             raise DataError("unreadable_file", "the server does not tell the size of the file", url=self.path)
@@ -73,23 +74,19 @@ class RemoteFile:
 
     @property
     def stamp(self) -> str:
-        """What a saved state remembers of the file: ``etag:…``, ``size:N``, or ``""`` where neither is known."""
+        """A text by which a saved state recognizes the file: ``etag:…``, else ``size:N``, or ``""`` if unknown."""
         return self.identity.stamp
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends before."""
-        data = self.read_upto(offset, size)
-        if len(data) < size:
-            message = f"the file ends after {len(data)} of {size} bytes: copy it again"
-            raise DataError("truncated", message, url=self.path, offset=offset)
-        return data
+        """Return exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends before."""
+        return read_exactly(self, offset, size)
 
     def read_upto(self, offset: int, size: int) -> bytes:
-        """``size`` bytes at ``offset``, fewer only where the file ends."""
+        """Return ``size`` bytes at ``offset``, fewer only where the file ends."""
         return bytes(self.fetch(offset, size))
 
     def fetch(self, offset: int, size: int, wait: Wait | None = None) -> memoryview:
-        """As :meth:`read_upto`, without a copy."""
+        """Read as :meth:`read_upto` does, without a copy."""
         return _fetch(self, self._fill, offset, size, wait)
 
     def _fill(self, view: memoryview, offset: int) -> int:
@@ -105,7 +102,7 @@ class RemoteFile:
         return self._transport
 
     def meet(self, identity: Identity) -> None:
-        """Take note of what the file is, if nothing was known."""
+        """Remember the identity if none was known."""
         self._identity = self._identity or identity
 
     def __repr__(self) -> str:
@@ -113,7 +110,7 @@ class RemoteFile:
 
 
 class Sequential:
-    """A remote file on a server without ranges, read on by one request; begun again and passed over after a fault."""
+    """A remote file on a server without ranges, read by one request; after a fault, from the beginning again."""
 
     def __init__(self, file: RemoteFile) -> None:
         self.file = file
@@ -121,11 +118,11 @@ class Sequential:
         self._lock = threading.Lock()
 
     def fetch(self, offset: int, size: int, wait: Wait | None = None) -> memoryview:
-        """As :meth:`RemoteFile.fetch`; cheap where ``offset`` is where the last one ended."""
+        """Read as :meth:`RemoteFile.fetch` does; cheap where ``offset`` is the end of the last read."""
         return _fetch(self.file, self._fill, offset, size, wait)
 
     def _fill(self, view: memoryview, offset: int) -> int:
-        stream = self._take()  # forgotten, unless all goes well
+        stream = self._take()  # put back only if all goes well
         if stream is not None and stream.at > offset:
             stream.close()
             stream = None
@@ -146,7 +143,7 @@ class Sequential:
         return stream
 
     def close(self) -> None:
-        """Until it is read again."""
+        """Close the connection; the next read opens another."""
         if (stream := self._take()) is not None:
             stream.close()
 
@@ -155,7 +152,7 @@ _spare: deque[bytearray] = deque(maxlen=4)
 
 
 def give_back(view: memoryview) -> None:
-    """What ``fetch`` returned is not looked at any more: its memory, warm and never blank again, is for the next."""
+    """Take back what ``fetch`` returned, once nobody reads it: the next fetch uses its memory, which is in place."""
     if isinstance(view.obj, bytearray):
         _spare.append(view.obj)
 
@@ -187,9 +184,9 @@ def _fetch(
 
 
 def _is_all(file: RemoteFile, offset: int, wanted: int, got: int) -> bool:
-    """Whether ``got`` bytes are what was wanted, or all up to the file's end."""
+    """Return whether ``got`` bytes are all that were wanted, or all up to the end of the file."""
     total, ranges = file.identity.size, file.identity.ranges
-    if total is None:  # then a body that ends by itself is the end, and where ranges are told, nothing more
+    if total is None:  # then the end of the body is the end; with ranges, an empty answer is
         return got == wanted or not ranges or got == 0
     return got >= min(wanted, total - offset)
 
@@ -197,6 +194,6 @@ def _is_all(file: RemoteFile, offset: int, wanted: int, got: int) -> bool:
 def _trying(file: RemoteFile, step: Callable[[int], int], size: int, offset: int, wait: Wait | None = None) -> int:
     try:
         return keep_trying(step, size, file.path, offset, wait)
-    except DataError as error:  # the cause's traceback may show what nobody should see
+    except DataError as error:  # without the cause: its traceback may show secrets
         url = error.url or file.path
         raise DataError(error.reason, file.access.redact(error.message), url=url, offset=error.offset) from None

@@ -1,7 +1,7 @@
-"""Reading a remote file from some place to its end: large blocks, several in flight, in the background of the work.
+"""Reading a remote file from some offset to its end in large blocks, several of which are requested in advance.
 
-All streams of a process share ``BUDGET`` bytes: with many open, blocks get smaller, and those that were not read for
-the longest time are put down and taken up again where they were.
+All streams of a process share ``BUDGET`` bytes. With many open, blocks get smaller, and the least recently read
+streams are suspended, to be resumed where they were.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["ReadAhead"]
 BUDGET = 128 << 20  # bytes of a process
 LARGEST = 4 << 20
 SMALLEST = 64 << 10
-BEGIN = 256 << 10  # the first block: soon there
-DEPTH = 16  # blocks of a stream, those in flight and the one being read: a buffer that refills asks for many at once
+BEGIN = 256 << 10  # the first block: small, so that it comes soon
+DEPTH = 16  # blocks of a stream, the one being read included: a buffer that refills needs many at once
 MAX_ACTIVE = 256
 
 
@@ -35,9 +35,9 @@ class _Block(NamedTuple):
 
 
 class ReadAhead:
-    """The bytes of ``file``, asked for by offsets that never decrease; ``fill``: a cache entry to be made of them.
+    """The bytes of ``file``, read at offsets that never decrease. ``fill``: a cache entry to write them to.
 
-    Raises DataError as ``RemoteFile``. For one thread; a fork in between is no harm.
+    Raises DataError as ``RemoteFile``. For use from one thread; a fork does no harm.
     """
 
     def __init__(self, file: RemoteFile, offset: int = 0, fill: Filling | None = None) -> None:
@@ -53,7 +53,7 @@ class ReadAhead:
         self._ask()
 
     def read_upto(self, offset: int, size: int) -> bytes:
-        """``size`` bytes at ``offset``, fewer only where the file ends."""
+        """Return ``size`` bytes at ``offset``, fewer only where the file ends."""
         self._use(offset)
         block = self._block(offset)
         if block is None:
@@ -62,7 +62,7 @@ class ReadAhead:
         begin = offset - block.offset
         if begin + size <= len(data):
             return bytes(data[begin : begin + size])
-        pieces = [bytes(data[begin:])]  # copied: a block's memory is used again once the next one is asked for
+        pieces = [bytes(data[begin:])]  # copied: the memory of a block is used again for the next one
         while (missing := size - sum(map(len, pieces))) > 0:
             block = self._block(offset + size - missing)
             if block is None:
@@ -79,15 +79,15 @@ class ReadAhead:
         return self.file.stamp
 
     def head(self) -> bytes:
-        """The first 512 bytes of the file, wherever it is read from."""
+        """Return the first 512 bytes of the file, wherever reading began."""
         return self.read_upto(0, 512) if self._begun_at == 0 else self.file.read_upto(0, 512)
 
     def near_end(self) -> bool:
-        """Whether all that there is has been asked for."""
+        """Return whether the rest of the file has been requested."""
         return self.file.known and self.file.identity.size is not None and self._next >= self.file.size
 
     def prepare(self) -> None:
-        """Ask for what comes first, before it is read, as soon as that needs no waiting."""
+        """Request blocks before the first read, as soon as that needs no waiting."""
         blocks = self._blocks
         if blocks and len(blocks) < DEPTH and (self.file.known or blocks[0].job.over):
             with contextlib.suppress(DataError):  # raised again when it is read
@@ -103,7 +103,7 @@ class ReadAhead:
         self.close()
 
     def _block(self, offset: int) -> _Block | None:
-        """The one that ``offset`` is in, with others behind it asked for; None at the end."""
+        """Return the block that holds ``offset``, None at the end, and request those that follow."""
         blocks = self._blocks
         while blocks and blocks[0].end <= offset:
             done = blocks.popleft()
@@ -139,7 +139,7 @@ class ReadAhead:
 
     def _submit(self, end: int) -> None:
         offset, fetch, fill = self._next, self._fetch, self._fill
-        before = self._last if self._sequential else None  # one after the other
+        before = self._last if self._sequential else None  # the one to wait for: they come in order
 
         def work(wait: Callable[[float], object]) -> memoryview:
             if before is not None:
@@ -155,7 +155,7 @@ class ReadAhead:
         self._next = end
 
     def _use(self, offset: int) -> None:
-        """Be the last of those that are read to be put down."""
+        """Become the most recently read stream, and suspend the oldest if there are too many."""
         if self._process != os.getpid():
             self._process, self._fill = os.getpid(), None
             self._blocks.clear()  # their threads are the parent's

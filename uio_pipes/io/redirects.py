@@ -1,4 +1,7 @@
-"""HTTP by way of aiohttp, for options that ours does not know: what lets in at one server is told to no other."""
+"""Redirects in aiohttp, which is used for options that our own HTTP lacks: credentials go to no other server.
+
+That changing ``redirect.headers`` changes the next request is not documented; tests/io/test_redirects.py pins it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _OWN = frozenset(["accept", "accept-encoding", "if-range", "range"])
 
 
 def discreet(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options for the file system of ``url``, so that redirects to another origin lose the user's headers."""
+    """Extend the options of the file system of ``url`` so that redirects to another origin lose the user's headers."""
     protocol = url.partition("://")[0]
     if protocol not in ("http", "https") or "get_client" in options:
         return dict(options)
@@ -28,7 +31,7 @@ def discreet(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _watch() -> Any:
-    """One for all file systems of the process: fsspec knows by it that their options are the same."""
+    """Make one for the whole process: fsspec compares options, and shares a file system where they are equal."""
     import aiohttp
 
     watch = aiohttp.TraceConfig()
@@ -44,7 +47,7 @@ async def _on_redirect(session: Any, _: object, redirect: Any) -> None:
         if to.origin() == redirect.url.origin():
             return
     except ValueError:
-        return  # malformed: aiohttp says so
+        return  # malformed: aiohttp raises the error
     if session.auth is not None or any(not cookie["domain"] for cookie in session.cookie_jar):
         message = (
             f"a redirect leads to {to.scheme}://{to.host}, which would be told the auth or the cookies of "

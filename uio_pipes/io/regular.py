@@ -1,14 +1,15 @@
-"""Opening files, and nothing else: a FIFO would keep its reader waiting for ever, a device would never end."""
+"""Opening regular files only: a FIFO would keep its reader waiting for ever, a device would never end."""
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from typing import BinaryIO
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["open_regular", "os_failure", "regular"]
+__all__ = ["open_data", "open_regular", "os_failure", "regular"]
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -20,17 +21,22 @@ _KINDS = (
 
 
 def open_regular(path: str | os.PathLike[str], url: str = "") -> BinaryIO:
-    """As ``open(path, "rb")``, for a file; errors name it as ``url``, if that is given.
+    """Open a regular file as ``open(path, "rb")`` does. Errors call it ``url``, if that is given.
 
     Raises: DataError ``missing_file`` or ``unreadable_file``.
     """
     return open(regular(path, url), "rb")
 
 
-def regular(path: str | os.PathLike[str], url: str = "") -> int:
-    """The descriptor of a file, opened for reading without waiting. Raises: DataError as ``open_regular``.
+def open_data(data: bytes | str | os.PathLike[str]) -> BinaryIO:
+    """Open the bytes of a file, or a local file as ``open_regular`` does."""
+    return io.BytesIO(data) if isinstance(data, bytes) else open_regular(data)
 
-    What it is is asked of the descriptor: something else may have been put in its place meanwhile.
+
+def regular(path: str | os.PathLike[str], url: str = "") -> int:
+    """Open a regular file without waiting, and return its descriptor. Raises: DataError as ``open_regular``.
+
+    The kind is that of the descriptor, not of the path, which may lead elsewhere meanwhile.
     """
     path = os.fspath(path)
     url = url or path
@@ -52,14 +58,14 @@ def _opened(path: str) -> int:
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
     try:
         return os.open(path, flags | os.O_NONBLOCK)
-    except BlockingIOError:  # another process has a lease on it, and gives it up for one who waits
+    except BlockingIOError:  # another process holds a lease, which it gives up if we wait
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise
         return os.open(path, flags)
 
 
 def _kind(path: str, url: str) -> DataError | None:
-    """The error for what cannot even be opened because it is no file: a socket."""
+    """Return the error for what cannot even be opened since it is no file (a socket), None for a file."""
     try:
         return _not_regular(os.stat(path).st_mode, url)
     except OSError:
@@ -67,14 +73,14 @@ def _kind(path: str, url: str) -> DataError | None:
 
 
 def _not_regular(mode: int, url: str) -> DataError | None:
-    if stat.S_ISREG(mode) or url == os.devnull:  # which ends at once: many write it for an empty file
+    if stat.S_ISREG(mode) or url == os.devnull:  # /dev/null ends at once: many use it as an empty file
         return None
     kind = next((name for fits, name in _KINDS if fits(mode)), "no file")
     return DataError("unreadable_file", f"it is {kind}, where a file is needed: correct the list, or copy it", url=url)
 
 
 def os_failure(error: OSError, url: str) -> DataError:
-    """The ``DataError`` for an error of the operating system (or of fsspec, which raises the same classes)."""
+    """Return the ``DataError`` for an error of the operating system, or of fsspec, which raises the same classes."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         message = "no such file: correct the list (relative paths start at the working directory) or fetch the file"
         return DataError("missing_file", message, url=url)

@@ -1,4 +1,4 @@
-"""Files at any path or URL, read by position: near, far or cached."""
+"""Files at any path or URL, read by position: local, remote or cached."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SMALL = 64 << 20  # files up to here are cached whole when any part of them is r
 
 
 def is_local(url: str) -> str | None:
-    """The path, if ``url`` is a plain path or ``file://`` URL, otherwise None."""
+    """Return the path if ``url`` is a plain path or a ``file://`` URL, otherwise None."""
     if url.startswith("file://"):
         return url.removeprefix("file://")
     return None if "://" in url else url
 
 
 def open_file(url: str, access: Access | None = None) -> RandomFile:
-    """The file at a path or URL, to be read by position. Nothing is opened yet."""
+    """Return the file at a path or URL, to be read by position. Nothing is opened yet."""
     path = is_local(url)
     if path is not None:
         return LocalFile(path)
@@ -32,7 +32,7 @@ def open_file(url: str, access: Access | None = None) -> RandomFile:
 
 
 class CachedFile:
-    """A remote file by position, from its copy in the cache as long as that is there."""
+    """A remote file, read from its copy in the cache as long as that exists."""
 
     def __init__(self, remote: RemoteFile) -> None:
         self.remote, self.path = remote, remote.path
@@ -49,11 +49,11 @@ class CachedFile:
 
     @property
     def stamp(self) -> str:
-        """The remote file's: a state does not depend on what is cached."""
+        """The stamp of the remote file, since a state must not depend on the cache."""
         return self.remote.stamp
 
     def is_there(self) -> bool:
-        """Whether there is a copy. Asks the server what the file is."""
+        """Return whether there is a copy of the file as it is now on the server."""
         if self._local is None:
             found = self.cache.find(self.path, self.remote.identity)
             self._local = LocalFile(found) if found is not None else None
@@ -74,7 +74,7 @@ class CachedFile:
             try:
                 return read(self._local)
             except DataError:
-                self._local = None  # it had to make room for another
+                self._local = None  # the copy was removed to make room
         return read(self.remote)
 
     def _fetch(self) -> None:

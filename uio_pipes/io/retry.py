@@ -1,6 +1,6 @@
-"""What is tried again, how often and when: jittered exponential back-off, and the server's own word where it gives one.
+"""Trying again after faults that may pass: jittered exponential back-off, or the delay that the server asks for.
 
-The jitter comes from the operating system: no generator that anything reproducible uses is touched.
+The jitter comes from the operating system, so that no generator of reproducible draws is touched.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from uio_pipes.base.errors import DataError
 
 __all__ = ["Fault", "Short", "hasty", "is_absent", "keep_trying", "retry_after"]
 
-ATTEMPTS = 8  # in a row that bring nothing
-FEW = 3  # of these where nothing listens at a host that was never reached, once hasty() was called
+ATTEMPTS = 8  # in a row without a byte
+FEW = 3  # the same after hasty(), if nothing listens at a host that was never reached
 FIRST = 0.5  # seconds: the mean wait after the first failure is 3/4 of it, then twice as long each time
 LONGEST = 30.0
-ASKED_LONGEST = 120.0  # of what a server asks for
-TOTAL = 600.0  # seconds for one block, whatever it brings
-ENOUGH = 4096  # bytes of a short answer: after fewer the server is given a rest
+ASKED_LONGEST = 120.0  # the longest delay that a server can ask for
+TOTAL = 600.0  # seconds for one block, even if bytes keep coming
+ENOUGH = 4096  # bytes of a short answer: after fewer we wait before asking for the rest
 
 _hasty = False
 _reached: set[str] = set()  # hosts (and protocols) that have answered this process
@@ -33,10 +33,10 @@ _jitter = random.SystemRandom()
 
 
 class Fault(Exception):
-    """A failure that may pass. ``got``: bytes that came all the same; ``after``: seconds that the server asks for;
-    ``absent``: no connection came about, as with a mistyped host or port."""
+    """A failure that may pass. ``got``: bytes that came before it; ``after``: the delay in seconds that the server asks
+    for; ``absent``: there was no connection, as with a mistyped host or port."""
 
-    soon = False  # whether the rest may be asked for at once
+    soon = False  # True if we may ask for the rest at once
 
     def __init__(
         self, cause: str, got: int = 0, after: float = 0.0, reason: str = "unreadable_file", absent: bool = False
@@ -46,7 +46,7 @@ class Fault(Exception):
 
 
 class Short(Fault):
-    """Fewer bytes came than were asked for, which a server may do: it is asked for the rest."""
+    """Fewer bytes came than were asked for, as servers are allowed to do: the rest is asked for."""
 
     def __init__(self, got: int, wanted: int) -> None:
         super().__init__(f"the server sent {got} of {wanted} bytes, and the file does not end there", got)
@@ -54,16 +54,16 @@ class Short(Fault):
 
 
 def hasty() -> None:
-    """Give up soon on hosts that refuse the first connection, or have no address: someone waits at a terminal.
+    """Give up soon on hosts that refuse the first connection or have no address, since someone waits at a terminal.
 
-    Training keeps its patience: there a server that restarts is likelier than a mistyped name.
+    Training does not call this: there a server that restarts is likelier than a mistyped name.
     """
     global _hasty
     _hasty = True
 
 
 def is_absent(error: BaseException | None) -> bool:
-    """Whether an error comes of a refused connection, or a host without an address."""
+    """Return whether an error comes from a refused connection or a host without an address."""
     while error is not None and not isinstance(error, (ConnectionRefusedError, socket.gaierror)):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -72,9 +72,9 @@ def is_absent(error: BaseException | None) -> bool:
 def keep_trying(
     step: Callable[[int], int], wanted: int, url: str, offset: int, wait: Callable[[float], object] | None = None
 ) -> int:
-    """Call ``step(reached)`` until it returns; bytes that are there then. After a ``Fault`` from where it left.
+    """Call ``step(reached)`` until it returns, after each ``Fault`` with the bytes reached. Return the bytes in all.
 
-    ``wait`` sleeps; it may raise to give up. Raises: DataError with url, offset, attempts and the last cause.
+    ``wait`` sleeps; it may raise to give up. Raises: DataError with URL, offset, attempts and the last cause.
     """
     reached = attempts = in_a_row = 0
     host = "/".join(url.split("/", 3)[:3])
@@ -114,7 +114,7 @@ def _given_up(last: Fault, url: str, offset: int, attempts: int, spent: float) -
 
 
 def retry_after(header: str | None) -> float:
-    """Seconds that a ``Retry-After`` header asks for, in either of its forms; 0 without one."""
+    """Return the seconds that a ``Retry-After`` header asks for, in either of its forms; 0 without one."""
     if not header:
         return 0.0
     try:
@@ -123,5 +123,5 @@ def retry_after(header: str | None) -> float:
         when = email.utils.parsedate_to_datetime(header)
         when = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
         return max(0.0, (when - datetime.now(timezone.utc)).total_seconds())
-    except (ValueError, TypeError, OverflowError, IndexError):  # servers send anything
+    except (ValueError, TypeError, OverflowError, IndexError):  # servers send all sorts of things
         return 0.0

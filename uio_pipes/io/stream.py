@@ -1,7 +1,7 @@
-"""Forward byte sources for the tar reader: a local file, where passing over is free, and a sequential stream.
+"""Byte sources that the tar reader reads forward: local files, where skipping is free, and streams.
 
-Both are asked by position (bytes in the uncompressed stream) and answer with fewer bytes than asked for only at the
-end. A stream that breaks ends there too: ``failure`` then says why, so that whoever meets the end knows.
+All are read by position (bytes in the uncompressed stream) and return fewer bytes than asked for only at the end. A
+stream that breaks ends there, too: ``failure`` then says why.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ from uio_pipes.io.remote import CachedFile
 
 __all__ = ["ByteSource", "LocalBytes", "RemoteBytes", "StreamBytes", "open_source"]
 
-SMALL = 1024  # payloads up to here are read at once
+SMALL = 1024  # payloads up to this size are read at once
 WINDOW = 4096  # txt header + text + wav header + first bytes of the wav, in one read
 HEAD = 256
 CHUNK = 1 << 18
 MAX_STREAMS = 128  # open at once in a thread
-_BROKEN = frozenset(["corrupt_stream", "truncated"])  # failures of a compressed stream itself
+_BROKEN = frozenset(["corrupt_stream", "truncated"])  # failures of the compressed stream itself
 
 
 class ByteSource(Protocol):
-    """What the tar reader reads from. Offsets asked for never decrease."""
+    """The source of a tar reader. It is read at offsets that never decrease."""
 
     failure: DataError | None
 
     @property
     def sound(self) -> int | None:
-        """Where a compressed stream's damaged part begins, if it is known to have one: bytes before ``failure``."""
+        """The number of sound bytes of a compressed stream that is damaged; None if it is not."""
 
     @property
     def unchecked(self) -> bool:
-        """Whether some of what was read has no checksum, though it was compressed."""
+        """True if compressed data without a checksum was read."""
 
     def read_upto(self, offset: int, size: int) -> bytes:
-        """``size`` bytes at ``offset``, fewer only at the end (of what can be read: see ``failure``)."""
+        """Return ``size`` bytes at ``offset``, fewer only at the end of what can be read (see ``failure``)."""
 
     def payload(self, offset: int, size: int) -> Payload | None:
-        """The same, perhaps as a reference; None if the source ends before it is complete."""
+        """Return the same bytes or a reference to them; None if the source ends before."""
 
     def close(self) -> None: ...
 
 
 class _Plain:
-    """A file that is not compressed: it has no checksums, and no part of it depends on another."""
+    """An uncompressed file: it has no checksums, and no part of it depends on another."""
 
     sound: int | None = None
     unchecked = False
 
 
 class LocalBytes(_Plain):
-    """A plain file on this machine: payloads over 1 KB are references, with their first bytes if those are at hand."""
+    """A plain local file. Payloads over 1 KB are references, with their first bytes if those were read already."""
 
     def __init__(self, file: RandomFile) -> None:
         self.failure: DataError | None = None
@@ -84,11 +84,11 @@ class LocalBytes(_Plain):
         return Ref(self._file, offset, size, self._window[begin : begin + HEAD] if begin >= 0 else b"")
 
     def close(self) -> None:
-        """Nothing to do: descriptors are shared and limited."""
+        """Do nothing: descriptors are shared, and their number is limited."""
 
 
 class RemoteBytes(_Plain):
-    """A plain file elsewhere, read ahead from the offset first asked for: payloads are bytes."""
+    """A plain remote file, read ahead from the first offset on. Payloads are bytes."""
 
     def __init__(self, ahead: ReadAhead) -> None:
         self.failure: DataError | None = None
@@ -106,9 +106,9 @@ class RemoteBytes(_Plain):
 
 
 class StreamBytes:
-    """A stream read once from its beginning, decompressed as its first bytes demand; closed at its end.
+    """A stream read once from its beginning, decompressed if its first bytes say so, and closed at its end.
 
-    With ``reopen`` it is closed while many others are read, and gone through again when its turn comes. The
+    With ``reopen`` it may be closed while many others are read, and is then read again up to where it was. The
     constructor raises ``DataError``: ``empty_file``, ``corrupt_stream``, ``unreadable_file``.
     """
 
@@ -121,7 +121,7 @@ class StreamBytes:
 
     def _begin(self, fileobj: BinaryIO) -> None:
         self._fileobj, self._open = fileobj, True
-        self._unread = b""  # of the file: what was read to detect its format
+        self._unread = b""  # bytes of the file that were read to detect its format
         try:
             self._unread = self._raw(CHUNK)
             _refuse_empty(len(self._unread), self._url)
@@ -146,7 +146,7 @@ class StreamBytes:
         self._open, self._buffer, self._unread, self._pieces = False, b"", b"", iter(())
 
     def _resume(self) -> None:
-        """Open again, and pass over what has been read."""
+        """Open the stream again, and skip what has been read."""
         assert self._reopen is not None
         try:
             self._begin(self._reopen())
@@ -159,7 +159,7 @@ class StreamBytes:
             self._buffer = piece[len(piece) - max(0, passed - self._start) :]
 
     def _use(self) -> None:
-        """Be the last of those that are open to be closed."""
+        """Become the most recently read stream, and close the oldest if there are too many."""
         if self._reopen is None:
             return
         streams = _open_streams()
@@ -191,7 +191,7 @@ class StreamBytes:
         _open_streams().pop(id(self), None)
 
     def _fill(self, offset: int, size: int) -> None:
-        """Reads on until the buffer holds ``size`` bytes at ``offset``; what lies before ``offset`` is discarded."""
+        """Read on until the buffer holds ``size`` bytes at ``offset``; discard what lies before."""
         if not self._ended:
             self._use()
         keep = max(0, offset - self._start)
@@ -220,7 +220,7 @@ class StreamBytes:
             yield piece
 
     def _raw(self, size: int) -> bytes:
-        """``size`` bytes of the file, fewer only at its end: network files return what has just come in."""
+        """Return ``size`` bytes of the file, fewer only at its end. (Network files return what has just come in.)"""
         data, self._unread = self._unread[:size], self._unread[size:]
         while len(data) < size:
             try:
@@ -237,7 +237,7 @@ _local = threading.local()
 
 
 def _open_streams() -> OrderedDict[int, ref[StreamBytes]]:
-    """Of this thread, the one read last at the end."""
+    """Return the open streams of this thread, the least recently read first."""
     if not hasattr(_local, "streams"):
         _local.streams = OrderedDict()
     streams: OrderedDict[int, ref[StreamBytes]] = _local.streams
@@ -245,8 +245,8 @@ def _open_streams() -> OrderedDict[int, ref[StreamBytes]]:
 
 
 def open_source(url: str, access: Access | None = None, far: ReadAhead | CachedFile | None = None) -> ByteSource:
-    """The source for a path or URL: ``LocalBytes`` for a plain local or cached file, ``RemoteBytes`` for a plain one
-    elsewhere, otherwise ``StreamBytes``. ``far``: what reads it already, if it is remote (``open_ahead``).
+    """Open a path or URL as a source: ``LocalBytes`` for a plain local or cached file, ``RemoteBytes`` for a plain
+    remote one, otherwise ``StreamBytes``. ``far``: the result of ``open_ahead``, if a remote file is open already.
 
     Raises ``DataError`` as ``open_binary``, ``LocalFile`` and ``StreamBytes``.
     """

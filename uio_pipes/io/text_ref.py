@@ -1,4 +1,4 @@
-"""A small text in an archive, read and decoded when it is touched."""
+"""A short text in an archive, read and decoded on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["TextRef"]
 
 
 class TextRef(Ref):
-    """The text of ``member``, which is UTF-8: blanks around it are left out."""
+    """A reference to the UTF-8 text of ``member``, without the blanks around it."""
 
     __slots__ = ("member", "payload")
 
@@ -23,22 +23,22 @@ class TextRef(Ref):
         self.payload, self.member = payload, member
 
     def read(self) -> Any:
-        """A str. Raises: DataError ``bad_text``, or as the member's bytes cannot be read."""
+        """Return the text. Raises: DataError ``bad_text``, or another reason if the bytes cannot be read."""
         data = self.payload.read() if isinstance(self.payload, Ref) else self.payload
         try:
             return data.decode().strip()
         except UnicodeDecodeError as error:
-            message = f"the text is no UTF-8 ({error.reason} at byte {error.start}): write it anew"
+            message = f"the text is not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8"
             raise DataError("bad_text", message, member=self.member) from error
 
     def read_at(self, start: int, size: int) -> bytes:
-        """Of the bytes."""
+        """Return ``size`` of the bytes."""
         return self.payload.read_at(start, size) if isinstance(self.payload, Ref) else self.payload[start:][:size]
 
-    def behind(self, bytes_: Ref) -> TextRef:
+    def reading(self, bytes_: Ref) -> TextRef:
         return TextRef(bytes_, self.member)
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory, or on their way there."""
+        """The number of bytes in memory, or being fetched."""
         return self.size if isinstance(self.payload, bytes) else int(getattr(self.payload, "nbytes", 0))

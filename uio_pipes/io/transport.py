@@ -1,4 +1,4 @@
-"""What a remote file is read through: HTTP of our own, or the file system that fsspec has for the protocol."""
+"""The ways to read a remote file: our own HTTP, or fsspec's file system for the protocol."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.redirects import discreet
 from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent
+from uio_pipes.io.s3fs_private import file_info, get_object, needs_s3fs, range_reader
 
 __all__ = ["FsObject", "S3Object", "Stream", "Transport", "failure", "filesystem", "transport"]
 
 PIECE = 1 << 18
-SIGNED = 7200  # seconds that a signed URL holds
+SIGNED = 7200  # seconds for which a signed URL is valid
 DEADLINE = 60.0  # seconds for one request, whatever the file system itself tries again
 _PACKAGES = {
     "s3": "'uio_pipes[s3]'",
@@ -37,7 +38,7 @@ _PACKAGES = {
 
 
 class Stream(Protocol):
-    """Bytes from the beginning on."""
+    """The bytes of a file from its beginning on."""
 
     at: int
 
@@ -49,7 +50,7 @@ class Stream(Protocol):
 
 
 class Transport(Protocol):
-    """One remote file. Every method raises ``Fault`` if it may pass, ``DataError`` if not."""
+    """A way to read one remote file. Every method raises ``Fault`` for a failure that may pass, else ``DataError``."""
 
     def identity(self) -> Identity: ...
     def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]: ...
@@ -57,7 +58,7 @@ class Transport(Protocol):
 
 
 def transport(url: str, access: Access) -> Transport:
-    """The way to a remote file; nothing is opened yet."""
+    """Return the way to read a remote file. Nothing is opened yet."""
     options = access.options(url)
     protocol = url.partition("://")[0]
     if protocol in ("http", "https") and set(options) <= {"headers"} and not fsspec.config.conf.get(protocol):
@@ -66,7 +67,7 @@ def transport(url: str, access: Access) -> Transport:
 
 
 def filesystem(url: str, access: Access) -> tuple[Any, str]:
-    """fsspec's file system for a URL, and the path in it. Raises: DataError ``unopenable``."""
+    """Return fsspec's file system for a URL, and the path in it. Raises: DataError ``unopenable``."""
     try:
         fs, path = fsspec.core.url_to_fs(url, **discreet(url, access.options(url)))
     except Exception as error:
@@ -75,16 +76,16 @@ def filesystem(url: str, access: Access) -> tuple[Any, str]:
 
 
 class FsObject:
-    """A file that fsspec reaches, by ranges."""
+    """A file read by ranges through fsspec."""
 
     def __init__(self, url: str, access: Access) -> None:
         self.url, self._access = url, access
-        self._opened: tuple[int, Any, str, Any] | None = None  # process, file system, path, how to read a range
+        self._opened: tuple[int, Any, str, Any] | None = None  # process, file system, path, function that reads a range
 
     def identity(self) -> Identity:
         fs, path, _ = self._open()
         try:
-            info = fsspec.asyn.sync(fs.loop, fs._info, path, timeout=DEADLINE) if fs.async_impl else fs.info(path)
+            info = file_info(fs, path, DEADLINE)
         except Exception as error:
             raise self._fault(error) from None
         tag = info.get("ETag") or info.get("etag") or f"time:{info.get('LastModified') or info.get('mtime') or ''}"
@@ -115,20 +116,14 @@ class FsObject:
         raise AssertionError("fsspec's file systems read by ranges")
 
     def _open(self) -> tuple[Any, str, Any]:
-        """Anew in each process: file systems keep connections and threads."""
+        """Open the file system once in each process, since it keeps connections and threads."""
         if self._opened is None or self._opened[0] != os.getpid():
             fs, path = filesystem(self.url, self._access)
             try:
-                self._opened = (os.getpid(), fs, path, self._reader(fs, path))
+                self._opened = (os.getpid(), fs, path, range_reader(fs, path, DEADLINE))
             except Exception as error:
                 raise self._fault(error) from None
         return self._opened[1:]
-
-    def _reader(self, fs: Any, path: str) -> Any:
-        if fs.async_impl:
-            sync = fsspec.asyn.sync
-            return lambda start, end: sync(fs.loop, fs._cat_file, path, start=start, end=end, timeout=DEADLINE)
-        return lambda start, end: fs.cat_file(path, start=start, end=end)
 
     def _fault(self, error: Exception, got: int = 0) -> Exception:
         if isinstance(error, Fault):
@@ -140,7 +135,7 @@ class FsObject:
 
 
 class S3Object(FsObject):
-    """S3 by URLs that s3fs signs, which costs half the work; by s3fs itself where that does not do."""
+    """A file on S3, read by URLs that s3fs signs, at half the cost, or by s3fs itself where these do not suffice."""
 
     def __init__(self, url: str, access: Access) -> None:
         super().__init__(url, access)
@@ -152,7 +147,7 @@ class S3Object(FsObject):
             try:
                 return signed.identity()
             except DataError:
-                self._by_s3fs = True  # it knows better what is wrong, or how to do it
+                self._by_s3fs = True  # s3fs may succeed, or say better what is wrong
         return super().identity()
 
     def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
@@ -168,7 +163,7 @@ class S3Object(FsObject):
             return None
         if self._signed is None or time.monotonic() > self._signed[0] + SIGNED // 2:
             fs, path, _ = self._open()
-            if self._is_special(fs, path):
+            if needs_s3fs(fs, path):
                 self._by_s3fs = True
                 return None
             try:
@@ -180,11 +175,6 @@ class S3Object(FsObject):
                 return None
             self._signed = (time.monotonic(), HttpObject(url, {}))
         return self._signed[1]
-
-    def _is_special(self, fs: Any, path: str) -> bool:
-        """Whether a request is more than a signed URL: headers, a version, and the like."""
-        own = set(fs.client_kwargs) - {"endpoint_url", "region_name"} or fs.req_kw or fs.s3_additional_kwargs
-        return bool(own or "proxies" in fs.config_kwargs or fs.version_aware or fs.split_path(path)[2])
 
     def _fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
         if known is not None and known.size is not None:
@@ -204,10 +194,7 @@ class S3Object(FsObject):
     async def _get(
         self, fs: Any, path: str, view: memoryview, offset: int, known: Identity | None, reached: list[int]
     ) -> Identity:
-        bucket, key, version = fs.split_path(path)
-        wanted = {"VersionId": version} if version else {}
-        last = offset + len(view) - 1
-        answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={offset}-{last}", **wanted)
+        answer = await get_object(fs, path, offset, offset + len(view) - 1)
         body = answer["Body"]
         try:
             first, total = _place(answer.get("ContentRange", ""))
@@ -226,20 +213,20 @@ class S3Object(FsObject):
 
 
 def _place(content_range: str) -> tuple[int, int]:
-    """First byte of an answer, and the size of the file."""
+    """Return the first byte of an answer and the size of the file."""
     if (found := re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", content_range)) is None:
         raise Fault("the server does not say which bytes it sends")
     return int(found[1]), int(found[2])
 
 
 def _is_around(url: str) -> bool:
-    """Whether only botocore knows the way to a URL: through a proxy, with certificates of one's own."""
+    """Return whether only botocore can reach a URL: through a proxy, or with certificates of the user's."""
     bundle = url.startswith("https:") and "AWS_CA_BUNDLE" in os.environ
     return bundle or bool(getproxies() and not proxy_bypass(urlsplit(url).hostname or ""))
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether it makes no sense to ask again."""
+    """Return whether it makes no sense to ask again."""
     status, name = getattr(error, "status", 0) or 0, type(error).__name__
     return (
         "Credentials" in name
@@ -249,7 +236,7 @@ def _is_final(error: Exception) -> bool:
 
 
 def failure(error: Exception, url: str, access: Access) -> DataError:
-    """The ``DataError`` for what fsspec raised, without its credentials."""
+    """Return the ``DataError`` for an error of fsspec's, without credentials."""
     if isinstance(error, DataError):
         return error
     error = _http_cause(error) if url.startswith(("http://", "https://")) else error
@@ -272,7 +259,7 @@ _NAMED = (FileNotFoundError, NotADirectoryError, PermissionError)
 
 
 def _http_cause(error: Exception) -> Exception:
-    """fsspec's http says "not found" of a refused connection and of status 500 too; what it wraps knows better."""
+    """Return the cause of an error: fsspec's http says "not found" of refused connections and of status 500, too."""
     cause = error.__cause__ if isinstance(error, FileNotFoundError) else error
     status = getattr(cause, "status", None)
     if status in (401, 403):

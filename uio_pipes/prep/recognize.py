@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from uio_pipes.audio.sniff import sniff
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.table import ARCHIVES
 from uio_pipes.io.opening import is_local, open_binary
@@ -14,7 +15,6 @@ from uio_pipes.starts.lists import from_raw_list, from_shard_list
 __all__ = ["Recognized", "recognize"]
 
 HEAD = 1 << 16
-AUDIO = {b"RIFF": "wav", b"fLaC": "flac", b"OggS": "ogg", b"ID3": "mp3", b"\xff\xfb": "mp3", b"\x1aE\xdf\xa3": "webm"}
 INDEX = b"UIOTARIX"
 NAMED = {"wav.scp": "Kaldi's", "feats.scp": "Kaldi's", "segments": "Kaldi's", "utt2spk": "Kaldi's", "text": "Kaldi's"}
 
@@ -111,9 +111,8 @@ def _list(path: str, first: str) -> Recognized:
 
 
 def _refuse(path: str, head: bytes) -> None:
-    for magic, kind in AUDIO.items():
-        if head.startswith(magic):
-            raise ListError(f"{path} is an audio file ({kind}): inspect takes what lists it, or a shard of such files")
+    if kind := sniff(head):
+        raise ListError(f"{path} is an audio file ({kind}): inspect takes what lists it, or a shard of such files")
     if head.startswith(b"PK\x03\x04") and b"data.pkl" in head:
         raise ListError(f"{path} is a file of torch.save: uio state show tells what a loader's state in it says")
     if head[257:262] == b"ustar":

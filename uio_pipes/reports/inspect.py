@@ -11,6 +11,7 @@ from typing import Any
 
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import audio_info
+from uio_pipes.audio.sniff import sniff_codec
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
@@ -25,10 +26,6 @@ __all__ = ["Contents", "inspect"]
 SAMPLES = 5
 REPORTS = 20
 BIN = 0.5  # seconds of a bin in the histogram of durations
-CODECS = (
-    (b"RIFF", "wav"), (b"RF64", "wav"), (b"fLaC", "flac"), (b"ID3", "mp3"), (b"\xff\xfb", "mp3"), (b"\xff\xf3", "mp3"),
-    (b"0&\xb2u", "wma"), (b"\xff\xf1", "aac"), (b"\xff\xf9", "aac"),
-)  # fmt: skip
 
 
 @dataclass
@@ -185,11 +182,7 @@ def _codec(wav: Any) -> str:
     if isinstance(wav, str):
         return wav.rsplit(".", 1)[-1].lower()[:8] if "." in wav.rsplit("/", 1)[-1] else "(no suffix)"
     head = wav.read_at(0, min(64, wav.size)) if isinstance(wav, Ref) else wav[:64] if isinstance(wav, bytes) else b""
-    if head[:4] == b"OggS":
-        return "opus" if b"OpusHead" in head else "ogg"
-    if head[4:8] == b"ftyp":
-        return "m4a"
-    return next((name for magic, name in CODECS if head.startswith(magic)), "none" if wav is None else "samples")
+    return sniff_codec(head) or ("none" if wav is None else "samples")
 
 
 def _shown(sample: Sample, plan: Any, info: Any) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
-from torch.utils.data._utils.collate import default_collate_fn_map
 
 from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.torch_private import collate_by
 
 __all__ = ["PipelineDataPipe", "PipelineDataset"]
 
@@ -168,7 +168,8 @@ def _refuse(batch: Any, *, collate_fn_map: Any = None) -> Any:
     )
 
 
-default_collate_fn_map.update({ReadyBatch: _refuse, ReadyList: _refuse})
+collate_by(ReadyBatch, _refuse)
+collate_by(ReadyList, _refuse)
 
 
 def _shared_number(count: int = 1) -> torch.Tensor:

@@ -28,6 +28,7 @@ from uio_pipes.base.processes import end_with_parent
 from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec
 from uio_pipes.run.shared_memory import LENT, PLAIN, Place, Ring, Writer
 from uio_pipes.run.state import LaneState
+from uio_pipes.run.torch_private import close_our_writer, shut_down, worker_pids
 
 __all__ = ["InProcess", "Packed", "Source", "Worker", "walk"]
 
@@ -71,10 +72,9 @@ class Worker:
             generator=torch.Generator(),  # its seed for workers must not come from the trainer's generator
         )
         self._batches: Any = iter(loader)
-        # Only the worker can write now: who waits for it, in a thread perhaps, learns at once that it has ended.
-        self._batches._worker_result_queue._writer.close()
+        close_our_writer(self._batches)
         self._pid = os.getpid()
-        self._pids = ", ".join(str(worker.pid) for worker in self._batches._workers)
+        self._pids = ", ".join(map(str, worker_pids(self._batches)))
         _end_at_exit(self)
 
     def take(self) -> Message:
@@ -94,7 +94,7 @@ class Worker:
         """End the process; what it had prepared is dropped."""
         batches, self._batches, self._ring = self._batches, None, None
         if batches is not None and self._pid == os.getpid():  # not in a process that was forked meanwhile
-            batches._shutdown_workers()
+            shut_down(batches)
 
 
 Source = InProcess | Worker

@@ -1,4 +1,4 @@
-"""Tokenizers: text to tokens and labels. :class:`Tokenizer` is the protocol; a file for each kind."""
+"""Tokenizers, which turn text into tokens and labels. :class:`Tokenizer` is the protocol; each kind has a file."""
 
 from uio_pipes.tokenizers.base import Tokenizer
 from uio_pipes.tokenizers.characters import CharTokenizer

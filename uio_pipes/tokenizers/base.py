@@ -1,4 +1,4 @@
-"""What all tokenizers share: the protocol, and what is asked of any of them."""
+"""The protocol of tokenizers, and what they share."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from uio_pipes.base.errors import PipelineError
 
 __all__ = ["BLANK", "Tokenizer", "digest", "has_blank", "import_extra", "unk_id"]
 
-BLANK = "▁"  # U+2581: how symbol tables and byte-pair models write a blank
+BLANK = "▁"  # U+2581, which stands for a blank in symbol tables and byte-pair models
 _BLANKS = frozenset([BLANK, " ", "Ġ"])  # Ġ: byte-level models
 
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """What ``pipeline.tokenize`` takes: anything with this method.
+    """The protocol of ``pipeline.tokenize``: any object with this method can be given to it.
 
-    Two attributes are looked at where a tokenizer has them: ``unk_id``, the label of what it does not know (then the
-    share of such labels is watched), and ``has_blank``, whether it has a symbol for a blank (if not, blanks in Mandarin
-    text are removed). For WeNet's own tokenizers both are read from their ``symbol_table``.
+    A tokenizer may have two attributes: ``unk_id``, its label for unknown tokens (their share is then watched), and
+    ``has_blank``, whether it has a symbol for a blank (if not, blanks in Mandarin text are removed). For WeNet's own
+    tokenizers both are read from their ``symbol_table``.
     """
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
-        """Tokens and labels of ``text``."""
+        """Return the tokens and the labels of ``text``."""
 
 
 def unk_id(tokenizer: object) -> int | None:
-    """The label that ``tokenizer`` gives what it does not know; None: it has none, or does not tell."""
+    """Return the label of ``tokenizer`` for unknown tokens, None if it has none or does not say."""
     label = getattr(tokenizer, "unk_id", None)
     if label is None:
         label = _wenet_table(tokenizer).get(str(getattr(tokenizer, "unk", "<unk>")))
@@ -37,7 +37,7 @@ def unk_id(tokenizer: object) -> int | None:
 
 
 def has_blank(tokenizer: object) -> bool:
-    """Whether ``tokenizer`` has a symbol for a blank, or has its own way with them, or does not tell."""
+    """Return whether ``tokenizer`` has a symbol for a blank; also True if it treats them itself, or does not say."""
     known = getattr(tokenizer, "has_blank", None)
     if known is not None:
         return bool(known)
@@ -51,12 +51,12 @@ def _wenet_table(tokenizer: object) -> Mapping[str, int]:
 
 
 def digest(*parts: object) -> str:
-    """A short hash of content, for the ``repr`` that goes into a graph's fingerprint."""
+    """Return a short hash of content, for the ``repr`` that goes into the fingerprint of a graph."""
     return blake2b(repr(parts).encode(), digest_size=6).hexdigest()
 
 
 def import_extra(package: str, user: str) -> Any:
-    """The optional ``package`` that ``user`` needs. Raises: PipelineError naming the remedy if it is not installed."""
+    """Import the optional ``package`` that ``user`` needs. Raises: PipelineError with the remedy if it is missing."""
     try:
         return import_module(package)
     except ImportError as error:

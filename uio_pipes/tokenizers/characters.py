@@ -1,4 +1,4 @@
-"""Characters, by a symbol table."""
+"""The tokenizer for characters, by a symbol table."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CharTokenizer:
 
     @property
     def has_blank(self) -> bool:
-        """Whether ``▁`` is in the table, or blanks part the tokens."""
+        """True if ``▁`` is in the table, or blanks separate the tokens."""
         return self.split_with_space or BLANK in self.symbols
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
@@ -63,7 +63,7 @@ class CharTokenizer:
         return tokens, self._table.labels(tokens)
 
     def detokenize(self, labels: Sequence[int]) -> str:
-        """The text that ``labels`` stand for."""
+        """Return the text that ``labels`` stand for."""
         tokens = self._table.tokens(labels)
         return " ".join(tokens) if self.split_with_space else "".join(tokens).replace(BLANK, " ")
 

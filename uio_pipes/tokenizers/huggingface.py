@@ -1,4 +1,4 @@
-"""Models of Hugging Face's package ``tokenizers``: byte-pair, WordPiece, unigram."""
+"""The tokenizer for models of Hugging Face's package ``tokenizers``: byte-pair, WordPiece, unigram."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HuggingFaceTokenizer:
         if isinstance(tokenizer, (str, os.PathLike)):
             given = _read(package, os.fspath(tokenizer))
         elif isinstance(tokenizer, package.Tokenizer):
-            given = package.Tokenizer.from_str(tokenizer.to_str())  # the user's may change
+            given = package.Tokenizer.from_str(tokenizer.to_str())  # a copy: the user may change theirs
         else:
             raise PipelineError(
                 "HuggingFaceTokenizer: tokenizer must be the path of a tokenizer.json or a tokenizers.Tokenizer, "
@@ -47,7 +47,7 @@ class HuggingFaceTokenizer:
 
     @property
     def has_blank(self) -> bool:
-        """False if a blank becomes an unknown token. (Some drop blanks, or part words there: they know them.)"""
+        """False if a blank becomes an unknown token. (Models that drop blanks, or split words there, know them.)"""
         encoding = self._tokenizer.encode("一 一", add_special_tokens=False)
         spans = zip(encoding.ids, encoding.offsets, strict=True)
         return not any(i == self.unk_id and start <= 1 < end for i, (start, end) in spans)
@@ -62,7 +62,7 @@ class HuggingFaceTokenizer:
         return tokens, ids
 
     def detokenize(self, labels: Sequence[int]) -> str:
-        """The text that ``labels`` stand for, special tokens left out."""
+        """Return the text that ``labels`` stand for, without special tokens."""
         return str(self._tokenizer.decode([int(label) for label in labels], skip_special_tokens=True))
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ def _read(package: Any, path: str) -> Any:
         raise ListError(f"cannot read the tokenizer {path}: there is no such file; save one with Tokenizer.save(path)")
     try:
         return package.Tokenizer.from_file(path)
-    except Exception as error:  # the package raises no narrower kind
+    except Exception as error:  # the package raises no narrower class
         raise ListError(f"{path} is no tokenizer.json of the package tokenizers: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Pieces of a SentencePiece model."""
+"""The tokenizer for the pieces of a SentencePiece model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SentencePieceTokenizer:
 
     Args:
         model: path of the model.
-        symbol_table: with one (a path or a dict), WeNet's byte-pair way: the text is put in upper case, Chinese
+        symbol_table: a path or a dict, for WeNet's byte-pair scheme: the text is put in upper case, Chinese
             characters stand by themselves, and labels are from the table. Default: None, the model's own pieces and
             ids.
         unk: the token for whatever the table lacks. Default: "<unk>".
@@ -56,7 +56,7 @@ class SentencePieceTokenizer:
 
     @property
     def has_blank(self) -> bool:
-        """Whether ``▁`` is a piece. (With a symbol table, blanks beside Chinese characters leave no token anyway.)"""
+        """True if ``▁`` is a piece. (With a symbol table, blanks beside Chinese characters leave no token anyway.)"""
         return self._table is not None or int(self._processor.piece_to_id(BLANK)) != self.unk_id
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
@@ -77,7 +77,7 @@ class SentencePieceTokenizer:
         return tokens, ids if self._table is None else self._table.labels(tokens)
 
     def _mixed(self, text: str) -> list[str]:
-        """Chinese characters by themselves, pieces of what stands between them."""
+        """Split text into Chinese characters, and into pieces between them."""
         tokens: list[str] = []
         for part in _CJK.split(text):
             if _CJK.fullmatch(part):
@@ -87,7 +87,7 @@ class SentencePieceTokenizer:
         return tokens
 
     def detokenize(self, labels: Sequence[int]) -> str:
-        """The text that ``labels`` stand for."""
+        """Return the text that ``labels`` stand for."""
         if self._table is None:
             return str(self._processor.decode([int(label) for label in labels]))
         return "".join(self._table.tokens(labels)).replace(BLANK, " ").strip()

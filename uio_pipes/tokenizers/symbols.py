@@ -1,4 +1,4 @@
-"""Symbol tables and non-linguistic symbols, from files or as they are."""
+"""Symbol tables and non-linguistic symbols, from files or from Python objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TablePath = str | os.PathLike[str]
 
 
 def read_symbols(path: TablePath) -> dict[str, int]:
-    """A symbol table, ``token id`` a line (WeNet's ``units.txt``, ``lang_char.txt``).
+    """Read a symbol table with one ``token id`` per line (WeNet's ``units.txt``, ``lang_char.txt``).
 
     Raises: ListError naming file and line if it is missing, empty or of another form.
     """
@@ -28,7 +28,7 @@ def read_symbols(path: TablePath) -> dict[str, int]:
             raise ListError(f"{path}, line {number}: {line!r} is not `token id`, as in `<blank> 0`")
         table[parts[0]] = int(parts[1])
     if not table:
-        raise ListError(f"the symbol table {path} is empty; it has `token id` a line, as in `<blank> 0`")
+        raise ListError(f"the symbol table {path} is empty; it has one `token id` per line, as in `<blank> 0`")
     return table
 
 
@@ -40,7 +40,7 @@ def _lines(path: TablePath) -> list[str]:
 
 
 class SymbolTable:
-    """Symbols and their numbers, both ways; what is not in the table becomes ``unk``."""
+    """Symbols and their numbers, both ways. A symbol that is not in the table becomes ``unk``."""
 
     def __init__(self, given: TablePath | Mapping[str, int], unk: str) -> None:
         self.symbols = dict(given) if isinstance(given, Mapping) else read_symbols(given)
@@ -55,20 +55,20 @@ class SymbolTable:
         return max(self._names) + 1
 
     def labels(self, tokens: Iterable[str]) -> list[int]:
-        """Numbers of ``tokens``."""
+        """Return the numbers of ``tokens``."""
         return [self.symbols.get(token, self.unk_id) for token in tokens]
 
     def tokens(self, labels: Iterable[int]) -> list[str]:
-        """Symbols of ``labels``."""
+        """Return the symbols of ``labels``."""
         return [self._names.get(int(label), self.unk) for label in labels]
 
 
 class NonLangSyms:
-    """Non-linguistic symbols, like ``{NOISE}``, ``<SPK>``, ``[LAUGH]``, which stay whole: from a file or a list.
+    """Non-linguistic symbols like ``{NOISE}``, ``<SPK>``, ``[LAUGH]``, which stay whole, from a file or a list.
 
-    ``ignore_case`` finds them in any case.
+    With ``ignore_case`` they are found in any case.
 
-    Raises: ListError if one looks otherwise, or the file cannot be read.
+    Raises: ListError if one has another form, or the file cannot be read.
     """
 
     def __init__(self, given: TablePath | Iterable[str] | None, *, ignore_case: bool = False) -> None:
@@ -83,7 +83,7 @@ class NonLangSyms:
         self._pattern = re.compile(f"({whole})", re.IGNORECASE if ignore_case else 0) if whole else None
 
     def split(self, text: str) -> list[tuple[str, bool]]:
-        """Parts of ``text``, and whether each is a symbol. Blanks that stand alone between symbols are left out."""
+        """Split ``text`` into parts, each with whether it is a symbol. Parts of blanks alone are left out."""
         if self._pattern is None:
             return [(text, False)]
         parts = []

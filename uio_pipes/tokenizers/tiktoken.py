@@ -1,4 +1,4 @@
-"""Byte-pair encodings of OpenAI's package ``tiktoken``."""
+"""The tokenizer for byte-pair encodings of OpenAI's package ``tiktoken``."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class TiktokenTokenizer:
         return int(self._encoding.n_vocab)
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
-        """Split ``text`` into tokens (bytes that are no whole character as ``\\xe4``)."""
+        """Split ``text`` into tokens; bytes that are no whole character are written as ``\\xe4``."""
         ids: list[int] = self._encoding.encode(text, allowed_special="all")
         return [self._bytes(i).decode("utf-8", "backslashreplace") for i in ids], ids
 
     def detokenize(self, labels: Sequence[int]) -> str:
-        """The text that ``labels`` stand for."""
+        """Return the text that ``labels`` stand for."""
         return str(self._encoding.decode([int(label) for label in labels]))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _fetch(package: Any, name: str) -> Any:
         raise ListError(f"tiktoken has no encoding {name!r}; it has {', '.join(package.list_encoding_names())}")
     try:
         return package.get_encoding(name)
-    except Exception as error:  # whatever the network and the cache raise
+    except Exception as error:  # the network and the cache raise many classes
         raise ListError(
             f"cannot fetch tiktoken's encoding {name!r} ({type(error).__name__}: {error}); without a network, "
             "set TIKTOKEN_CACHE_DIR to a folder that has it, or pass a tiktoken.Encoding"

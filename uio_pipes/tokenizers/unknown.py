@@ -1,4 +1,4 @@
-"""Watches the share of unknown tokens: a dictionary that does not fit the texts spoils a model without a sound."""
+"""The share of unknown tokens, which is watched: a dictionary that does not fit the texts spoils a model silently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXAMPLES = 3
 
 
 class UnknownShare:
-    """Counts labels and unknown ones among them; says once when their share is above ``bound``."""
+    """Counts labels and unknown labels, and warns once when the share of the unknown is above ``bound``."""
 
     def __init__(self, bound: float, unk_id: int) -> None:
         self.bound, self.unk_id = bound, unk_id
@@ -20,7 +20,7 @@ class UnknownShare:
         self.examples: list[str] = []
 
     def look(self, key: str, text: str, tokens: Sequence[str], labels: Sequence[int]) -> str | None:
-        """Count one utterance; the warning, if it is due."""
+        """Count one utterance. Return the warning if it is due."""
         if self.told:
             return None
         self.labels += len(labels)
@@ -34,7 +34,7 @@ class UnknownShare:
         return (
             f"{self.unknown / self.labels:.1%} of the first {self.labels} labels are unknown tokens (<unk>), above "
             f"max_unk_share={self.bound}: {'; '.join(self.examples)}. Check that the dictionary fits the texts, or "
-            "mend them with .normalize_text(…)"
+            "normalize them with .normalize_text(…)"
         )
 
     def _keep(self, key: str, text: str, tokens: Sequence[str], labels: Sequence[int]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.decode import AudioInfo
 from uio_pipes.audio.length import SLACK, TICKS
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.kaldi.ark import ArkMatrix, ark_audio, parse_pointer
@@ -17,6 +16,7 @@ from uio_pipes.formats.kaldi.lines import Ints, KaldiLines
 from uio_pipes.formats.kaldi.scp import check_pipes, points_at_features
 from uio_pipes.formats.lists.raw_line import LATEST
 from uio_pipes.io.access import Access
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import RandomFile
 from uio_pipes.io.opening import open_file

@@ -16,9 +16,9 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.decode import AudioInfo
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.sidecar_frame import framed, unframed
+from uio_pipes.io.audio_info import AudioInfo
 
 __all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "Member", "ShardIndex", "ShardStamp", "dumps", "loads"]
 

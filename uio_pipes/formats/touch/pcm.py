@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.audio.bounds import check_claims
-from uio_pipes.audio.decode import AudioInfo, check_channel, sample_range
+from uio_pipes.audio.decode import check_channel, sample_range
 from uio_pipes.formats.touch.checksums import bad_crc
 from uio_pipes.formats.touch.file import DTYPES
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import RandomFile, Ref
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Pcm(Ref):
             data = self.file.read(self.offset + first * width, (last - first) * width)
         return torch.from_numpy(_to_float(np.frombuffer(data, self.dtype))[None]), rate
 
-    def behind(self, bytes_: Ref) -> Pcm:
+    def reading(self, bytes_: Ref) -> Pcm:
         return Pcm(_Fetched(bytes_), self.offset, self.size, self.dtype, self.info.sample_rate, self.crc)
 
     def compare(self) -> None:

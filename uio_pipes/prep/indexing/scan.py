@@ -10,7 +10,6 @@ from zlib import crc32
 
 import numpy as np
 
-from uio_pipes.audio.decode import AudioInfo
 from uio_pipes.audio.length import audio_info, npy_shape
 from uio_pipes.base.errors import NOTES, DataError
 from uio_pipes.formats.tar.fields import text_of
@@ -19,6 +18,7 @@ from uio_pipes.formats.tar.index_files import identity
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Grouping, TarReader, Utterance
 from uio_pipes.formats.tar.suspects import suspect, unchecked
 from uio_pipes.io.access import Access
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.compression import detect
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import StreamBytes

@@ -18,15 +18,15 @@ import soundfile
 from numpy.typing import NDArray
 
 from uio_pipes.audio.bounds import check_claims
-from uio_pipes.audio.codecs import check_coded, coded, decode_coded
+from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
 from uio_pipes.audio.containers import HEAD, check_length
-from uio_pipes.audio.kind import suffix_of
-from uio_pipes.audio.mpeg import counted, is_mp3
-from uio_pipes.audio.ogg import MAGIC, check_ogg, check_ogg_segment
+from uio_pipes.audio.mpeg import with_length
+from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
+from uio_pipes.audio.sniff import sniff, sniff_codec
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import run_command
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.io.regular import open_regular
+from uio_pipes.io.regular import open_data, open_regular
 from uio_pipes.prep.reading.utterance_lists import Utterance
 
 __all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording", "encode", "frames_of", "to_int16"]
@@ -123,11 +123,11 @@ def _exists(path: str) -> bool:
 
 def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     """None if it must be resampled. Raises DataError for what is no sound audio file, by its header."""
-    suffix = suffix_of(data, wav)
-    if kind := coded(data):
-        check_coded(data, kind)
+    form, suffix = sniff(data), sniff_codec(data) or _suffix(wav)
+    if form in CODED:
+        check_coded(data, form)
         return Audio(data, suffix, -1) if sample_rate is None else None
-    with soundfile.SoundFile(io.BytesIO(counted(data))) as audio:
+    with soundfile.SoundFile(io.BytesIO(with_length(data))) as audio:
         check_claims(audio.samplerate, audio.channels)
         rate, samples = audio.samplerate, audio.frames
         if suffix in ("flac", "mp3") and 0 < samples < UNKNOWN:  # a cut shows at the end only
@@ -136,7 +136,7 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
                 raise DataError("truncated_audio", "the file ends before its header says; copy it again", url=wav)
     if sample_rate not in (None, rate):
         return None
-    if data[:4] == MAGIC:
+    if form == "ogg":
         check_ogg(lambda offset, count: data[offset : offset + count], len(data))
     if samples <= 0:
         raise DataError("empty_audio", "it has no samples", url=wav)
@@ -147,22 +147,22 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
 def _decoded(
     source: str | bytes, wav: str, utterances: list[Utterance], sample_rate: int | None, form: Literal["wav", "flac"]
 ) -> list[Cut]:
-    if kind := coded(source):
+    if (kind := sniff(source)) in CODED:
         decoded = decode_coded(source, kind, None, None)
         samples, rate, total = to_int16(decoded.samples[0]), decoded.sample_rate, decoded.total
         ranges = [_range(utterance, rate, total) for utterance in utterances]
     else:
-        if is_mp3(_head(source)[0]):
-            source = counted(source if isinstance(source, bytes) else _read(source))
+        if kind == "mp3":
+            source = with_length(source if isinstance(source, bytes) else _read(source))
         with (
-            io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file,
+            open_data(source) as file,
             soundfile.SoundFile(file if isinstance(source, bytes) else file.fileno(), closefd=False) as audio,
         ):
             rate, total = audio.samplerate, audio.frames
             check_claims(rate, audio.channels)
             ranges = [_range(utterance, rate, total) for utterance in utterances]
             until = max((found[1] for found in ranges if isinstance(found, tuple)), default=0)
-            if _is_ogg(source):
+            if kind == "ogg":
                 try:
                     _check_ogg(source, audio, 0, until if all(isinstance(found, tuple) for found in ranges) else total)
                 except DataError:
@@ -174,8 +174,9 @@ def _decoded(
     ]
 
 
-def _is_ogg(source: str | bytes) -> bool:
-    return _head(source)[0][:4] == MAGIC
+def _suffix(name: str) -> str:
+    suffix = os.path.splitext(name.partition("?")[0])[1].lower()[1:]
+    return suffix if suffix.isalnum() else "wav"
 
 
 def _check_ogg(source: str | bytes, audio: soundfile.SoundFile, first: int, last: int) -> None:

@@ -1,0 +1,85 @@
+"""Each name inside torch that run/torch_private.py uses is still there, and does what we use it for.
+
+If one of these fails after a new torch was installed, mend run/torch_private.py; the message says what hangs on it.
+All hold with torch 2.14.1, the last that they were tried with.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from uio_pipes.run import torch_private
+from uio_pipes.run.dataset import ReadyBatch
+
+NOW = f"torch {torch.__version__}, last good 2.14.1"
+
+
+class Numbers(IterableDataset[int]):
+    """Endless; where ``ends``, the worker goes without a word."""
+
+    def __init__(self, ends: bool = False) -> None:
+        self.ends = ends
+
+    def __iter__(self) -> Iterator[int]:
+        while not self.ends:
+            yield 1
+        os._exit(0)
+
+
+@pytest.fixture
+def batches() -> Iterator[Any]:
+    made = iter(DataLoader(Numbers(), batch_size=None, num_workers=1))
+    assert next(made) == 1
+    yield made
+    made._shutdown_workers()
+
+
+PINS = {
+    "_worker_result_queue._writer.close": "close_our_writer: without it a trainer that waits in a thread hangs for 5 s "
+    "or more after its worker was killed",
+    "_workers": "worker_pids: the error of a killed worker names its process",
+    "_shutdown_workers": "shut_down: without it workers live on after an epoch that is broken off",
+}
+
+
+@pytest.mark.parametrize("path", PINS)
+def test_a_dataloaders_iterator_has(path: str, batches: Any) -> None:
+    found = batches
+    for name in path.split("."):
+        assert hasattr(found, name), f"{NOW}: {type(found).__name__} has no {name} any more. {PINS[path]}"
+        found = getattr(found, name)
+
+
+def test_a_worker_that_is_gone_ends_the_queue_of_results() -> None:
+    batches: Any = iter(DataLoader(Numbers(ends=True), batch_size=None, num_workers=1))
+    torch_private.close_our_writer(batches)
+    with pytest.raises((RuntimeError, EOFError)) as caught:
+        next(batches)
+    ended = EOFError in (type(caught.value), type(caught.value.__cause__))
+    assert ended, f"{NOW}: others write to the queue, too. {PINS['_worker_result_queue._writer.close']}"
+    torch_private.shut_down(batches)
+
+
+def test_shutting_down_ends_the_processes_at_once_and_may_be_repeated(batches: Any) -> None:
+    (pid,), (worker,) = torch_private.worker_pids(batches), batches._workers
+    assert pid == worker.pid, f"{NOW}: {PINS['_workers']}"
+    torch_private.shut_down(batches)
+    assert not worker.is_alive(), f"{NOW}: {PINS['_shutdown_workers']}"
+    torch_private.shut_down(batches)
+
+
+def test_default_collate_asks_the_map_before_it_looks_into_a_dict() -> None:
+    asked = []
+    torch_private.collate_by(type("Kind", (ReadyBatch,), {}), lambda *_, **__: asked.append(1))
+    kind = next(kind for kind in torch_private.default_collate_fn_map if getattr(kind, "__name__", "") == "Kind")
+    try:
+        default_collate([kind()])
+    finally:
+        del torch_private.default_collate_fn_map[kind]
+    assert asked, f"{NOW}: collate_by has no effect; a batch given to DataLoader(batch_size=2) is not refused any more"

@@ -1,0 +1,45 @@
+"""All that we use of fsspec's and s3fs's inside, in one place: names that their documentation does not promise.
+
+``tests/io/test_s3fs_private.py`` pins each of them, and says what depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import fsspec
+
+__all__ = ["file_info", "get_object", "needs_s3fs", "range_reader"]
+
+
+def file_info(fs: Any, path: str, timeout: float) -> dict[str, Any]:
+    """Return fsspec's entry for a file: ``size``, ``ETag`` and the like. Asynchronous file systems keep ``timeout``."""
+    found: dict[str, Any] = (
+        fsspec.asyn.sync(fs.loop, fs._info, path, timeout=timeout) if fs.async_impl else fs.info(path)
+    )
+    return found
+
+
+def range_reader(fs: Any, path: str, timeout: float) -> Callable[[int, int], bytes]:
+    """Return a function that reads the bytes from its first argument to before its second."""
+    if fs.async_impl:
+        sync = fsspec.asyn.sync
+        return lambda start, end: sync(fs.loop, fs._cat_file, path, start=start, end=end, timeout=timeout)
+    return lambda start, end: fs.cat_file(path, start=start, end=end)
+
+
+def needs_s3fs(fs: Any, path: str) -> bool:
+    """Return whether a request is more than a signed URL can say: headers, a version, and the like."""
+    own = set(fs.client_kwargs) - {"endpoint_url", "region_name"} or fs.req_kw or fs.s3_additional_kwargs
+    return bool(own or "proxies" in fs.config_kwargs or fs.version_aware or fs.split_path(path)[2])
+
+
+async def get_object(fs: Any, path: str, first: int, last: int) -> dict[str, Any]:
+    """Return S3's answer to a request for the bytes ``first`` to ``last`` (included) of an object."""
+    bucket, key, version = fs.split_path(path)
+    wanted = {"VersionId": version} if version else {}
+    answer: dict[str, Any] = await fs._call_s3(
+        "get_object", Bucket=bucket, Key=key, Range=f"bytes={first}-{last}", **wanted
+    )
+    return answer
