@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = ["environment", "launch"]
@@ -19,11 +20,14 @@ def environment(*folders: Path, **variables: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **variables}
 
 
-def launch(command: list[str], timeout: float = 90) -> str:
-    """The output of ``python command``. Its children end with it. Raises: AssertionError if it fails."""
+def launch(command: list[str], timeout: float = 90, folders: Sequence[Path] = ()) -> str:
+    """Run ``python command``, with ``folders`` on its path; return what it prints. Its children end with it.
+
+    Raises: AssertionError if it fails.
+    """
     process = subprocess.Popen(
         [sys.executable, *command],
-        env=environment(OMP_NUM_THREADS="1"),
+        env=environment(*folders, OMP_NUM_THREADS="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
