@@ -18,11 +18,11 @@ def environment(*folders: Path, **variables: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **variables}
 
 
-def launch(command: list[str], timeout: float = 90) -> str:
-    """The output of ``python command``. Its children end with it. Raises: AssertionError if it fails."""
+def launch(command: list[str], timeout: float = 90, *folders: Path) -> str:
+    """The output of ``python command``, with ``folders`` on its path. Its children end with it. Raises: AssertionError if it fails."""
     process = subprocess.Popen(
         [sys.executable, *command],
-        env=environment(OMP_NUM_THREADS="1"),
+        env=environment(*folders, OMP_NUM_THREADS="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

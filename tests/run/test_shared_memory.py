@@ -268,7 +268,7 @@ if __name__ == "__main__":
 def test_workers_may_be_started_in_other_ways(plain_corpus: Corpus, tmp_path: Path, method: str) -> None:
     script = tmp_path / "other_start.py"
     script.write_text(OTHER_START)
-    launch([str(script), str(plain_corpus.list), method])
+    launch([str(script), str(plain_corpus.list), method], 90, Path(__file__).parent)
 
 
 EXITS = """
