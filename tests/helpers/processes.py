@@ -19,7 +19,9 @@ def environment(*folders: Path, **variables: str) -> dict[str, str]:
 
 
 def launch(command: list[str], timeout: float = 90, *folders: Path) -> str:
-    """The output of ``python command``, with ``folders`` on its path. Its children end with it. Raises: AssertionError if it fails."""
+    """The output of ``python command``, which finds ``folders`` too; its children end with it. Raises: AssertionError
+    if it fails.
+    """
     process = subprocess.Popen(
         [sys.executable, *command],
         env=environment(*folders, OMP_NUM_THREADS="1"),
