@@ -18,7 +18,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
-from uio_pipes.formats.lists.manifest import ShardEntry, write_manifest
+from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.common.collecting_ledger import Noting
 from uio_pipes.prep.common.progress_bar import follow
@@ -28,6 +28,7 @@ from uio_pipes.prep.recognize import Recognized, recognize
 from uio_pipes.prep.writing.converted import Converted, To, decode, open_part
 from uio_pipes.prep.writing.folder import Folder, write_to
 from uio_pipes.prep.writing.journal import Finished, Journal
+from uio_pipes.prep.writing.manifest import write_manifest
 from uio_pipes.run.lane_runner import one_thread
 
 __all__ = ["Conversion", "To", "convert"]

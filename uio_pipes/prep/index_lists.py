@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.printable import counted
-from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest, write_manifest
+from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.tar.reader import Grouping
 from uio_pipes.formats.tar.whole_shard import against_manifest
@@ -18,6 +18,7 @@ from uio_pipes.io.remote import is_local
 from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
 from uio_pipes.prep.indexing.folder import datasets, index_folder
 from uio_pipes.prep.indexing.shard import IndexedShard, each_shard, index_shards
+from uio_pipes.prep.writing.manifest import write_manifest
 
 __all__ = ["IndexedLists", "index_lists"]
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, NoReturn
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.base.printable import counted
-from uio_pipes.formats.lists.manifest import ShardEntry, write_manifest
+from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.prep.common.pool import in_order
 from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.packing.grouping import (
@@ -37,6 +37,7 @@ from uio_pipes.prep.reading.utterance_lists import Utterance, open_source
 from uio_pipes.prep.writing.cutting import Cut, cut_recording
 from uio_pipes.prep.writing.folder import Folder, write_to
 from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking
+from uio_pipes.prep.writing.manifest import write_manifest
 from uio_pipes.prep.writing.shard_writer import TARS, ShardWriter, write_shard
 
 __all__ = [

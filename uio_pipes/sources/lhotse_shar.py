@@ -19,11 +19,12 @@ from uio_pipes.core.stage import Stage, require
 from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
 from uio_pipes.formats.shar.fields import as_fields
 from uio_pipes.formats.shar.reader import Cut, SharReader
-from uio_pipes.formats.shar.shards import ListShar, Sources
+from uio_pipes.formats.shar.shards import Sources
 from uio_pipes.formats.shar.streams import is_lines
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import stamp
 from uio_pipes.sources.list_files import Item
+from uio_pipes.sources.list_shar import ListShar
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline

@@ -184,7 +184,7 @@ class _TarNode(Node):
             self.far = self.far or begin(self.file, offset)
             self.reader = self._reader(self.far, offset, damaged, last)
             if self.stage.verify is not None:
-                self.checks = Checks(self.file)
+                self.checks = Checks(self.file.url, self.file.access)
         except DataError as error:
             raise listed_in(error, self.file.url, self.file.place) from error
 

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.io.access import Access
-from uio_pipes.prep.writing.folder import write_to
 
-__all__ = ["Manifest", "ShardEntry", "manifest_path", "read_manifest", "write_manifest"]
+__all__ = ["VERSION", "Manifest", "ShardEntry", "manifest_path", "read_manifest"]
 
 VERSION = 1
 _CRC = re.compile(r"[0-9a-f]{8}")
@@ -40,16 +38,6 @@ class ShardEntry(NamedTuple):
 def manifest_path(list_path: str) -> str:
     """Where the manifest of a list is."""
     return f"{list_path}.manifest"
-
-
-def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> str:
-    """Write the manifest of a list, near or far: complete, or not at all."""
-    path = manifest_path(str(list_path))
-    lines = [json.dumps(shard._asdict(), ensure_ascii=False) + "\n" for shard in shards]
-    body = "".join(lines).encode()
-    head = {"manifest": VERSION, "shards": len(lines), "crc32": f"{crc32(body):08x}"}
-    write_to(path, json.dumps(head).encode() + b"\n" + body)
-    return path
 
 
 class Manifest:

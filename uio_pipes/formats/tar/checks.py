@@ -11,8 +11,8 @@ from uio_pipes.formats.tar.index import BLOCK
 from uio_pipes.formats.tar.index_files import open_sidecar
 from uio_pipes.formats.tar.reader import Utterance
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE
+from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
-from uio_pipes.sources.open_files import File
 
 __all__ = ["Checks"]
 
@@ -20,9 +20,9 @@ __all__ = ["Checks"]
 class Checks:
     """The CRC32 of each member of one shard, as its index has them. Raises: ListError if there is no index."""
 
-    def __init__(self, file: File, folder: str | None = None) -> None:
-        self._url = file.url
-        self._index = open_sidecar(file.url, file.access, folder)
+    def __init__(self, url: str, access: Access) -> None:
+        self._url = url
+        self._index = open_sidecar(url, access)
         self._starts = self._index.columns["starts"]
         failed = sum(error.reason not in NO_UTTERANCE for error in self._index.errors)
         self.utterances = len(self._index) + failed  # failed ones included
