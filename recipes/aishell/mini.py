@@ -19,7 +19,7 @@ import typer
 
 from uio_pipes.base.processes import end_with_parent, pool_context
 from uio_pipes.prep.common.progress_bar import follow
-from uio_pipes.prep.examples.speech import RATE, Speaker
+from uio_pipes.prep.examples.speech import RATE, EspeakVoices
 from uio_pipes.prep.writing.files import write_lines
 
 from .layout import corpus_dir, transcript_path, wav_path
@@ -78,7 +78,7 @@ def _speak_block(job: tuple[Path, int, int, list[Utterance]]) -> tuple[float, in
     import soundfile
 
     corpus, seed, start, block = job
-    speaker, room, samples = Speaker(), np.random.default_rng([seed, start]), 0
+    speaker, room, samples = EspeakVoices(), np.random.default_rng([seed, start]), 0
     for utterance in block:
         speech = speaker.speak(utterance.text.replace(" ", ""), utterance.voice, room)
         soundfile.write(wav_path(corpus, utterance.split, utterance.key), speech, RATE, subtype="PCM_16")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from uio_pipes.base.processes import pool_context
 from uio_pipes.prep.common.progress_bar import follow
-from uio_pipes.prep.examples.speech import RATE, Speaker, to_int16
+from uio_pipes.prep.examples.speech import RATE, EspeakVoices, to_int16
 from uio_pipes.prep.writing.files import write_lines
 
 from .layout import metadata_path
@@ -104,7 +104,7 @@ def _speak(job: tuple[Path, int, int, Recording]) -> dict[str, Any]:
 
 def speak_recording(recording: Recording, room: np.random.Generator) -> tuple[NDArray[np.int16], list[dict[str, Any]]]:
     """The samples at 16 kHz, and the segments of the JSON, times in hundredths of a second as in the real one."""
-    speaker, pieces, segments, at = Speaker(), [np.zeros(RATE // 2, np.int16)], [], RATE // 2
+    speaker, pieces, segments, at = EspeakVoices(), [np.zeros(RATE // 2, np.int16)], [], RATE // 2
     for number, line in enumerate(recording.lines):
         speech = speaker.speak("".join(line.text.split()) or "今天", line.voice, room)
         segments.append(

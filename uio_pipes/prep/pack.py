@@ -45,7 +45,7 @@ __all__ = [
     "Group",
     "OtherPacking",
     "PackSettings",
-    "Packed",
+    "Packing",
     "PackingFailed",
     "Split",
     "pack",
@@ -71,7 +71,7 @@ class PackingFailed(UioError):
 
 
 @dataclass
-class Packed:
+class Packing:
     """What a packing came to, all of its runs and jobs together; ``waiting``: shards that other jobs still pack."""
 
     shards: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ def pack(
     allow_pipes: bool = False,
     executor: Literal["local", "ray"] = "local",
     retry_failed: bool = False,
-) -> Packed:
+) -> Packing:
     """Pack ``source`` into shards under ``out``; when all are there, write their paths to ``shard_list``.
 
     ``source``, ``out``, ``shard_list``: paths or URLs. Utterances of one recording must stand together in the list, or
@@ -180,10 +180,10 @@ def _pack_shard(out: str, shard: str, mark: str, task: list[Placed], settings: P
     return write_shard(Folder(out), shard, mark, itertools.chain.from_iterable(pieces))
 
 
-def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Journal) -> Packed:
+def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Journal) -> Packing:
     all_shards = set(placement.shards)
     failures = [[bad.key, bad.reason, bad.detail] for bad in placement.bad] + list(journal.failures(all_shards))
-    packed = Packed(left_out=placement.left_out, failed=Counter(reason for _, reason, _ in failures))
+    packed = Packing(left_out=placement.left_out, failed=Counter(reason for _, reason, _ in failures))
     packed.waiting = len(all_shards - journal.finished.keys())
     finished = [journal.finished[name] for name in sorted(all_shards & journal.finished.keys())]
     for done in finished:
@@ -204,7 +204,7 @@ def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Jou
     return packed
 
 
-def _nothing(failures: list[list[str]], packed: Packed) -> NoReturn:
+def _nothing(failures: list[list[str]], packed: Packing) -> NoReturn:
     lost = ", ".join(f"{count} {reason}" for reason, count in sorted((packed.left_out + packed.failed).items()))
     first = f"; the first: {failures[0][2]}" if failures else ""
     raise PackingFailed(f"nothing was packed: {lost or 'no utterances'}{first}")

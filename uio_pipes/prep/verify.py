@@ -17,7 +17,7 @@ from uio_pipes.formats.touch.table import names_folder, parse_entry
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
 from uio_pipes.prep.checking.lines import verify_lines
-from uio_pipes.prep.checking.records import Records, verify_records
+from uio_pipes.prep.checking.records import Share, verify_records
 from uio_pipes.prep.checking.shard import Checked, Wanted, verify_shard
 from uio_pipes.prep.indexing.shard import each_shard
 from uio_pipes.sources.indexed import ListIndexed
@@ -80,20 +80,20 @@ def _of_lines(lines: list[tuple[int, str, str]], wanted: Wanted, access: Access 
         yield verify_lines, chunk[0][0], len(chunk), ([(text, place) for _, text, place in chunk], wanted, access)
 
 
-def _of_records(folders: list[Records], behind: int, jobs: int, wanted: Wanted) -> Iterator[Task]:
+def _of_records(folders: list[Share], behind: int, jobs: int, wanted: Wanted) -> Iterator[Task]:
     """A share of each folder for each process."""
     shares = (folder._replace(part=part, parts=jobs) for folder in folders for part in range(jobs))
     return ((verify_records, behind + at, int(share.part == 0), (share, wanted)) for at, share in enumerate(shares))
 
 
-def _folder(path: str, allow_pipes: bool) -> Records:
+def _folder(path: str, allow_pipes: bool) -> Share:
     """Raises: ListError if it is none of a TouchDataset or of Kaldi's, or cannot be opened."""
     from uio_pipes.prep.recognize import recognize
 
     listing = recognize(path, allow_pipes).pipeline.stages[0]
     assert isinstance(listing, (ListIndexed, ListKaldi))
     listing.table()
-    return Records(path, listing)
+    return Share(path, listing)
 
 
 def _reports(
@@ -127,9 +127,9 @@ def _run(work: Any, at: int, items: int, arguments: tuple[Any, ...]) -> tuple[in
 
 def _sorted(
     table: Table, only: frozenset[str] | None
-) -> tuple[dict[int, str], list[tuple[int, str, str]], list[Records]]:
+) -> tuple[dict[int, str], list[tuple[int, str, str]], list[Share]]:
     """Shards by their first number; lines of raw lists with their places; folders of TouchDatasets."""
-    shards, lines, folders, seen = dict[int, str](), list[tuple[int, str, str]](), list[Records](), set[str]()
+    shards, lines, folders, seen = dict[int, str](), list[tuple[int, str, str]](), list[Share](), set[str]()
     for number in range(len(table)):
         item, place = table[number], table.place(number)
         if only is not None and (home(place) if item.startswith("{") else item) not in only:
@@ -140,7 +140,7 @@ def _sorted(
             seen.add(item)
             if names_folder(item):
                 folder, metainfo = parse_entry(item, place)
-                folders.append(Records(folder, ListIndexed((folder,), metainfo=metainfo)))
+                folders.append(Share(folder, ListIndexed((folder,), metainfo=metainfo)))
             else:
                 shards[number] = item
     return shards, lines, folders

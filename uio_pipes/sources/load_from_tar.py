@@ -21,7 +21,7 @@ from uio_pipes.formats.tar.checks import Checks
 from uio_pipes.formats.tar.fields import as_fields, text_of
 from uio_pipes.formats.tar.header import BLOCK
 from uio_pipes.formats.tar.members import MAX_MEMBER
-from uio_pipes.formats.tar.reader import TarReader, Utterance
+from uio_pipes.formats.tar.reader import TarReader, TarUtterance
 from uio_pipes.formats.tar.suspects import suspects, unchecked
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, UNREADABLE, against_manifest, listed_in, miscounted
 from uio_pipes.io.access import CACHE_SIZE
@@ -202,7 +202,7 @@ class _TarNode(Node):
         self.reader.close()
         self.reader, self.file, self.far, self.stamp, self.checks = None, None, None, "", None
 
-    def _sample(self, utterance: Utterance) -> Sample:
+    def _sample(self, utterance: TarUtterance) -> Sample:
         assert self.file is not None
         if self.checks is not None:
             self.checks.apply(utterance)

@@ -12,7 +12,7 @@ from uio_pipes.formats.lists.table import ARCHIVES, Table
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.local import Payload
 
-__all__ = ["ClipTable", "Place", "entries", "parse"]
+__all__ = ["ClipTable", "ClipPlace", "entries", "parse"]
 
 
 class ClipTable(Table):
@@ -21,7 +21,7 @@ class ClipTable(Table):
     direct = (*ARCHIVES, *(f".{s}" for s in AUDIO_SUFFIXES), *(f".{s.upper()}" for s in AUDIO_SUFFIXES))
 
 
-class Place(NamedTuple):
+class ClipPlace(NamedTuple):
     """Where the audio of a clip is: a path or URL, bytes, or a reference; perhaps a segment of it, in seconds."""
 
     key: tuple[int, int]
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     end: float | None = None
 
 
-def parse(table: Table, number: int) -> Place | str:
+def parse(table: Table, number: int) -> ClipPlace | str:
     """A line: a shard's name; or an audio file's, after its key (Kaldi), or as ``wav`` of a JSON object."""
     line = table[number]
     if line.endswith(ARCHIVES):
@@ -44,7 +44,7 @@ def parse(table: Table, number: int) -> Place | str:
         wav = rest[0] if rest and "/" not in first else line
     if wav.endswith("|"):
         raise ListError(f"{table.place(number)} is a shell command: {line[:80]!r}; run it and list the files it makes")
-    return Place((number, 0), wav, wav, start, end)
+    return ClipPlace((number, 0), wav, wav, start, end)
 
 
 def _parse_json(line: str, place: str) -> tuple[str, float | None, float | None]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.shar.streams import Lines, Position, Stream, Value, open_stream
+from uio_pipes.formats.shar.streams import JsonLines, Position, Value, ValueStream, open_stream
 from uio_pipes.io.access import Access
 
 __all__ = ["Cut", "SharReader"]
@@ -40,13 +40,13 @@ class SharReader:
     ) -> None:
         at = at or {}
         self.files, self._fail = files, fail
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, ValueStream] = {}
         self._held: dict[str, Value] = {}  # of a cut further on
         self._cuts: deque[Cut] = deque()  # parsed, but not their turn yet
         self._over = False
         try:
             self._taken = at["cuts"][0] if at else 0
-            self._lines = Lines(files["cuts"], access, self._taken)
+            self._lines = JsonLines(files["cuts"], access, self._taken)
             for field, url in files.items():
                 if field != "cuts":
                     self._streams[field] = open_stream(field, url, access, at.get(field, []))

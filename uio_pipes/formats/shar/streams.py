@@ -11,7 +11,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import open_source
 
-__all__ = ["Lines", "Position", "Stream", "Value", "is_lines", "open_stream"]
+__all__ = ["JsonLines", "Position", "ValueStream", "Value", "is_lines", "open_stream"]
 
 CHUNK = 1 << 18
 Position = list[int]  # offset and whether what lies before it is damaged; or a number of lines
@@ -29,7 +29,7 @@ class Value(NamedTuple):
     meta: dict[str, Any]
 
 
-class Stream(Protocol):
+class ValueStream(Protocol):
     """Values in the order of the cuts. ``next`` raises StopIteration, or DataError and may then be called again."""
 
     def next(self) -> Value: ...
@@ -37,7 +37,7 @@ class Stream(Protocol):
     def close(self) -> None: ...
 
 
-class Lines:
+class JsonLines:
     """The lines of a JSONL file, plain or compressed, from line ``first`` on."""
 
     def __init__(self, url: str, access: Access, first: int = 0) -> None:
@@ -84,7 +84,7 @@ class Lines:
 class _JsonValues:
     """``{"cut_id": …, NAME: value}`` a line; without the value it is a placeholder."""
 
-    def __init__(self, name: str, lines: Lines) -> None:
+    def __init__(self, name: str, lines: JsonLines) -> None:
         self._name, self._lines = name, lines
 
     def next(self) -> Value:
@@ -171,8 +171,8 @@ def is_lines(field: str, url: str) -> bool:
     return field == "cuts" or ".jsonl" in url.rpartition("/")[2]
 
 
-def open_stream(field: str, url: str, access: Access, position: Position) -> Stream:
+def open_stream(field: str, url: str, access: Access, position: Position) -> ValueStream:
     """The values of ``field`` from ``position`` on ([]: from the beginning). Raises: DataError."""
     if is_lines(field, url):
-        return _JsonValues(field, Lines(url, access, position[0] if position else 0))
+        return _JsonValues(field, JsonLines(url, access, position[0] if position else 0))
     return _TarValues(url, access, position)

@@ -9,7 +9,7 @@ import numpy as np
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.tar.index import BLOCK
 from uio_pipes.formats.tar.index_files import open_sidecar
-from uio_pipes.formats.tar.reader import Utterance
+from uio_pipes.formats.tar.reader import TarUtterance
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
@@ -27,7 +27,7 @@ class Checks:
         failed = sum(error.reason not in NO_UTTERANCE for error in self._index.errors)
         self.utterances = len(self._index) + failed  # failed ones included
 
-    def apply(self, utterance: Utterance) -> None:
+    def apply(self, utterance: TarUtterance) -> None:
         """Check what is read already, and have the rest checked when it is. Raises: DataError ``bad_crc``."""
         start = utterance.offset // BLOCK
         number = int(np.searchsorted(self._starts, start))
@@ -42,7 +42,7 @@ class Checks:
             elif crc32(payload) != crcs[suffix]:
                 raise self._differ(utterance, f"the CRC32 of the {suffix} is another")
 
-    def _differ(self, utterance: Utterance, what: str) -> DataError:
+    def _differ(self, utterance: TarUtterance, what: str) -> DataError:
         message = f"the bytes are not those that were indexed ({what}): fetch or pack the file again"
         error = DataError("bad_crc", message, url=self._url, member=utterance.key, offset=utterance.offset)
         error.key = utterance.key

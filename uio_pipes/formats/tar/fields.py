@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Utterance
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.local import Payload
 from uio_pipes.io.text_ref import TextRef
 
@@ -53,7 +53,7 @@ def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, A
     return fields
 
 
-def text_of(utterance: Utterance, url: str, text: str = "txt") -> str:
+def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
     """The transcript, without blanks around it: the member ``text``, or for ``SUFFIX:NAME`` a field of its JSON.
 
     Raises: DataError ``bad_text`` or ``missing_text``.

@@ -20,7 +20,7 @@ from uio_pipes.audio.decode import AudioInfo
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.sidecar_frame import framed, unframed
 
-__all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "Member", "ShardIndex", "ShardStamp", "dumps", "loads"]
+__all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "IndexedMember", "ShardIndex", "ShardStamp", "dumps", "loads"]
 
 MAGIC, VERSION = b"UIOTARIX", 1
 BLOCK = 512  # offsets are counted in blocks of a tar
@@ -48,7 +48,7 @@ class ShardStamp:
         return size != self.size or (kinds[0] == kinds[1] and stamp != self.stamp)
 
 
-class Member(NamedTuple):
+class IndexedMember(NamedTuple):
     """One member of an utterance: where its bytes are in the shard, and their CRC32."""
 
     suffix: str
@@ -92,12 +92,14 @@ class ShardIndex:
         """Byte offset of an utterance's first header."""
         return int(self.columns["starts"][number]) * BLOCK
 
-    def members(self, number: int) -> Iterator[Member]:
+    def members(self, number: int) -> Iterator[IndexedMember]:
         """In the order of the shard."""
         ends, columns = self.columns["member_ends"], self.columns
         for i in range(int(ends[number - 1]) if number else 0, int(ends[number])):
             suffix = self.suffixes[columns["suffix"][i]]
-            yield Member(suffix, int(columns["offset"][i]) * BLOCK, int(columns["size"][i]), int(columns["crc"][i]))
+            yield IndexedMember(
+                suffix, int(columns["offset"][i]) * BLOCK, int(columns["size"][i]), int(columns["crc"][i])
+            )
 
     def info(self, number: int) -> AudioInfo | None:
         """Length of the audio, or of features (frames, at 100 Hz); None where only decoding tells."""

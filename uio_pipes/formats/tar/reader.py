@@ -15,7 +15,7 @@ from uio_pipes.formats.tar.members import MAX_MEMBER, Member, TarMembers
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import ByteSource
 
-__all__ = ["AUDIO_SUFFIXES", "Grouping", "TarReader", "Utterance", "split_name"]
+__all__ = ["AUDIO_SUFFIXES", "Grouping", "TarReader", "TarUtterance", "split_name"]
 
 AUDIO_SUFFIXES = frozenset({"wav", "flac", "mp3", "m4a", "ogg", "opus", "wma", "aac"})
 # one member is of no use, or nothing is known to be wrong: the archive is sound
@@ -29,7 +29,7 @@ _META = re.compile(r"__[^/]*__($|/)")  # as in webdataset's tariterators
 Grouping = Literal["wenet", "webdataset"]
 
 
-class Utterance(NamedTuple):
+class TarUtterance(NamedTuple):
     """Members by suffix, in lower case (``txt``, ``wav``, ``npy``, …); ``offset``: of the first header block, bytes."""
 
     key: str
@@ -63,7 +63,7 @@ class TarReader:
         self._position = (offset, damaged)
         self._text = text
         self._last = last  # key of the last utterance delivered
-        self._group: Utterance | None = None
+        self._group: TarUtterance | None = None
         self._touched = damaged  # the group under way, or the next one, borders on damage
         self._ahead: Member | None = None  # read, but it begins the next group
         self._error: DataError | None = None  # met, but a group had to be delivered first
@@ -77,7 +77,7 @@ class TarReader:
         """
         return *self._position, self._last
 
-    def next(self) -> Utterance:
+    def next(self) -> TarUtterance:
         """The next utterance; ``StopIteration`` at the end, again and again.
 
         Raises ``DataError`` and may then be called again: ``bad_header``, ``truncated``, ``missing_end``,
@@ -111,7 +111,7 @@ class TarReader:
         self._over, self._error = True, None
         self._source.close()
 
-    def _step(self) -> Utterance | None:
+    def _step(self) -> TarUtterance | None:
         """Takes in one member; returns the group that ends before it."""
         member, self._ahead = self._ahead or self._members.next(), None
         group = self._group
@@ -127,7 +127,7 @@ class TarReader:
             raise DataError("bad_member_name", message, url=self._url, member=member.name, offset=member.start)
         key, suffix = parts
         if group is None:
-            group = self._group = Utterance(key, member.start, {})
+            group = self._group = TarUtterance(key, member.start, {})
         elif group.key != key or suffix in group.fields:
             self._ahead = member
             return self._finished(member.start)
@@ -138,7 +138,7 @@ class TarReader:
         group.fields[suffix] = payload.read() if suffix == self._text and isinstance(payload, Ref) else payload
         return None
 
-    def _finished(self, offset: int) -> Utterance | None:
+    def _finished(self, offset: int) -> TarUtterance | None:
         """The group under way, which ends before ``offset``; None if there is none or damage made it incomplete."""
         group, touched = self._group, self._touched
         if group is None:
@@ -146,7 +146,7 @@ class TarReader:
         self._group, self._touched, self._position = None, False, (offset, False)
         return None if touched and self._lacks(group) else group
 
-    def _checked(self, group: Utterance) -> Utterance:
+    def _checked(self, group: TarUtterance) -> TarUtterance:
         key = group.key
         if ".." in key or key[0] == "/" or not key.isascii():
             self._check_key(group)
@@ -162,13 +162,13 @@ class TarReader:
         self._last = group.key
         return group
 
-    def _lacks(self, group: Utterance) -> str:
+    def _lacks(self, group: TarUtterance) -> str:
         """``missing_audio``, ``missing_text`` or ``""``."""
         if AUDIO_SUFFIXES.isdisjoint(group.fields) and "npy" not in group.fields:
             return "missing_audio"
         return "" if self._text in group.fields else "missing_text"
 
-    def _check_key(self, group: Utterance) -> None:
+    def _check_key(self, group: TarUtterance) -> None:
         """Raises: DataError for names that would lead out of a folder, or that cannot be written in UTF-8."""
         if group.key[0] == "/" or ".." in group.key.split("/"):
             message = "an absolute name, or one with '..': pack with relative names (tar -C FOLDER .)"
@@ -178,12 +178,12 @@ class TarReader:
         except UnicodeEncodeError:
             raise self._bad("bad_member_name", "the name is no UTF-8: pack it under another", group) from None
 
-    def _bad(self, reason: str, message: str, group: Utterance) -> DataError:
+    def _bad(self, reason: str, message: str, group: TarUtterance) -> DataError:
         error = DataError(reason, message, url=self._url, member=group.key, offset=group.offset)
         error.key = group.key
         return error
 
-    def _interrupted(self, error: DataError) -> Utterance:
+    def _interrupted(self, error: DataError) -> TarUtterance:
         """Delivers the group that ends before ``error``, if it is one, and raises ``error``, now or next time."""
         group = self._group
         if group is not None and error.reason == "zeros" and _ends_in_zeros(group):
@@ -205,7 +205,7 @@ class TarReader:
         return error
 
 
-def _ends_in_zeros(group: Utterance) -> bool:
+def _ends_in_zeros(group: TarUtterance) -> bool:
     """Whether the last block of its last payload is nothing but zeros."""
     payload = next(reversed(group.fields.values()))
     data = payload.read() if isinstance(payload, Ref) else payload

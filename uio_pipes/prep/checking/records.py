@@ -24,12 +24,12 @@ from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.kaldi import ListKaldi
 
-__all__ = ["Records", "verify_records"]
+__all__ = ["Share", "verify_records"]
 
 Listing = ListIndexed | ListKaldi
 
 
-class Records(NamedTuple):
+class Share(NamedTuple):
     """The ``part``-th of ``parts`` shares of what ``listing`` lists; ``name``: what it is called."""
 
     name: str
@@ -38,7 +38,7 @@ class Records(NamedTuple):
     parts: int = 1
 
 
-def verify_records(records: Records, wanted: Wanted) -> Checked:
+def verify_records(records: Share, wanted: Wanted) -> Checked:
     """Check a share. What cannot be opened is ``bad_index``."""
     checked = Checked(PackedKeys.of(records.name, [], []))
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uio_pipes.dsp.tones import toned
-from uio_pipes.prep.examples.speech import NOISE, RATE, Speaker, SpeechError, Voice, draw_voice, to_int16
+from uio_pipes.prep.examples.speech import NOISE, RATE, EspeakVoices, SpeechError, Voice, draw_voice, to_int16
 
 __all__ = ["RATE", "SENTENCES", "Spoken", "noises", "rooms", "talk"]
 
@@ -60,7 +60,7 @@ def _plan(seed: int) -> Iterator[tuple[str, Voice, str]]:
 
 def _voices(room: np.random.Generator) -> tuple[str, Say]:
     try:
-        speaker = Speaker()
+        speaker = EspeakVoices()
     except ImportError:
         how = "tones, a character each: pip install espeakng-loader to have it spoken"
     except (OSError, SpeechError) as error:

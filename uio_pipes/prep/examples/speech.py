@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NOISE", "RATE", "Speaker", "SpeechError", "Voice", "draw_voice", "to_16khz", "to_int16"]
+__all__ = ["NOISE", "RATE", "EspeakVoices", "SpeechError", "Voice", "draw_voice", "to_16khz", "to_int16"]
 
 RATE = 16_000
 NOISE = 1.0  # standard deviation, of 32768
@@ -45,7 +45,7 @@ class SpeechError(RuntimeError):
     """espeak-ng refused."""
 
 
-class Speaker:
+class EspeakVoices:
     """espeak-ng, loaded once in this process.
 
     Raises: ImportError without ``espeakng-loader``; OSError or SpeechError where its library does not work.

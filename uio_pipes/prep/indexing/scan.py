@@ -16,7 +16,7 @@ from uio_pipes.base.errors import NOTES, DataError
 from uio_pipes.formats.tar.fields import text_of
 from uio_pipes.formats.tar.index import BLOCK, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
 from uio_pipes.formats.tar.index_files import identity
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Grouping, TarReader, Utterance
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Grouping, TarReader, TarUtterance
 from uio_pipes.formats.tar.suspects import suspect, unchecked
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import detect
@@ -46,7 +46,7 @@ class Scan:
 class Looked:
     """One utterance as it is passed: its payloads by suffix, and what its header tells, or the error that it is."""
 
-    utterance: Utterance
+    utterance: TarUtterance
     txt: str
     info: AudioInfo | None
     error: DataError | None
@@ -108,7 +108,7 @@ class Pass:
         shard = ShardStamp(self._file.size or size, stamp, self._file.crc, form.name if form else "")
         return Scan(self._columns.index(shard, self._grouping, self._text, self.errors), self.bad)
 
-    def _look(self, utterance: Utterance, txt: str) -> Looked:
+    def _look(self, utterance: TarUtterance, txt: str) -> Looked:
         info, error = None, None
         try:
             info = _info(utterance)
@@ -126,7 +126,7 @@ def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wen
     return reading.scan()
 
 
-def _info(utterance: Utterance) -> AudioInfo | None:
+def _info(utterance: TarUtterance) -> AudioInfo | None:
     """What the first audio member's header tells, or that of the features: frames, at 100 Hz."""
     npy = utterance.fields.get("npy")
     if isinstance(npy, bytes):

@@ -15,12 +15,12 @@ from uio_pipes.prep.writing.indexed_writer import PairWriter
 from uio_pipes.prep.writing.journal import Finished
 from uio_pipes.prep.writing.shard_writer import Unit
 
-__all__ = ["IndexedShard"]
+__all__ = ["ShardFolder"]
 
 _HEADER = 44  # of the wav files that cutting makes; the rate is at byte 24
 
 
-class IndexedShard(Unit):
+class ShardFolder(Unit):
     """``audio.bin``, ``audio.idx``, ``metainfo.bin``, ``metainfo.idx`` in a folder ``name``."""
 
     def __init__(self, out: Folder, name: str, mark: str) -> None:

@@ -194,6 +194,6 @@ def open_unit(out: Folder, name: str, mark: str) -> Unit:
     """A shard to be written: a tar, or by its name a folder of a TouchDataset."""
     if name.endswith(TARS):
         return ShardFile(out, name, mark)
-    from uio_pipes.prep.writing.indexed_shard import IndexedShard
+    from uio_pipes.prep.writing.indexed_shard import ShardFolder
 
-    return IndexedShard(out, name, mark)
+    return ShardFolder(out, name, mark)
