@@ -13,7 +13,7 @@ from uio_pipes.formats.kaldi.lines import KaldiLines
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["KaldiFiles"]
+__all__ = ["KaldiFiles", "is_folder"]
 
 
 class KaldiFiles:
@@ -25,7 +25,7 @@ class KaldiFiles:
     def __init__(self, scp: str, text: str | None, segments: str | None, utt2spk: str | None, access: Access) -> None:
         self._access = access
         self._hash = blake2b(digest_size=16)
-        if _is_folder(scp):
+        if is_folder(scp):
             main = self._optional(scp, "wav.scp", 1) or self._optional(scp, "feats.scp", 1)
             if main is None:
                 raise ListError(f"the folder {scp} has neither wav.scp nor feats.scp: name the scp itself")
@@ -81,6 +81,7 @@ class KaldiFiles:
         return data
 
 
-def _is_folder(name: str) -> bool:
+def is_folder(name: str) -> bool:
+    """Return whether this names a folder. A remote folder cannot be told from a file: files have a suffix."""
     path = is_local(name)
     return "." not in name.rstrip("/").rpartition("/")[2] if path is None else os.path.isdir(path)

@@ -6,10 +6,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.formats.kaldi.files import is_folder
 from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.formats.lists.table import ARCHIVES
 from uio_pipes.formats.touch.table import METAINFO, names_folder
-from uio_pipes.prep.reading.utterance_lists import exists, is_folder, read_lines
+from uio_pipes.prep.reading.input_files import exists, read_lines
 
 if TYPE_CHECKING:
     import uio_pipes as uio

@@ -6,13 +6,15 @@ import logging
 from collections.abc import Callable, Iterator
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
+from uio_pipes.formats.kaldi.files import is_folder
 from uio_pipes.formats.lists.raw_line import parse_object
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.formats.touch.table import folders
 from uio_pipes.io.access import PLAIN
 from uio_pipes.prep.reading.data_list import DataType, data_type_of, names_touchdataset
+from uio_pipes.prep.reading.input_files import read_table
 from uio_pipes.prep.reading.shard_texts import shard_texts
-from uio_pipes.prep.reading.utterance_lists import Bad, RawList, fields_of, is_folder, read_table, unwritable
+from uio_pipes.prep.reading.utterance_lists import Bad, RawList, fields_of, unwritable
 
 __all__ = ["Texts"]
 

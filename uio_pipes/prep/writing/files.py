@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from pathlib import Path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -57,12 +56,3 @@ def count_lines(path: Path) -> int:
     """How many lines a text file has."""
     with path.open("rb") as file:
         return sum(1 for _ in file)
-
-
-def digest_of(path: Path) -> str:
-    """A hash of the content, for files of any size."""
-    digest = blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
