@@ -1,4 +1,4 @@
-"""What a path is: a list, a shard, an index, a data folder, or something that another command is for."""
+"""The kind of data at a path: a list, a shard, an index, a data folder, or something for another command."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Recognized:
 
 
 def recognize(path: str, allow_pipes: bool = False) -> Recognized:
-    """What ``path`` is; ``allow_pipes``: of a Kaldi folder.
+    """Tell the kind of data at ``path``; ``allow_pipes``: run the commands of a Kaldi folder.
 
-    Raises: ListError for what holds no utterances, saying what it is and what is for it.
+    Raises: ListError for a path without utterances, telling what it is and the command for it.
     """
     local = is_local(path)
     if local is not None and os.path.isdir(local):

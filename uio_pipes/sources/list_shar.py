@@ -29,7 +29,7 @@ class ListShar(Listing):
     access: Access = field(default_factory=Access)
 
     def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints without the paths: the files' names have a fingerprint of their own."""
+        """As for every stage, but fingerprints leave the paths out: the files' names have one of their own."""
         return f"list_shar(shuffle={self.shuffle})" if stable else super().describe()
 
     def table(self) -> SharTable:

@@ -21,9 +21,9 @@ from uio_pipes.formats.tar.checks import Checks
 from uio_pipes.formats.tar.fields import as_fields, text_of
 from uio_pipes.formats.tar.header import BLOCK
 from uio_pipes.formats.tar.members import MAX_MEMBER
-from uio_pipes.formats.tar.reader import TarReader, TarUtterance
+from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, TarUtterance
 from uio_pipes.formats.tar.suspects import suspects, unchecked
-from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, UNREADABLE, against_manifest, listed_in, miscounted
+from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, listed_in, miscounted
 from uio_pipes.io.access import CACHE_SIZE
 from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.stream import open_source

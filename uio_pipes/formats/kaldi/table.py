@@ -1,4 +1,4 @@
-"""The utterances of Kaldi's tables, joined by their keys: what all lanes of a process share of ``from_kaldi``."""
+"""The utterances of Kaldi's tables as ``from_kaldi`` reads them: all lanes of a process share one table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class KaldiTable(KaldiJoin):
         self._arks: dict[str, RandomFile] = {}
 
     def fields(self, number: int) -> dict[str, Any]:
-        """Raises: DataError ``missing_recording``, ``missing_text``, ``missing_speaker``, ``bad_segment``, …"""
+        """Return the fields of an utterance. Raises: DataError ``missing_recording``, ``bad_segment``, …"""
         table, line = self._line(number)
         try:
             recording = self.recording(number)
@@ -68,7 +68,7 @@ class KaldiTable(KaldiJoin):
         return fields
 
     def _payload(self, number: int, recording: int) -> dict[str, Any]:
-        """Audio with its segment, or features."""
+        """Return the audio with its segment, or the features."""
         value = self.scp.value(recording)
         if self._times is None:
             return self._features(value, number) if self.has_features else {"wav": self._audio(value, number, None)}
@@ -90,7 +90,7 @@ class KaldiTable(KaldiJoin):
         return ark_audio(self._file(pointer.path), pointer.offset)
 
     def _told(self, number: int, end: float | None) -> AudioInfo | None:
-        """The length of what a command will write, as far as tables tell: in ticks, rounded up."""
+        """Return the length of a command's output as far as tables tell it: in ticks, rounded up."""
         if end is not None:
             return AudioInfo(ceil(end * TICKS), TICKS, 1)
         if self.segments is not None or self._length is None or np.isnan(self._length[number]):
@@ -103,11 +103,11 @@ class KaldiTable(KaldiJoin):
         return {"feat": ArkMatrix(self._file(pointer.path), pointer, known)}
 
     def _file(self, path: str) -> RandomFile:
-        """One object an ark: it remembers what it was at first."""
+        """Open an ark once: the object remembers the file's size and stamp."""
         return self._arks.get(path) or self._arks.setdefault(path, open_file(path, self._access))
 
     def _weights(self) -> npt.NDArray[np.int64] | None:
-        """Lengths in units of 10 ms, the mean where a length is not known, 0 for what only the text knows."""
+        """Return lengths in units of 10 ms: the mean for unknown ones, 0 for utterances that only have a text."""
         if self._times is not None:
             start, end = self._times
             length = np.where(end == -1, np.nan, np.maximum(end - start, 0)) * _PER_SECOND

@@ -22,7 +22,7 @@ class ClipTable(Table):
 
 
 class ClipPlace(NamedTuple):
-    """Where the audio of a clip is: a path or URL, bytes, or a reference; perhaps a segment of it, in seconds."""
+    """The audio of a clip: a path or URL, bytes, or a reference; perhaps only a segment of it, in seconds."""
 
     key: tuple[int, int]
     name: str
@@ -32,7 +32,10 @@ class ClipPlace(NamedTuple):
 
 
 def parse(table: Table, number: int) -> ClipPlace | str:
-    """A line: a shard's name; or an audio file's, after its key (Kaldi), or as ``wav`` of a JSON object."""
+    """Parse a line: return the name of a shard, or the place of an audio file.
+
+    An audio file is named alone, after a key (as in Kaldi), or as ``wav`` of a JSON object.
+    """
     line = table[number]
     if line.endswith(ARCHIVES):
         return line
@@ -60,7 +63,7 @@ def _parse_json(line: str, place: str) -> tuple[str, float | None, float | None]
 
 
 def entries(stage: str, name: str, paths: Any) -> tuple[str, ...]:
-    """``paths`` of a stage's parameter ``name`` as a tuple of strings. Raises: PipelineError."""
+    """Return ``paths``, a stage's parameter ``name``, as a tuple of strings. Raises: PipelineError."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     ok = isinstance(given, (list, tuple)) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p) for p in given)
     rule = f"{name} must be a list file, an audio file or a tar shard, or several of them"

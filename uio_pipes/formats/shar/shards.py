@@ -1,4 +1,4 @@
-"""Which files make up the shards of a Lhotse Shar: ``cuts.000001.jsonl.gz``, ``recording.000001.tar``, …"""
+"""The files of each shard of a Lhotse Shar: ``cuts.000001.jsonl.gz``, ``recording.000001.tar``, …"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Sources = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class SharTable:
-    """``shards``: for each, the file of each field. Raises: ListError."""
+    """The shards of a Shar; ``shards``: of each, its files by field. Raises: ListError."""
 
     weights = None
 
@@ -53,7 +53,7 @@ def _in_folder(folder: str, access: Access) -> dict[str, list[str]]:
 
 
 def _check(found: Mapping[str, Sequence[str]]) -> None:
-    """Raises: ListError unless each shard has a file of every field, of the same number."""
+    """Check that each shard has a file of every field, of the same number. Raises: ListError."""
     if not found.get("cuts") or len(found) < 2:
         raise ListError(f"a Shar needs cuts and a field beside them (recording, features), not only {sorted(found)}")
     cuts = [_number(path) for path in found["cuts"]]

@@ -30,7 +30,7 @@ class Value(NamedTuple):
 
 
 class ValueStream(Protocol):
-    """Values in the order of the cuts. ``next`` raises StopIteration, or DataError and may then be called again."""
+    """Values in the order of the cuts. After a DataError, ``next`` may be called again."""
 
     def next(self) -> Value: ...
     def tell(self) -> Position: ...
@@ -48,7 +48,7 @@ class JsonLines:
             self.next()
 
     def next(self) -> bytes:
-        """The next line; StopIteration at the end. Raises: DataError if the file cannot be read to its end."""
+        """Return the next line. Raises: StopIteration at the end, DataError if the file cannot be read to its end."""
         while b"\n" not in self._rest and not self._ended:
             piece = self._source.read_upto(self._at, CHUNK)
             self._at += len(piece)
@@ -65,7 +65,7 @@ class JsonLines:
         return line
 
     def parse(self, line: bytes) -> dict[str, Any]:
-        """Raises: DataError ``bad_line``."""
+        """Parse a line. Raises: DataError ``bad_line``."""
         try:
             found = json.loads(line)
         except ValueError as error:
@@ -82,7 +82,7 @@ class JsonLines:
 
 
 class _JsonValues:
-    """``{"cut_id": …, NAME: value}`` a line; without the value it is a placeholder."""
+    """Values of a JSONL file, ``{"cut_id": …, NAME: value}`` a line; a line without the value is a placeholder."""
 
     def __init__(self, name: str, lines: JsonLines) -> None:
         self._name, self._lines = name, lines
@@ -99,7 +99,7 @@ class _JsonValues:
 
 
 class _TarValues:
-    """``KEY.flac`` (or another suffix) and ``KEY.json``, or ``KEY.nodata`` and ``KEY.nometa``."""
+    """Values of a tar: ``KEY.flac`` (or another suffix) and ``KEY.json``, or ``KEY.nodata`` and ``KEY.nometa``."""
 
     def __init__(self, url: str, access: Access, position: Position) -> None:
         self._url = url
@@ -167,12 +167,12 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def is_lines(field: str, url: str) -> bool:
-    """Whether a field's file is read by lines; otherwise it is a tar."""
+    """Return whether a field's file is read by lines; otherwise it is a tar."""
     return field == "cuts" or ".jsonl" in url.rpartition("/")[2]
 
 
 def open_stream(field: str, url: str, access: Access, position: Position) -> ValueStream:
-    """The values of ``field`` from ``position`` on ([]: from the beginning). Raises: DataError."""
+    """Open the values of ``field`` from ``position`` on ([]: from the beginning). Raises: DataError."""
     if is_lines(field, url):
         return _JsonValues(field, JsonLines(url, access, position[0] if position else 0))
     return _TarValues(url, access, position)

@@ -28,7 +28,7 @@ class Checks:
         self.utterances = len(self._index) + failed  # failed ones included
 
     def apply(self, utterance: TarUtterance) -> None:
-        """Check what is read already, and have the rest checked when it is. Raises: DataError ``bad_crc``."""
+        """Check the members in memory; references are checked when they are read. Raises: DataError ``bad_crc``."""
         start = utterance.offset // BLOCK
         number = int(np.searchsorted(self._starts, start))
         if number == len(self._starts) or int(self._starts[number]) != start:

@@ -1,4 +1,4 @@
-"""What the members of an utterance are to a sample: the same for shards read through and for indexed ones."""
+"""The fields of a sample, made from the members of an utterance, the same for streamed and for indexed shards."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ TEXT_SUFFIXES = frozenset(
 
 
 def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, Any]:
-    """``key``, ``txt``, ``wav`` (the first audio member), ``feat`` (npy) and other members under their suffix.
+    """Return ``key``, ``txt``, ``wav`` (the first audio member), ``feat`` (npy) and other members under their suffix.
 
-    Those of ``TEXT_SUFFIXES`` are texts, decoded when they are touched (webdataset's ``en.txt`` is one, by its end).
+    Members of ``TEXT_SUFFIXES`` are decoded when they are touched; of webdataset's ``en.txt`` the last part counts.
     """
     fields: dict[str, Any] = {"key": key, "txt": txt}
     for suffix, payload in members.items():
@@ -54,7 +54,7 @@ def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, A
 
 
 def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
-    """The transcript, without blanks around it: the member ``text``, or for ``SUFFIX:NAME`` a field of its JSON.
+    """Return the transcript, stripped: the member ``text``, or for ``SUFFIX:NAME`` a field of the member's JSON.
 
     Raises: DataError ``bad_text`` or ``missing_text``.
     """

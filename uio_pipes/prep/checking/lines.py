@@ -1,4 +1,4 @@
-"""All checks of some lines of a raw list: the recordings that they name are opened."""
+"""All checks of some lines of a raw list, with the recordings that they name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["verify_lines", "verify_recording"]
 
 
 def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Access | None = None) -> Checked:
-    """Check lines, each with its place. Recordings are read whole."""
+    """Check lines, each given with its place. Recordings are read whole."""
     findings, keys, numbers = list[DataError](), list[str](), list[int]()
     size = 0
     for text, place in lines:
@@ -48,7 +48,7 @@ def _read(fields: dict[str, Any], access: Access | None) -> bytes:
 
 
 def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Iterator[DataError]:
-    """Check one utterance of a recording, ``data``. Raises: DataError for what ends the check."""
+    """Check one utterance of a recording, ``data``. Raises: DataError for a finding that ends the check."""
     if "feat" in fields:
         npy_shape(data, len(data))
         return

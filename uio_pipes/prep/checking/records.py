@@ -1,4 +1,4 @@
-"""All checks of utterances that tables know: TouchDatasets and Kaldi folders."""
+"""All checks of the utterances of TouchDatasets and Kaldi folders."""
 
 from __future__ import annotations
 
@@ -26,20 +26,18 @@ from uio_pipes.sources.kaldi import ListKaldi
 
 __all__ = ["Share", "verify_records"]
 
-Listing = ListIndexed | ListKaldi
-
 
 class Share(NamedTuple):
-    """The ``part``-th of ``parts`` shares of what ``listing`` lists; ``name``: what it is called."""
+    """The ``part``-th of ``parts`` shares of the utterances that ``listing`` lists; ``name``: its path."""
 
     name: str
-    listing: Listing
+    listing: ListIndexed | ListKaldi
     part: int = 0
     parts: int = 1
 
 
 def verify_records(records: Share, wanted: Wanted) -> Checked:
-    """Check a share. What cannot be opened is ``bad_index``."""
+    """Check a share. A folder that cannot be opened is the finding ``bad_index``."""
     checked = Checked(PackedKeys.of(records.name, [], []))
     try:
         table = records.listing.table()
@@ -77,7 +75,7 @@ def verify_records(records: Share, wanted: Wanted) -> Checked:
 
 
 def _checksums(table: IndexedTable, wanted: Wanted) -> Iterator[DataError]:
-    """Have the records compared with their checksums, where there are some."""
+    """Have the records compared with their checksums, if there are any."""
     for file in table.files:
         if not has_sidecar(file.data.path, folder=wanted.indexes):
             if wanted.crc:
@@ -120,7 +118,7 @@ def _samples(wav: Pcm, fields: dict[str, Any], wanted: Wanted) -> Iterator[DataE
 
 
 def _features(feat: StoredFeatures, wanted: Wanted) -> None:
-    """Raises: DataError."""
+    """Check the header, or all of the features. Raises: DataError."""
     if not wanted.decode:
         feat.frames  # noqa: B018  reads the header
     elif not np.isfinite(feat.load()).all():

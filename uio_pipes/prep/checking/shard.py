@@ -26,10 +26,10 @@ __all__ = ["Checked", "Wanted", "verify_shard"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is looked at beyond structure, headers, texts and counts.
+    """The checks to be made beyond structure, headers, texts and counts.
 
-    ``decode``: all audio and features; ``crc``: a shard or folder without an index is a finding (where there is
-    one, CRC32s are always compared); ``rate``: Hz that all audio must have; ``indexes``: the folder of
+    ``decode``: decode all audio and load all features; ``crc``: a shard or folder without an index is a finding (if
+    there is one, CRC32s are always compared); ``rate``: Hz that all audio must have; ``indexes``: the folder of
     ``uio index --into``.
     """
 
@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass
 class Checked:
-    """What was found in one shard, or in some lines of a raw list."""
+    """The findings in one shard, or in some lines of a raw list."""
 
     keys: PackedKeys
     utterances: int = 0
@@ -52,7 +52,7 @@ class Checked:
 
 
 def verify_shard(url: str, entry: ShardEntry | None, wanted: Wanted, access: Access | None = None) -> Checked:
-    """Check one shard. ``entry``: of the list's manifest."""
+    """Check one shard. ``entry``: its entry in the list's manifest."""
     checked = Checked(PackedKeys.of(url, [], []))
     try:
         reading = Pass(url, access, wanted.grouping, wanted.text)
@@ -81,7 +81,7 @@ def _named(url: str, looked: Looked, found: Iterator[DataError]) -> Iterator[Dat
 
 
 def _utterance(looked: Looked, wanted: Wanted) -> Iterator[DataError]:
-    """What is wrong with one utterance beyond its header."""
+    """Yield the findings of one utterance beyond its header."""
     audio = looked.audio
     if audio is not None and (form := belies(audio[0], audio[1][:16])) is not None:
         message = f"named .{audio[0]}, but it is {form}: it decodes as what it is; name it so"
@@ -103,7 +103,7 @@ def check_rate(rate: int, wanted: int | None) -> Iterator[DataError]:
 
 
 def _features(looked: Looked) -> None:
-    """Raises: DataError ``bad_features``."""
+    """Load the features. Raises: DataError ``bad_features``."""
     data = looked.utterance.fields.get("npy")
     if not isinstance(data, bytes):
         return
@@ -136,7 +136,7 @@ def _against_index(url: str, now: ShardIndex, wanted: Wanted, access: Access | N
     try:
         then = read_sidecar(url, access, wanted.indexes)
     except ListError:
-        return  # damaged, said so above
+        return  # damaged, as the finding above says
     crcs = {now.start(i): {m.suffix: m.crc for m in now.members(i)} for i in range(len(now))}
     for i in range(len(then)):
         members = {m.suffix: m.crc for m in then.members(i)}

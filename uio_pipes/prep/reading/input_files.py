@@ -15,7 +15,7 @@ __all__ = ["exists", "read_lines", "read_table"]
 
 
 def read_lines(url: str) -> Iterator[bytes]:
-    """The lines of a file, near or far. Raises: ListError with what was probably meant."""
+    """Yield the lines of a local or remote file. Raises: ListError with a suggestion."""
     try:
         with open_binary(url) as file:
             yield from file
@@ -26,12 +26,12 @@ def read_lines(url: str) -> Iterator[bytes]:
 
 
 def read_table(url: str, least: int, most: int | None = None) -> KaldiLines:
-    """One of Kaldi's tables; ``least``, ``most``: words behind the key. Raises: ListError."""
+    """Read one of Kaldi's tables; ``least``, ``most``: words after the key. Raises: ListError."""
     return KaldiLines(url, b"".join(read_lines(url)), least, most)
 
 
 def exists(url: str) -> bool:
-    """Raises: ListError if that cannot be told."""
+    """Return whether there is such a file. Raises: ListError if that cannot be told."""
     try:
         open_binary(url).close()
     except DataError as error:

@@ -1,6 +1,6 @@
-"""What is to be prepared: a raw list (a JSON object a line) or a Kaldi folder, read utterance by utterance.
+"""The utterances to be prepared: of a raw list (a JSON object a line) or of a Kaldi folder, at any path or URL.
 
-Both are read line by line, and from any URL. An utterance whose line is damaged comes out as a :class:`Bad`.
+An utterance whose line is damaged comes out as a :class:`Bad`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One utterance: all of ``wav``, or its seconds from ``start`` to ``end``. ``recording``: the segment's, in Kaldi's
-    files; the key if it is not given. ``duration``: seconds, where a list tells them."""
+    """One utterance: all of ``wav``, or its seconds from ``start`` to ``end``.
+
+    ``recording``: Kaldi's name of a segment's recording; "" for the key. ``duration``: seconds, if a list tells them.
+    """
 
     key: str
     wav: str
@@ -48,11 +50,11 @@ class Utterance:
 
     @property
     def seconds(self) -> float | None:
-        """Length of the segment; None for a whole file, and where only the file tells its end."""
+        """The length of the segment; None for a whole file, and if only the file tells its end."""
         return None if self.start is None or self.end is None else self.end - self.start
 
     def to_json(self) -> str:
-        """The line of a raw list; a segment's ``duration`` saves readers the header."""
+        """Return the line of a raw list; with a segment's ``duration``, readers need not look at the file."""
         fields: dict[str, Any] = {"key": self.key, "wav": self.wav, "txt": self.txt}
         if self.seconds is not None:
             fields |= {"start": self.start, "end": self.end, "duration": round(self.seconds, 4)}
@@ -63,7 +65,7 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """An utterance that cannot be read: its key, or the place where it stands; the ``reason`` to count it under."""
+    """An utterance that cannot be read: its key, or else its place; the ``reason`` under which it is counted."""
 
     key: str
     reason: str
@@ -71,7 +73,7 @@ class Bad:
 
 
 class Source(Protocol):
-    """Utterances, the same each time; ``digest`` of the content is known when they have all come once."""
+    """Utterances, the same each time. ``digest``: of the content, known after the first pass."""
 
     digest: str
 
@@ -79,7 +81,7 @@ class Source(Protocol):
 
 
 class RawList:
-    """WeNet's raw list. Raises ListError, when read, if it is missing or another kind of list: no line is an object."""
+    """WeNet's raw list. Reading it raises ListError if it is missing or if no line is a JSON object."""
 
     def __init__(self, url: str) -> None:
         self.url, self.digest = url, ""
@@ -88,9 +90,9 @@ class RawList:
         return self.read(_utterance)
 
     def read(self, parse: Callable[[bytes, str], T | Bad]) -> Iterator[T | Bad]:
-        """What ``parse`` makes of each line and its place."""
+        """Yield ``parse(line, place)`` for each line that is neither blank nor a comment."""
         digest = blake2b(digest_size=16)
-        strange: list[tuple[Bad, ListError]] | None = []  # until the first object comes
+        strange: list[tuple[Bad, ListError]] | None = []  # bad lines before the first object
         for number, line in enumerate(read_lines(self.url), 1):
             digest.update(line)
             if not (text := line.strip()) or text.startswith(b"#"):
@@ -156,7 +158,7 @@ def _optional(url: str, words: int) -> KaldiLines | None:
 
 
 def open_source(url: str, segments: str | None = None, allow_pipes: bool = False) -> Source:
-    """A raw list, or the folder of Kaldi's files. Raises: ListError."""
+    """Open a raw list or a Kaldi folder. Raises: ListError."""
     url = url.rstrip("/") or "/"
     if is_folder(url):
         return KaldiFolder(url, segments, allow_pipes)
@@ -182,7 +184,7 @@ def _utterance(line: bytes, place: str) -> Utterance | Bad:
 
 
 def _recorded(text: str, place: str) -> dict[str, Any]:
-    """As ``parse``; features alone are nothing to pack."""
+    """As ``parse``, but a line must have a ``wav``: features alone cannot be packed."""
     fields = parse(text, place)
     if not isinstance(fields.get("wav"), str):
         raise DataError("missing_audio", "the line has no wav", url=place, member=str(fields["key"]))
@@ -190,7 +192,7 @@ def _recorded(text: str, place: str) -> dict[str, Any]:
 
 
 def fields_of(line: bytes, place: str, parse: Callable[[str, str], dict[str, Any]]) -> dict[str, Any] | Bad:
-    """What ``parse`` makes of a line that is text. Raises: ListError as ``parse``."""
+    """Return ``parse(line, place)`` of a line in UTF-8, or the reason it is bad. Raises: ListError as ``parse``."""
     try:
         return parse(line.decode("utf-8-sig"), place)
     except UnicodeDecodeError as error:
@@ -200,7 +202,7 @@ def fields_of(line: bytes, place: str, parse: Callable[[str, str], dict[str, Any
 
 
 def unwritable(text: str, key: str, place: str) -> Bad | None:
-    """What is wrong with text that holds half of a surrogate pair; None if nothing is."""
+    """Return the failure of a text that holds half of a surrogate pair; None for any other text."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""One folder of a TouchDataset, written as a shard is: audio as 16-bit PCM, what is known of it as metadata."""
+"""One folder of a TouchDataset, written like a shard: audio as 16-bit PCM, all else as metadata."""
 
 from __future__ import annotations
 
