@@ -296,7 +296,7 @@ def spread(folder: Path, first: int = 0, gap: int = 0) -> None:
 FOLDERS = {
     "bin_cut": (lambda d: os.truncate(d / "audio.bin", 3000), r"audio\.bin ends after 3000 bytes.*fetch it again"),
     "bin_longer": (
-        lambda d: (d / "audio.bin").open("ab").write(b"more"), r"audio\.bin has .* not of one making",
+        lambda d: (d / "audio.bin").open("ab").write(b"more"), r"audio\.bin has .* do not belong together",
     ),
     "no_bin": (lambda d: (d / "metainfo.bin").unlink(), r"metainfo\.bin: no such file"),
     "no_idx": (lambda d: (d / "audio.idx").unlink(), r"audio\.idx: no such file"),

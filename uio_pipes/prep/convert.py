@@ -7,23 +7,25 @@ are counted under their reasons and listed in ``failed.jsonl``.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.common.collecting_ledger import Noting
+from uio_pipes.prep.common.pool import window
 from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.reading.data_list import count_utterances
 from uio_pipes.prep.recognize import Recognized, recognize
-from uio_pipes.prep.writing.converted import Converted, To, decode, open_part
+from uio_pipes.prep.writing.converted import To, decode, open_part
 from uio_pipes.prep.writing.folder import Folder, write_to
 from uio_pipes.prep.writing.journal import Finished, Journal, write_failures
 from uio_pipes.prep.writing.manifest import write_manifest
@@ -141,9 +143,9 @@ class _Work:
                 ended = passed < self.per_part
                 yield None, passed
                 continue
-            taken = 0
+            taken, work = 0, ((sample, (decode, sample)) for sample in _samples(node, self.per_part))
             with open_part(self.to, self.folder, name, str(WHOLE), self.form) as part:
-                for sample, result in _in_order(node, self.per_part, pool, jobs):
+                for sample, result in window(pool.submit, work, 2 * jobs + 2):
                     taken += 1
                     yield None, 1
                     if isinstance(result, DataError):
@@ -162,14 +164,9 @@ class _Work:
         """Pass over the utterances of a finished part, without decoding them or noting failures again."""
         self.ledger.passing = True
         try:
-            for passed in range(self.per_part):
-                try:
-                    node.next()
-                except StopIteration:
-                    return passed
+            return sum(1 for _ in _samples(node, self.per_part))
         finally:
             self.ledger.passing = False
-        return self.per_part
 
     def finish(self, target: str, source: str) -> Conversion:
         """Write the list, which names complete parts only, and the failures."""
@@ -200,24 +197,10 @@ class _Work:
         write_to(target, "".join(f"{name}{word}\n" for name in names).encode())
 
 
-def _in_order(
-    node: Node, count: int, pool: ThreadPoolExecutor, jobs: int
-) -> Iterator[tuple[Any, Converted | DataError]]:
-    """Yield at most ``count`` utterances, decoded; few are under way at a time."""
-    running: deque[tuple[Any, Future[Converted | DataError]]] = deque()
-    try:
-        for _ in range(count):
-            try:
-                sample = node.next()
-            except StopIteration:
-                break
-            running.append((sample, pool.submit(decode, sample)))
-            if len(running) > 2 * jobs + 2:
-                done, future = running.popleft()
-                yield done, future.result()
-        while running:
-            done, future = running.popleft()
-            yield done, future.result()
-    finally:
-        for _, future in running:
-            future.cancel()
+def _samples(node: Node, count: int) -> Iterator[Sample]:
+    """Yield the next ``count`` samples, or all that are left."""
+    for _ in range(count):
+        try:
+            yield node.next()
+        except StopIteration:
+            return

@@ -28,7 +28,7 @@ class DictionaryProblem(UioError):
 
 
 def characters(texts: Iterable[str], non_lang_syms: str | Iterable[str] | None = None) -> list[str]:
-    """Return the tokens of a character dictionary: the three symbols, then those of ``CharTokenizer`` in Unicode's order.
+    """Return the tokens of a character dictionary: the three symbols, then those of ``CharTokenizer`` in Unicode order.
     ``non_lang_syms``: the path or list of symbols that are kept whole, like ``{NOISE}``."""
     tokenizer = CharTokenizer({"<unk>": 0}, non_lang_syms)
     found: set[str] = set()

@@ -38,10 +38,10 @@ def read(dirs: str | os.PathLike[str], metainfo: str | None = None) -> Iterator[
 def rewrite(
     dirs: str | os.PathLike[str], edit: Edit, *, to: str = f"{METAINFO}_v2", metainfo: str | None = None
 ) -> int:
-    """Write ``edit(fields)`` for each utterance as the metadata ``to``; return the number of utterances.
+    """Write ``edit(fields)`` of each utterance as the metadata ``to``; return their number.
 
-    In each folder the new files are written completely or not at all. Raises: ListError if ``to`` is there already, DataError for
-    metadata that cannot be read, PipelineError if ``edit`` returns something else than the fields of an utterance.
+    In each folder the new files are written completely or not at all. Raises: ListError if ``to`` is there already,
+    DataError for metadata that cannot be read, PipelineError if ``edit`` returns no fields of an utterance.
     """
     count = 0
     for folder, name in _folders(dirs, metainfo):
@@ -83,4 +83,4 @@ def _checked(fields: Any, edit: Edit) -> bytes:
     try:
         return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise PipelineError(f"metainfo.rewrite: what becomes of {fields['key']!r} is no JSON: {error}") from error
+        raise PipelineError(f"metainfo.rewrite: the result for {fields['key']!r} is no JSON: {error}") from error

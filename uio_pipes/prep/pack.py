@@ -5,8 +5,8 @@ With ``groups`` utterances are grouped by length, as by CAT's ``pack_data``: ``1
 folder ``10_500``; utterances in no group are left out and counted. After a kill, the same call goes on, and ends with
 the same bytes.
 An utterance that cannot be cut is missing in its shard, counted under a reason and listed in ``failed.jsonl``.
-A ``name`` that ends neither in .tar nor in .tar.zst (compressed, with checksums) makes folders of a TouchDataset instead
-of tars. Jobs that each pack a ``split`` end with the bytes of one job.
+A ``name`` that ends neither in .tar nor in .tar.zst (compressed, with checksums) makes folders of a TouchDataset
+instead of tars. Jobs that each pack a ``split`` end with the bytes of one job.
 """
 
 from __future__ import annotations

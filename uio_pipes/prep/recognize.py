@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.table import ARCHIVES
+from uio_pipes.formats.tar.index import MAGIC
+from uio_pipes.formats.tar.index_files import SUFFIX
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.load_from_raw import from_raw_list
@@ -16,7 +18,6 @@ __all__ = ["Recognized", "recognize"]
 
 HEAD = 1 << 16
 AUDIO = {b"RIFF": "wav", b"fLaC": "flac", b"OggS": "ogg", b"ID3": "mp3", b"\xff\xfb": "mp3", b"\x1aE\xdf\xa3": "webm"}
-INDEX = b"UIOTARIX"
 NAMED = {"wav.scp": "Kaldi's", "feats.scp": "Kaldi's", "segments": "Kaldi's", "utt2spk": "Kaldi's", "text": "Kaldi's"}
 
 
@@ -43,7 +44,7 @@ def recognize(path: str, allow_pipes: bool = False) -> Recognized:
         folder = os.path.dirname(path) or "."
         raise ListError(f"{path} is one of Kaldi's tables: name its folder (uio inspect {folder})")
     head = _head(path)
-    if head.startswith(INDEX):
+    if head.startswith(MAGIC):
         return _sidecar(path)
     _refuse(path, head)
     first = next((line for line in head.decode("utf-8", "replace").splitlines() if _counts(line)), "")
@@ -89,7 +90,6 @@ def _folder(path: str, local: str, allow_pipes: bool) -> Recognized:
 
 
 def _sidecar(path: str) -> Recognized:
-    from uio_pipes.formats.tar.index_files import SUFFIX
     from uio_pipes.sources.tar_index import from_tar_index
 
     if not path.endswith(SUFFIX):

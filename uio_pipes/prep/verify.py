@@ -156,7 +156,7 @@ def _not_in_list(listed: set[str], manifests: Manifests) -> Iterator[DataError]:
     for name, manifest in manifests.items():
         for shard in manifest:
             if shard not in listed:
-                message = f"the manifest of {name} has this shard, the list has not: put it back, or index anew"
+                message = f"this shard is in the manifest of {name}, but not in the list: put it back, or index anew"
                 yield DataError("missing_shard", message, url=shard)
 
 

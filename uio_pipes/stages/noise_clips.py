@@ -118,11 +118,10 @@ class Clips:
         try:
             found = self.cache.get(("shard", choice.item), lambda: members(line, self.cache.limit // 2), weight)
             number = len(found) * choice.member >> BITS
-            name = f"{line}, member {found[number][0]!r}"
-            audio = found[number][1]
-            return ClipPlace(
-                (choice.item, number), name, read_again(line, *audio) if isinstance(audio, tuple) else audio
-            )
+            member, audio = found[number]
+            name = f"{line}, member {member!r}"
+            payload = read_again(line, *audio) if isinstance(audio, tuple) else audio
+            return ClipPlace((choice.item, number), name, payload)
         except DataError as error:
             raise self._bad(choice, name, error) from error
 

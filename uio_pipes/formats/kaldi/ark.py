@@ -93,10 +93,10 @@ def ark_audio(file: RandomFile, offset: int) -> Ref:
         size = int.from_bytes(head[6:begin], "little")
         return Ref(file, offset + begin, size, head[begin : begin + size])
     if not head:
-        raise DataError("truncated", "the ark ends before: copy it again", url=file.path, offset=offset)
+        raise DataError("truncated", "the ark ends before this offset: copy it again", url=file.path, offset=offset)
     message = (
-        f"no audio whose size is told, but {head[:8]!r}: an ark of audio holds wavs (Kaldi's wav-copy writes such) or "
-        "kaldiio's AUDIO"
+        f"no audio whose size is told, but {head[:8]!r}: an ark of audio holds wavs, as Kaldi's wav-copy writes them, "
+        "or kaldiio's AUDIO"
     )
     raise DataError("bad_ark", message, url=file.path, offset=offset)
 

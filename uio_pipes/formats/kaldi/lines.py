@@ -145,7 +145,7 @@ class KaldiLines:
         wanted = " ".join(["KEY", *["…"] * (self._least or 1)])
         raise ListError(
             f"{self.name}, line {tokens.line[i] + line} is {text!r}; its lines must be `{wanted}`, "
-            f"with a key of at most {MAX_KEY} bytes: mend the line, or name the right file"
+            f"with a key of at most {MAX_KEY} bytes: correct the line, or name the right file"
         )
 
     def _hashed(self, starts: Ints, sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:

@@ -49,7 +49,7 @@ def points_at_features(scp: KaldiLines, access: Access) -> bool:
             trouble = trouble or error
     assert trouble is not None
     raise ListError(
-        f"nothing of the first lines of {scp.name} can be read, from {scp.place(0)} on: {trouble}{_hint(trouble.url)}"
+        f"none of the first lines of {scp.name} can be read, from {scp.place(0)} on: {trouble}{_hint(trouble.url)}"
     )
 
 

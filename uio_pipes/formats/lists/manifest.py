@@ -49,7 +49,7 @@ class Manifest:
         if begin.get("manifest") is True or begin.get("manifest") != VERSION:
             raise _damaged(self.url, 1, f'no {{"manifest": {VERSION}}}')
         if (begin.get("shards"), begin.get("crc32")) != (len(self), f"{_body_crc32(lines):08x}"):
-            raise _damaged(self.url, 1, "what follows is not what was written: cut off, or changed by hand")
+            raise _damaged(self.url, 1, "the next lines are not those that were written: cut off, or changed by hand")
 
     @classmethod
     def of(cls, list_path: str, access: Access | None = None) -> Manifest | None:

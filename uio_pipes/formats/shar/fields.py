@@ -26,7 +26,7 @@ def as_fields(cut: dict[str, Any], values: dict[str, Value]) -> dict[str, Any]:
     kind = cut.get("type", "MonoCut")
     if kind not in _PLAIN:
         raise DataError(
-            "unsupported_cut", f"a {kind} is made of others: mix and write it before (Shar keeps no mixture)"
+            "unsupported_cut", f"a {kind} is made of other cuts: mix it and write the result (a Shar holds no mixtures)"
         )
     supervisions = cut.get("supervisions") or []
     fields: dict[str, Any] = {"key": str(cut.get("id", "")), **(cut.get("custom") or {}), "supervisions": supervisions}

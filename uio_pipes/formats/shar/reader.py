@@ -114,7 +114,7 @@ class SharReader:
                 message = f"{self.files[field]} has nothing for this cut: write the shard again"
                 self._fail(DataError(f"missing_{field}", message, url=self.files["cuts"], member=key))
                 return None
-            message = f"no cut in {self.files['cuts']} (near {key!r}) is of this name: write the shard again"
+            message = f"no cut in {self.files['cuts']} (near {key!r}) has this name: write the shard again"
             self._fail(DataError("missing_cut", message, url=self.files[field], member=value.key))
         return None
 

@@ -149,7 +149,7 @@ class _TarValues:
         return found if isinstance(found, dict) else {}
 
     def _lone(self, member: Member, without: str) -> DataError:
-        return self._error("bad_pair", f"the member stands without {without}: write the shard again", member)
+        return self._error("bad_pair", f"the member comes without {without}: write the shard again", member)
 
     def _error(self, reason: str, message: str, member: Member) -> DataError:
         return DataError(reason, message, url=self._url, member=member.name, offset=member.start)

@@ -7,6 +7,7 @@ from zlib import crc32
 import numpy as np
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.index import BLOCK
 from uio_pipes.formats.tar.index_files import open_sidecar
 from uio_pipes.formats.tar.reader import TarUtterance
@@ -44,6 +45,4 @@ class Checks:
 
     def _differ(self, utterance: TarUtterance, what: str) -> DataError:
         message = f"the bytes are not those that were indexed ({what}): fetch or pack the file again"
-        error = DataError("bad_crc", message, url=self._url, member=utterance.key, offset=utterance.offset)
-        error.key = utterance.key
-        return error
+        return finding("bad_crc", message, self._url, utterance.key, utterance.offset)

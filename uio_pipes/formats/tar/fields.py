@@ -14,26 +14,10 @@ from uio_pipes.io.text_ref import TextRef
 __all__ = ["TEXT_SUFFIXES", "as_fields", "text_of"]
 
 # Members that are text wherever they are used. The bytes of all others are left as they are: json, cls, pyd, …
-TEXT_SUFFIXES = frozenset(
-    [
-        "txt",
-        "text",
-        "transcript",
-        "speaker",
-        "spk",
-        "gender",
-        "age",
-        "lang",
-        "language",
-        "locale",
-        "dialect",
-        "accent",
-        "task",
-        "domain",
-        "emotion",
-        "style",
-    ]
-)
+TEXT_SUFFIXES = frozenset([
+    "txt", "text", "transcript", "speaker", "spk", "gender", "age", "lang", "language", "locale", "dialect", "accent",
+    "task", "domain", "emotion", "style",
+])  # fmt: skip
 
 
 def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, Any]:

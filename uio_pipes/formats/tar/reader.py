@@ -10,6 +10,7 @@ import re
 from typing import Literal, NamedTuple
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.header import BLOCK
 from uio_pipes.formats.tar.members import MAX_MEMBER, Member, TarMembers
 from uio_pipes.io.local import Payload, Ref
@@ -177,9 +178,7 @@ class TarReader:
             raise self._bad("bad_member_name", "the name is no UTF-8: pack it under another", group) from None
 
     def _bad(self, reason: str, message: str, group: TarUtterance) -> DataError:
-        error = DataError(reason, message, url=self._url, member=group.key, offset=group.offset)
-        error.key = group.key
-        return error
+        return finding(reason, message, self._url, group.key, group.offset)
 
     def _interrupted(self, error: DataError) -> TarUtterance:
         """Deliver the group that ends before ``error``, if there is one, and raise ``error`` now or next time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.reader import TarReader
 
 __all__ = ["suspect", "suspects", "unchecked"]
@@ -36,9 +37,7 @@ def suspects(read: Callable[[], TarReader], sound: int, url: str) -> Iterator[Da
 def suspect(url: str, key: str, offset: int) -> DataError:
     """Return the note for one utterance."""
     message = "it came from the damaged part of the stream, before the damage showed: it may be wrong; fetch the file "
-    note = DataError("suspect", f"{message}again, or leave it out with exclude", url=url, member=key, offset=offset)
-    note.key = key
-    return note
+    return finding("suspect", f"{message}again, or leave it out with exclude", url, key, offset)
 
 
 def unchecked(url: str) -> DataError:

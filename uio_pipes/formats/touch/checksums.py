@@ -54,7 +54,7 @@ def read_checksums(url: str, access: Access | None = None, folder: str | None = 
         header, at = unframed(data, MAGIC, VERSION)
         digest, stamp, count = header["digest"], header["stamp"], header["records"]
         if not isinstance(digest, str) or not isinstance(stamp, str) or len(data) != at + 4 * count:
-            raise ValueError("it has not what its header says")
+            raise ValueError("its content is not what its header says")
         return Checksums(digest, stamp, np.frombuffer(data, "<u4", count, at).copy())
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ListError(f"the checksums {name} are damaged or are none ({error}): make them anew, {remedy}") from error

@@ -155,7 +155,7 @@ class IndexedFile:
         last = int(sizes.max(initial=0))
         if last < size:
             raise ListError(
-                f"{self.data.path} has {size} bytes, of which {name} knows {last}: the two are not of one making; "
+                f"{self.data.path} has {size} bytes, of which {name} knows {last}: the two do not belong together; "
                 "fetch both again"
             )
         self._contiguous = _in_order(offsets, sizes)

@@ -28,7 +28,7 @@ class IndexedFolder:
         if len(self.audio) != len(self.metainfo):
             raise ListError(
                 f"{self.path}: audio.idx has {len(self.audio)} utterances, {metainfo}.idx {len(self.metainfo)}; they "
-                "are not of one making: fetch both again, or write the metadata again (uio_pipes.prep.metainfo)"
+                "do not belong together: fetch both again, or write the metadata again (uio_pipes.prep.metainfo)"
             )
         self.far = is_local(path) is None and self.metainfo.data.size <= WHOLE
 

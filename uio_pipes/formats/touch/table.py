@@ -116,13 +116,13 @@ def parse_entry(line: str, place: str, metainfo: str | None = None) -> tuple[str
     folder, _, word = line.rpartition(" ")
     if "+" not in word or "/" in word:
         if word in ("audio", "metainfo", "texttoken"):
-            raise ListError(f"{place} tells {word!r}; what can be read is FOLDER audio+metainfo")
+            raise ListError(f"{place} says {word!r}; only FOLDER audio+metainfo can be read")
         if line.startswith("{") or line.endswith(".tar"):
             raise ListError(f"{place} is no folder, but {line[:80]!r}; name a list of FOLDER audio+metainfo lines")
         return line.strip(), metainfo or METAINFO
     audio, _, own = word.partition("+")
     if audio != "audio" or not own or "+" in own:
-        raise ListError(f"{place} tells {word!r}; what can be read is audio+metainfo (or audio+ANOTHER_METAINFO)")
+        raise ListError(f"{place} says {word!r}; only audio+metainfo (or audio+ANOTHER_METAINFO) can be read")
     return folder.strip(), metainfo or own
 
 

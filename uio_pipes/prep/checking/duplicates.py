@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.quarantine import home
-from uio_pipes.prep.checking.findings import finding
 
 __all__ = ["PackedKeys", "duplicates", "listed_twice"]
 

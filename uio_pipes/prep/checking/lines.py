@@ -10,12 +10,12 @@ from uio_pipes.audio.decode import decode, sample_range
 from uio_pipes.audio.length import audio_info, npy_shape
 from uio_pipes.audio.sniff import belies
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.lists.raw_line import parse
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.checking.findings import finding
 from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
 
 __all__ = ["verify_lines", "verify_recording"]
@@ -56,7 +56,7 @@ def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Ite
     name = fields["wav"] if isinstance(fields["wav"], str) else ""
     suffix = os.path.splitext(name.partition("?")[0])[1][1:].lower()
     if (form := belies(suffix, data[:16])) is not None and suffix:
-        yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}: it decodes as what it is; name it so")
+        yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}, and is decoded as that: rename it")
     if info is not None:
         stated = fields.get("sample_rate", wanted.rate)
         if fields.get("end") is not None:

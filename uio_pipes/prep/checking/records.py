@@ -11,6 +11,7 @@ import numpy as np
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.index_files import has_sidecar
 from uio_pipes.formats.touch.checksums import remedy_for
 from uio_pipes.formats.touch.pcm import Pcm
@@ -18,7 +19,6 @@ from uio_pipes.formats.touch.table import IndexedTable
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_binary
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.checking.findings import finding
 from uio_pipes.prep.checking.lines import verify_recording
 from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
 from uio_pipes.sources.indexed import ListIndexed

@@ -11,6 +11,7 @@ import numpy as np
 from uio_pipes.audio.decode import decode
 from uio_pipes.audio.sniff import belies
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.tar.index import ShardIndex
 from uio_pipes.formats.tar.index_files import has_sidecar, open_sidecar, read_sidecar
@@ -18,7 +19,6 @@ from uio_pipes.formats.tar.reader import Grouping
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, miscounted
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.checking.findings import finding
 from uio_pipes.prep.indexing.scan import Looked, Pass
 
 __all__ = ["Checked", "Wanted", "verify_shard"]
@@ -84,7 +84,7 @@ def _utterance(looked: Looked, wanted: Wanted) -> Iterator[DataError]:
     """Yield the findings of one utterance beyond its header."""
     audio = looked.audio
     if audio is not None and (form := belies(audio[0], audio[1][:16])) is not None:
-        message = f"named .{audio[0]}, but it is {form}: it decodes as what it is; name it so"
+        message = f"named .{audio[0]}, but it is {form}, and is decoded as that: rename it"
         yield DataError("wrong_suffix", message)
     if audio is not None and looked.info is not None and "npy" not in looked.utterance.fields:
         yield from check_rate(looked.info.sample_rate, wanted.rate)

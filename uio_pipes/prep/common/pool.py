@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from uio_pipes.base.processes import begin_helper, pool_context, uninterrupted
 
-__all__ = ["as_done", "in_order"]
+__all__ = ["as_done", "in_order", "window"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,22 +40,33 @@ def as_done(function: Callable[..., R], work: Work[T], jobs: int, preload: list[
 def _pooled(
     function: Callable[..., R], work: Work[T], jobs: int, preload: list[str], *, ordered: bool
 ) -> Iterator[tuple[T, R]]:
+    with ProcessPoolExecutor(jobs, mp_context=pool_context(preload), initializer=begin_helper) as pool:
+
+        def submit(*arguments: Any) -> Future[R]:
+            with uninterrupted():
+                return pool.submit(function, *arguments)
+
+        yield from window(submit, work, jobs + 2, ordered=ordered)
+
+
+def window(
+    submit: Callable[..., Future[R]], work: Work[T], limit: int, *, ordered: bool = True
+) -> Iterator[tuple[T, R]]:
+    """Submit ``work`` to a pool, with little more than ``limit`` calls under way; yield labels and results."""
     running: dict[Future[R], T] = {}
 
     def finished() -> Future[R]:
         return next(iter(running if ordered else wait(running, return_when=FIRST_COMPLETED).done))
 
-    with ProcessPoolExecutor(jobs, mp_context=pool_context(preload), initializer=begin_helper) as pool:
-        try:
-            for label, arguments in work:
-                with uninterrupted():
-                    running[pool.submit(function, *arguments)] = label
-                if len(running) > jobs + 2:
-                    future = finished()
-                    yield running.pop(future), future.result()
-            while running:
+    try:
+        for label, arguments in work:
+            running[submit(*arguments)] = label
+            if len(running) > limit:
                 future = finished()
                 yield running.pop(future), future.result()
-        finally:
-            for future in running:
-                future.cancel()
+        while running:
+            future = finished()
+            yield running.pop(future), future.result()
+    finally:
+        for future in running:
+            future.cancel()

@@ -13,6 +13,7 @@ import numpy as np
 from uio_pipes.audio.decode import AudioInfo
 from uio_pipes.audio.length import audio_info, npy_shape
 from uio_pipes.base.errors import NOTES, DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.fields import text_of
 from uio_pipes.formats.tar.index import BLOCK, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
 from uio_pipes.formats.tar.index_files import identity
@@ -22,7 +23,6 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.compression import detect
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import StreamBytes
-from uio_pipes.prep.checking.findings import finding
 
 __all__ = ["Looked", "Scan", "scan_shard"]
 

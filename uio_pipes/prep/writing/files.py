@@ -23,10 +23,11 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Give a temporary path; it becomes ``path`` when the block ends without an error, and is removed otherwise."""
+def atomic_path(path: Path, name: str | None = None) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; it becomes ``path`` when the block ends without an error, and is removed
+    otherwise. ``name``: of the temporary file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(name or f".{path.name}.{os.getpid()}")
     try:
         with naming(path):
             yield temporary

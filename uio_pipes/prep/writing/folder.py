@@ -15,7 +15,7 @@ import fsspec
 from uio_pipes.base.errors import ListError
 from uio_pipes.io.opening import is_local
 from uio_pipes.prep.common.suggestions import meant
-from uio_pipes.prep.writing.files import naming
+from uio_pipes.prep.writing.files import atomic_path, naming
 
 __all__ = ["Folder", "write_to"]
 
@@ -57,8 +57,8 @@ class Folder:
             return [(self.path / name).read_bytes() for name in names]
         with self._reached():
             paths = [f"{self._root}/{name}" for name in names]
-            found: dict[str, bytes] = self._fs.cat(paths) if paths else {}
-            return [found[path] for path in paths] if len(paths) > 1 else list(_one(found))
+            found: dict[str, bytes] = self._fs.cat(paths) if paths else {}  # a dict, as a list is given
+            return [found[path] for path in paths]
 
     def exists(self, name: str) -> bool:
         """Return whether a file is there."""
@@ -94,14 +94,8 @@ class Folder:
                     self._fs.put_file(str(temporary), f"{self._root}/{name}")
             return
         place = self.path / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = place.with_name(f".{place.name}.{mark}.{os.getpid()}.part")
-        try:
-            with naming(place):
-                yield temporary
-            os.replace(temporary, place)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with atomic_path(place, f".{place.name}.{mark}.{os.getpid()}.part") as temporary:
+            yield temporary
 
     @contextlib.contextmanager
     def staged_folder(self, name: str, mark: str) -> Iterator[Path]:
@@ -168,13 +162,6 @@ def write_to(url: str | os.PathLike[str], data: bytes) -> None:
     """Write one file by path or URL, completely or not at all."""
     parent, _, name = os.fspath(url).rpartition("/")
     Folder(parent or ("/" if os.fspath(url).startswith("/") else ".")).write(name, data)
-
-
-def _one(found: Any) -> Iterator[bytes]:
-    if isinstance(found, bytes):
-        yield found
-    else:
-        yield from found.values()
 
 
 def _filesystem(url: str) -> tuple[Any, str]:

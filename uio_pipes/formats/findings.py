@@ -1,4 +1,4 @@
-"""Findings of checks: the same errors that reading meets."""
+"""Failures of one utterance, as reading meets them and as checks find them."""
 
 from __future__ import annotations
 
