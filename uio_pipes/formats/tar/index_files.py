@@ -21,6 +21,7 @@ from uio_pipes.io.remote import is_local
 __all__ = [
     "SUFFIX",
     "Indexed",
+    "check_fresh",
     "identity",
     "has_sidecar",
     "open_sidecar",
@@ -91,7 +92,14 @@ def read_sidecar(url: str, access: Access | None = None, folder: str | None = No
 
 def open_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
     """As :func:`read_sidecar`, for the shard as it is now. Raises: ListError also if the index is stale."""
-    index, shown = read_sidecar(url, access, folder), redact(url)
+    index = read_sidecar(url, access, folder)
+    check_fresh(index, url, access, folder)
+    return index
+
+
+def check_fresh(index: ShardIndex, url: str, access: Access | None = None, folder: str | None = None) -> None:
+    """Compare size and stamp of the shard with those of its index. Raises: ListError if they differ."""
+    shown = redact(url)
     try:
         size, stamp = identity(url, access)
     except DataError as error:
@@ -102,7 +110,6 @@ def open_sidecar(url: str, access: Access | None = None, folder: str | None = No
             f"the index of {shown} is stale: it is of {was}; the shard is now of {size} bytes, {stamp or 'no time'}: "
             f"{_remedy(url, folder)}"
         )
-    return index
 
 
 @dataclass(frozen=True)

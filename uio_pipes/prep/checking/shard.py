@@ -14,7 +14,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.tar.index import ShardIndex
-from uio_pipes.formats.tar.index_files import has_sidecar, open_sidecar, read_sidecar
+from uio_pipes.formats.tar.index_files import check_fresh, has_sidecar, read_sidecar
 from uio_pipes.formats.tar.reader import Grouping
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, miscounted
 from uio_pipes.io.access import Access
@@ -129,14 +129,14 @@ def _against_index(url: str, now: ShardIndex, wanted: Wanted, access: Access | N
         if wanted.crc:
             yield DataError("missing_index", "the shard has no index: make it with uio index", url=url)
         return
-    try:
-        open_sidecar(url, access, wanted.indexes)
-    except ListError as error:
-        yield DataError("stale_index", str(error), url=url)
+    then: ShardIndex | None = None
     try:
         then = read_sidecar(url, access, wanted.indexes)
-    except ListError:
-        return  # damaged, as the finding above says
+        check_fresh(then, url, access, wanted.indexes)
+    except ListError as error:
+        yield DataError("stale_index", str(error), url=url)
+    if then is None:
+        return
     crcs = {now.start(i): {m.suffix: m.crc for m in now.members(i)} for i in range(len(now))}
     for i in range(len(then)):
         members = {m.suffix: m.crc for m in then.members(i)}

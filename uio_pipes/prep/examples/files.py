@@ -14,7 +14,8 @@ from uio_pipes.prep.dictionary import characters, write_table
 from uio_pipes.prep.examples.sentences import RATE, SENTENCES, Samples, Spoken, noises, rooms
 from uio_pipes.prep.pack import PackSettings, pack
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Audio, encode
+from uio_pipes.prep.writing.cutting import Audio
+from uio_pipes.prep.writing.encoding import encode
 from uio_pipes.prep.writing.files import write_lines
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.shard_writer import open_unit

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.prep.reading.utterance_lists import Bad, Source, Utterance
-from uio_pipes.prep.writing.cutting import FRAMES_PER_SECOND, Form
+from uio_pipes.prep.writing.cutting import Form
+from uio_pipes.prep.writing.encoding import FRAMES_PER_SECOND
 
 __all__ = ["Group", "PackSettings", "Placement", "Split", "parse_group", "parse_groups", "parse_split"]
 

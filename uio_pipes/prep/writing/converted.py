@@ -15,7 +15,8 @@ from uio_pipes.base.errors import DataError, UioError
 from uio_pipes.core.sample import Sample, compute
 from uio_pipes.io.local import Ref
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Audio, encode, frames_of, to_int16
+from uio_pipes.prep.writing.cutting import Audio
+from uio_pipes.prep.writing.encoding import encode, frames_of, to_int16
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.indexed_writer import PairWriter
 from uio_pipes.prep.writing.journal import Finished

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import os
-import wave
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,14 +29,14 @@ from uio_pipes.io.command import run_command
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.io.regular import open_regular
 from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.prep.writing.encoding import encode, frames_of, resampled, to_int16
 
-__all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording", "encode", "frames_of", "to_int16"]
+__all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording"]
 
 Form = Literal["as-is", "wav", "flac"]
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
 BLOCK = 1 << 20  # samples decoded at a time
 UNKNOWN = 2**62  # libsndfile's count of samples where the header tells none is above this
-FRAMES_PER_SECOND = 100
 
 
 class Audio(NamedTuple):
@@ -57,11 +56,6 @@ class Failure:
 
 
 Cut = Audio | Failure
-
-
-def frames_of(samples: int, sample_rate: int) -> int:
-    """Return the number of frames of 10 ms, rounded up, as lengths are planned everywhere."""
-    return -(-samples * FRAMES_PER_SECOND // sample_rate)
 
 
 def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None, form: Form) -> list[Cut]:
@@ -243,13 +237,6 @@ def _decode(audio: soundfile.SoundFile, wav: str, wanted: int) -> NDArray[np.int
     return samples[:done]
 
 
-def to_int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Convert samples in [-1, 1] to 16-bit PCM, rounded and clipped."""
-    scaled: NDArray[np.float32] = np.rint(samples * np.float32(32768))
-    np.clip(scaled, -32768, 32767, out=scaled)
-    return scaled.astype(np.int16)
-
-
 def _encode(
     samples: NDArray[np.int16],
     first: int,
@@ -263,27 +250,5 @@ def _encode(
         return Failure("truncated_audio", f"{wav}: decoding ended after {len(samples) / rate:.2f} s")
     cut = samples[first:last]
     if rate != sample_rate:
-        cut = _resampled(cut, rate, sample_rate)
+        cut = resampled(cut, rate, sample_rate)
     return Audio(encode(cut, sample_rate, form), form, frames_of(len(cut), sample_rate))
-
-
-def encode(samples: NDArray[np.int16], sample_rate: int, form: Literal["wav", "flac"]) -> bytes:
-    """Return a mono wav or flac file of 16 bits."""
-    buffer = io.BytesIO()
-    if form == "flac":
-        soundfile.write(buffer, samples, sample_rate, format="FLAC", subtype="PCM_16")
-        return buffer.getvalue()
-    with wave.open(buffer, "wb") as file:
-        file.setparams((1, 2, sample_rate, 0, "NONE", ""))
-        file.writeframes(samples.astype("<i2", copy=False).tobytes())
-    return buffer.getvalue()
-
-
-def _resampled(samples: NDArray[np.int16], rate: int, sample_rate: int) -> NDArray[np.int16]:
-    import torch  # only here, for recordings of another rate
-
-    from uio_pipes.dsp.resample import resample
-
-    torch.set_num_threads(1)  # the cores are shared by processes, and one thread gives the same bits everywhere
-    waveform = torch.from_numpy(samples.astype(np.float32) / np.float32(32768))[None]
-    return to_int16(resample(waveform, rate, sample_rate)[0].numpy())
