@@ -15,7 +15,7 @@ __all__ = ["KaldiLines"]
 CHUNK = 1 << 24  # bytes parsed at a time
 MAX_KEY = 4096  # bytes
 _BLANK = np.zeros(256, bool)
-_BLANK[list(b" \t\n\r\v\f")] = True  # what Kaldi splits at
+_BLANK[list(b" \t\n\r\v\f")] = True  # Kaldi splits at these bytes
 _OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 Ints = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ from uio_pipes.io.stream import open_source
 __all__ = ["JsonLines", "Position", "ValueStream", "Value", "is_lines", "open_stream"]
 
 CHUNK = 1 << 18
-Position = list[int]  # offset and whether what lies before it is damaged; or a number of lines
+Position = list[int]  # offset, and 1 if the bytes before it are damaged; or a number of lines
 
 
 class Value(NamedTuple):

@@ -15,7 +15,7 @@ MAX_MEMBER = 1 << 30  # bytes: a member above that is passed over
 _MAX_METADATA = 1 << 20  # bytes of a PAX header or a long name
 
 _RECORD = 20  # blocks that GNU tar, Python and libarchive fill up with zeros
-_RECORDS = (1, _RECORD, *(1 << n for n in range(5, 12)))  # other writers fill up nothing; tar -b, what it is told
+_RECORDS = (1, _RECORD, *(1 << n for n in range(5, 12)))  # other writers fill up nothing, or as tar -b says
 
 _REGULAR = frozenset({b"0", b"\0", b"7"})
 _NO_PAYLOAD = frozenset({b"1", b"2", b"3", b"4", b"5", b"6"})  # links, devices, directories, fifos: size is ignored

@@ -132,7 +132,7 @@ class TarReader:
             return self._finished(member.start)
         payload = self._source.payload(member.offset, member.size)
         if payload is None:
-            self._group = None  # never delivered without what it has lost
+            self._group = None  # never delivered without the members that it has lost
             raise self._members.cut_short("a payload", member.start, member.offset + member.size)
         group.fields[suffix] = payload.read() if suffix == self._text and isinstance(payload, Ref) else payload
         return None

@@ -57,7 +57,9 @@ def read_checksums(url: str, access: Access | None = None, folder: str | None = 
             raise ValueError("its content is not what its header says")
         return Checksums(digest, stamp, np.frombuffer(data, "<u4", count, at).copy())
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ListError(f"the checksums {name} are damaged or are none ({error}): make them anew, {remedy}") from error
+        raise ListError(
+            f"the checksums {name} are damaged or no checksums ({error}): make them anew, {remedy}"
+        ) from error
 
 
 def remedy_for(url: str, folder: str | None) -> str:

@@ -31,7 +31,7 @@ _OPENING = 16  # remote folders opened at a time
 
 
 class IndexedTable:
-    """All utterances of the given folders, in their order. Satisfies ``Listed`` and ``Records``.
+    """All utterances of the given folders, in their order.
 
     Raises: ListError naming the folder, or the list's line.
     """

@@ -31,7 +31,7 @@ class Group:
 
     @property
     def folder(self) -> str:
-        """``10_500``."""
+        """The group's folder: ``10_500``."""
         return f"{self.low}_{self.high}"
 
 

@@ -154,7 +154,7 @@ def open_source(url: str, segments: str | None = None, allow_pipes: bool = False
     if is_folder(url):
         return KaldiFolder(url, segments, allow_pipes)
     if segments is not None:
-        raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {url} is none")
+        raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {url} is no folder")
     return RawList(url)
 
 
