@@ -15,8 +15,9 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["Lines"]
+__all__ = ["ARCHIVES", "Lines"]
 
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 STEP = 16  # items in a block: all of it is read and split to get one of them
 IN_MEMORY = 1 << 23  # bytes: longer lists stay on disk
 CHUNK = 1 << 22  # bytes scanned at a time
@@ -183,8 +184,6 @@ class Lines(Sequence[str]):
         return are
 
     def _no_text(self, line: int) -> ListError:
-        from uio_pipes.formats.lists.table import ARCHIVES
-
         return ListError(
             f"the list {self.name} is no UTF-8 text (line {line}); if it is a shard, its name must end in one of "
             f"{' '.join(ARCHIVES)}"

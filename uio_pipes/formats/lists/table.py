@@ -15,15 +15,13 @@ from braceexpand import braceexpand
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.redact import redact
-from uio_pipes.formats.lists.lines import Lines
+from uio_pipes.formats.lists.lines import ARCHIVES, Lines
 from uio_pipes.formats.lists.manifest import Manifest, ShardEntry
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.transport import failure, filesystem
 
 __all__ = ["ARCHIVES", "Table", "expand"]
-
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 
 
 class Table:

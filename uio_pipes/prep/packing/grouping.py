@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -181,9 +182,11 @@ class Placement:
 
     def count(self, shard: str) -> int:
         """Return the number of utterances of a shard."""
-        if not hasattr(self, "_counts"):
-            self._counts = dict(zip(self.shards, self.counts, strict=True))
         return self._counts[shard]
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        return dict(zip(self.shards, self.counts, strict=True))
 
     def _folder(self, one: Utterance | Bad) -> str | None:
         if isinstance(one, Bad):
