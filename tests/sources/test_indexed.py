@@ -339,9 +339,9 @@ def test_a_folder_that_cannot_be_used_is_an_error_that_names_it(name: str, tmp_p
 
 
 LISTS = {
-    "tokens": ("{d} texttoken", "line 1 tells 'texttoken'"),
-    "other_audio": ("{d} video+metainfo", r"line 1 tells 'video\+metainfo'"),
-    "three": ("{d} audio+video+metainfo", "line 1 tells"),
+    "tokens": ("{d} texttoken", "line 1 says 'texttoken'"),
+    "other_audio": ("{d} video+metainfo", r"line 1 says 'video\+metainfo'"),
+    "three": ("{d} audio+video+metainfo", "line 1 says"),
     "shards": ("a.tar", "line 1 is no folder"),
     "raw": ('{{"key": "a"}}', "line 1 is no folder"),
     "nowhere": ("{d}/nowhere audio+metainfo", "nowhere"),
