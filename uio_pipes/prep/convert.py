@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.printable import counted
@@ -26,6 +25,7 @@ from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.reading.data_list import count_utterances
 from uio_pipes.prep.recognize import Recognized, recognize
 from uio_pipes.prep.writing.converted import To, decode, open_part
+from uio_pipes.prep.writing.encoding import FileForm
 from uio_pipes.prep.writing.folder import Folder, write_to
 from uio_pipes.prep.writing.journal import Finished, Journal, write_failures
 from uio_pipes.prep.writing.manifest import write_manifest
@@ -64,7 +64,7 @@ def convert(
     to: To = "indexed",
     per_part: int = 5000,
     resample: int | None = None,
-    form: Literal["wav", "flac"] = "wav",
+    form: FileForm = "wav",
     compress: bool = False,
     list_path: str | None = None,
     allow_pipes: bool = False,
@@ -106,14 +106,7 @@ def _total(source: Recognized) -> int | None:
 
 class _Work:
     def __init__(
-        self,
-        pipeline: Pipeline,
-        folder: Folder,
-        journal: Journal,
-        to: To,
-        per_part: int,
-        form: Literal["wav", "flac"],
-        name: str,
+        self, pipeline: Pipeline, folder: Folder, journal: Journal, to: To, per_part: int, form: FileForm, name: str
     ) -> None:
         self.pipeline, self.folder, self.journal = pipeline, folder, journal
         self.to, self.per_part, self.form, self.name = to, per_part, form, name

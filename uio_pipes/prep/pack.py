@@ -235,9 +235,7 @@ def _cut_all(placed: Iterable[Placed], settings: PackSettings, jobs: int) -> Ite
     return in_order(cut_task, work, jobs, _preload(settings), PackingFailed(LOST))
 
 
-def _one_by_one(
-    cut: Iterable[tuple[list[Placed], list[Cut]]],
-) -> Iterator[tuple[tuple[str, Utterance, Cut], int]]:
+def _one_by_one(cut: Iterable[tuple[list[Placed], list[Cut]]]) -> Iterator[tuple[tuple[str, Utterance, Cut], int]]:
     """Yield shard, utterance and audio in the list's order, each with a count of 1 for a progress bar."""
     for task, audios in cut:
         for (shard, utterance), audio in zip(task, audios, strict=True):

@@ -33,13 +33,7 @@ class Pcm(Ref):
     info: AudioInfo
 
     def __init__(
-        self,
-        file: RandomFile,
-        offset: int,
-        size: int,
-        dtype: np.dtype[Any],
-        sample_rate: int,
-        crc: int | None = None,
+        self, file: RandomFile, offset: int, size: int, dtype: np.dtype[Any], sample_rate: int, crc: int | None = None
     ) -> None:
         check_claims(sample_rate)
         self.file, self.offset, self.size, self.head, self.crc, self.dtype = file, offset, size, b"", crc, dtype

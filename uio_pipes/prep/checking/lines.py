@@ -32,7 +32,8 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
             key = fields["key"]
             keys.append(key)
             numbers.append(int(place.rpartition(" ")[2]) if place.rpartition(" ")[2].isdecimal() else 0)
-            data = _read(fields, access)
+            with open_binary(fields.get("feat") or fields["wav"], access) as file:
+                data = file.read()
             size += len(data)
             found = list(verify_recording(fields, data, wanted))
         except DataError as error:
@@ -40,11 +41,6 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
         findings += (finding(each.reason, each.message, place, key or each.member) for each in found)
     where = home(lines[0][1])
     return Checked(PackedKeys.of(where, keys, numbers), len(keys), size, findings)
-
-
-def _read(fields: dict[str, Any], access: Access | None) -> bytes:
-    with open_binary(fields.get("feat") or fields["wav"], access) as file:
-        return file.read()
 
 
 def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Iterator[DataError]:

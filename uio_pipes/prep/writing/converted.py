@@ -16,7 +16,7 @@ from uio_pipes.core.sample import Sample, compute
 from uio_pipes.io.local import Ref
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Audio
-from uio_pipes.prep.writing.encoding import encode, frames_of, to_int16
+from uio_pipes.prep.writing.encoding import FileForm, encode, frames_of, to_int16
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.indexed_writer import PairWriter
 from uio_pipes.prep.writing.journal import Finished
@@ -135,7 +135,7 @@ class IndexedPart(Part):
 class RawPart(Part):
     """A folder of audio files, and the lines of the raw list."""
 
-    def __init__(self, out: Folder, name: str, mark: str, form: Literal["wav", "flac"]) -> None:
+    def __init__(self, out: Folder, name: str, mark: str, form: FileForm) -> None:
         super().__init__(out, name)
         self.form = form
         self._folder: Path = self.stack.enter_context(out.staged_folder(name, mark))
@@ -155,7 +155,7 @@ class ShardPart(Part):
 
     keeps: ClassVar[frozenset[str]] = frozenset(["key", "wav", "txt", "sample_rate", "speaker"])
 
-    def __init__(self, out: Folder, name: str, mark: str, form: Literal["wav", "flac"]) -> None:
+    def __init__(self, out: Folder, name: str, mark: str, form: FileForm) -> None:
         super().__init__(out, name)
         self.form = form
         self._shard = ShardFile(out, name, mark)
@@ -180,12 +180,12 @@ class ShardPart(Part):
             self._shard.abandon(kind, error, trace)
 
 
-def open_part(to: To, out: Folder, name: str, mark: str, form: Literal["wav", "flac"]) -> Part:
+def open_part(to: To, out: Folder, name: str, mark: str, form: FileForm) -> Part:
     """Open a part to be written."""
     if to == "indexed":
         return IndexedPart(out, name, mark)
     return ShardPart(out, name, mark, form) if to == "shards" else RawPart(out, name, mark, form)
 
 
-def _encoded(one: Converted, form: Literal["wav", "flac"]) -> bytes:
+def _encoded(one: Converted, form: FileForm) -> bytes:
     return encode(one.samples, one.metadata["sample_rate"], form)

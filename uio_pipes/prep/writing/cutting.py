@@ -29,7 +29,7 @@ from uio_pipes.io.command import run_command
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.io.regular import open_regular
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.encoding import encode, frames_of, resampled, to_int16
+from uio_pipes.prep.writing.encoding import FileForm, encode, frames_of, resampled, to_int16
 
 __all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording"]
 
@@ -150,7 +150,7 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
 
 
 def _decoded(
-    source: str | bytes, wav: str, utterances: list[Utterance], sample_rate: int | None, form: Literal["wav", "flac"]
+    source: str | bytes, wav: str, utterances: list[Utterance], sample_rate: int | None, form: FileForm
 ) -> list[Cut]:
     if kind := coded(source):
         decoded = decode_coded(source, kind, None, None)
@@ -186,12 +186,7 @@ def _check_ogg(source: str | bytes, audio: soundfile.SoundFile, first: int, last
 
 
 def _alone(
-    source: str | bytes,
-    audio: soundfile.SoundFile,
-    wav: str,
-    utterance: Utterance,
-    sample_rate: int,
-    form: Literal["wav", "flac"],
+    source: str | bytes, audio: soundfile.SoundFile, wav: str, utterance: Utterance, sample_rate: int, form: FileForm
 ) -> Cut:
     """Cut one utterance of a damaged recording by itself: positions after damage cannot be counted from the start."""
     rate, total = audio.samplerate, audio.frames
@@ -238,13 +233,7 @@ def _decode(audio: soundfile.SoundFile, wav: str, wanted: int) -> NDArray[np.int
 
 
 def _encode(
-    samples: NDArray[np.int16],
-    first: int,
-    last: int,
-    rate: int,
-    sample_rate: int,
-    form: Literal["wav", "flac"],
-    wav: str,
+    samples: NDArray[np.int16], first: int, last: int, rate: int, sample_rate: int, form: FileForm, wav: str
 ) -> Cut:
     if last > len(samples):
         return Failure("truncated_audio", f"{wav}: decoding ended after {len(samples) / rate:.2f} s")

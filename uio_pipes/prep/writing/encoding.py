@@ -10,9 +10,10 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-__all__ = ["FRAMES_PER_SECOND", "encode", "frames_of", "resampled", "to_int16"]
+__all__ = ["FRAMES_PER_SECOND", "FileForm", "encode", "frames_of", "resampled", "to_int16"]
 
 FRAMES_PER_SECOND = 100
+FileForm = Literal["wav", "flac"]
 
 
 def frames_of(samples: int, sample_rate: int) -> int:
@@ -27,7 +28,7 @@ def to_int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
     return scaled.astype(np.int16)
 
 
-def encode(samples: NDArray[np.int16], sample_rate: int, form: Literal["wav", "flac"]) -> bytes:
+def encode(samples: NDArray[np.int16], sample_rate: int, form: FileForm) -> bytes:
     """Return a mono wav or flac file of 16 bits."""
     buffer = io.BytesIO()
     if form == "flac":
