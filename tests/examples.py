@@ -16,6 +16,7 @@ from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.kaldi import ListKaldi
 from uio_pipes.sources.lhotse_shar import LoadFromShar
 from uio_pipes.sources.list_files import ListFiles
+from uio_pipes.sources.list_shar import ListShar
 from uio_pipes.sources.load_from_raw import LoadFromRaw
 from uio_pipes.sources.load_from_tar import LoadFromTar
 from uio_pipes.sources.load_records import LoadRecords
@@ -138,6 +139,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     ListKaldi: lambda corpus: corpus,
     LoadFromShar: lambda corpus: corpus,
     ListFiles: lambda corpus: corpus,
+    ListShar: lambda corpus: corpus,
     LoadFromRaw: lambda corpus: corpus,
     LoadFromTar: lambda corpus: corpus,
     LoadRecords: lambda corpus: corpus,

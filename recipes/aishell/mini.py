@@ -15,7 +15,7 @@ import numpy as np
 import typer
 
 from uio_pipes.prep.common.progress_bar import follow
-from uio_pipes.prep.examples.speech import RATE, Speaker
+from uio_pipes.prep.examples.speech import RATE, EspeakVoices
 from uio_pipes.prep.writing.files import write_lines
 
 from ..common.corpus import OtherCorpus, SpeakingFailed, check_settings, in_fresh_processes, write_settings
@@ -54,7 +54,7 @@ def _speak_all(plan: list[Utterance], corpus: Path, seed: int, jobs: int) -> Ite
 def _speak_block(corpus: Path, seed: int, start: int, block: list[Utterance]) -> tuple[float, int]:
     import soundfile
 
-    speaker, room, samples = Speaker(), np.random.default_rng([seed, start]), 0
+    speaker, room, samples = EspeakVoices(), np.random.default_rng([seed, start]), 0
     for utterance in block:
         speech = speaker.speak(utterance.text.replace(" ", ""), utterance.voice, room)
         soundfile.write(wav_path(corpus, utterance.split, utterance.key), speech, RATE, subtype="PCM_16")

@@ -18,7 +18,7 @@ import typer
 from numpy.typing import NDArray
 
 from uio_pipes.prep.common.progress_bar import follow
-from uio_pipes.prep.examples.speech import RATE, Speaker, to_int16
+from uio_pipes.prep.examples.speech import RATE, EspeakVoices, to_int16
 from uio_pipes.prep.writing.files import write_lines
 
 from ..common.corpus import OtherCorpus, SpeakingFailed, check_settings, in_fresh_processes, write_settings
@@ -78,7 +78,7 @@ def _speak(root: Path, seed: int, number: int, recording: Recording) -> dict[str
 def speak_recording(recording: Recording, room: np.random.Generator) -> tuple[NDArray[np.int16], list[dict[str, Any]]]:
     """Return the samples at 16 kHz and the segments of the JSON, with times in hundredths of a second as in the real
     one."""
-    speaker, pieces, segments, at = Speaker(), [np.zeros(RATE // 2, np.int16)], [], RATE // 2
+    speaker, pieces, segments, at = EspeakVoices(), [np.zeros(RATE // 2, np.int16)], [], RATE // 2
     for number, line in enumerate(recording.lines):
         speech = speaker.speak("".join(line.text.split()) or "今天", line.voice, room)
         segments.append(

@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.prep.pack import Group, OtherPacking, Packed, PackingFailed, PackSettings, pack, parse_group
+from uio_pipes.prep.pack import Group, OtherPacking, Packing, PackingFailed, PackSettings, pack, parse_group
 from uio_pipes.prep.writing.cutting import Form
 
 from ..common.problems import told
@@ -31,7 +31,7 @@ GROUPS = ("10:500", "500:800", "800:1000", "1000:1200")  # frames; above 1200, W
 
 def pack_all(
     data: Path, groups: tuple[Group, ...], size: int, form: Form, jobs: int, touch: bool = False
-) -> dict[str, Packed]:
+) -> dict[str, Packing]:
     """Pack the training set in ``groups`` and the held-out sets whole, into shards or (``touch``) into TouchDatasets.
 
     Raises: OtherPacking, PackingFailed, ListError.

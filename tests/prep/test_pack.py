@@ -27,7 +27,7 @@ import uio_pipes as uio
 from recipes.common.lists import ListWriter
 from uio_pipes.base.errors import ListError
 from uio_pipes.prep.pack import Group, OtherPacking, PackingFailed, PackSettings, pack, parse_group
-from uio_pipes.prep.reading.utterance_lists import Utterance, read_raw_list
+from uio_pipes.prep.reading.utterance_lists import Bad, RawList, Utterance
 from uio_pipes.prep.writing.cutting import Form
 
 RATE = 16_000
@@ -58,6 +58,10 @@ def packed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def utterances_of(raw_list: Path) -> list[Utterance]:
+    return [one for one in RawList(str(raw_list)) if isinstance(one, Utterance)]
+
+
 def digests(out: Path) -> dict[str, str]:
     return {str(path.relative_to(out)): hashlib.sha1(path.read_bytes()).hexdigest() for path in out.rglob("*.tar")}
 
@@ -68,7 +72,7 @@ def members(shard: Path) -> dict[str, bytes]:
 
 
 def test_utterances_are_grouped_by_length_in_the_lists_order(source: Path, packed: Path) -> None:
-    utterances = [u for u in read_raw_list(source) if u.key != "late"]
+    utterances = [u for u in utterances_of(source) if u.key != "late"]
     for group in SETTINGS.groups:
         shards = sorted((packed / group.folder).glob("data-*.tar"))
         assert [shard.name for shard in shards] == [f"data-{n:05d}.tar" for n in range(len(shards))]
@@ -99,7 +103,7 @@ def test_what_fails_is_counted_and_listed(source: Path, packed: Path, tmp_path: 
     assert "20.00 s" in failed[0]["detail"]
     gone, noise = tmp_path / "gone.wav", tmp_path / "noise.wav"
     noise.write_bytes(b"no audio" * 100)
-    good = next(read_raw_list(source))
+    good = utterances_of(source)[0]
     lines = [good, Utterance("a", str(gone), "一", 0.0, 1.0), Utterance("b", str(noise), "二", 0.0, 1.0)]
     (tmp_path / "data.list").write_text("".join(one.to_json() + "\n" for one in lines))
     result = pack(tmp_path / "data.list", tmp_path / "out", tmp_path / "list", PackSettings())
@@ -129,7 +133,7 @@ def test_audio_that_decodes_to_less_or_to_no_numbers_is_no_utterance(
 
 
 def test_what_lies_in_no_group_is_counted(source: Path, tmp_path: Path) -> None:
-    lengths = [(u.seconds or 0) * 100 for u in read_raw_list(source)]
+    lengths = [(u.seconds or 0) * 100 for u in utterances_of(source)]
     settings = PackSettings(groups=(Group(50, 80), Group(90, 120)))
     result = pack(source, tmp_path / "out", tmp_path / "list", settings)
     assert result.left_out["too_short"] == sum(n + 1e-6 < 50 for n in lengths)
@@ -292,8 +296,10 @@ def test_lists_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         pack(tmp_path / "none", tmp_path / "out", tmp_path / "list", PackSettings())
     bad = tmp_path / "bad.list"
     bad.write_text('{"key": "a", "wav": "b", "txt": "c"}\nnonsense\n')
-    with pytest.raises(ListError, match=r"bad\.list, line 2"):
-        list(read_raw_list(bad))
+    good, wrong = RawList(str(bad))
+    assert isinstance(good, Utterance)
+    assert isinstance(wrong, Bad)
+    assert "bad.list, line 2" in wrong.detail
     bad.write_text('{"key": "a", "wav": "b", "txt": "c"}\n')
     with pytest.raises(ListError, match="start and end"):
         pack(bad, tmp_path / "out", tmp_path / "list", SETTINGS)

@@ -296,7 +296,7 @@ def spread(folder: Path, first: int = 0, gap: int = 0) -> None:
 FOLDERS = {
     "bin_cut": (lambda d: os.truncate(d / "audio.bin", 3000), r"audio\.bin ends after 3000 bytes.*fetch it again"),
     "bin_longer": (
-        lambda d: (d / "audio.bin").open("ab").write(b"more"), r"audio\.bin has .* not of one making",
+        lambda d: (d / "audio.bin").open("ab").write(b"more"), r"audio\.bin has .* do not belong together",
     ),
     "no_bin": (lambda d: (d / "metainfo.bin").unlink(), r"metainfo\.bin: no such file"),
     "no_idx": (lambda d: (d / "audio.idx").unlink(), r"audio\.idx: no such file"),
@@ -339,9 +339,9 @@ def test_a_folder_that_cannot_be_used_is_an_error_that_names_it(name: str, tmp_p
 
 
 LISTS = {
-    "tokens": ("{d} texttoken", "line 1 tells 'texttoken'"),
-    "other_audio": ("{d} video+metainfo", r"line 1 tells 'video\+metainfo'"),
-    "three": ("{d} audio+video+metainfo", "line 1 tells"),
+    "tokens": ("{d} texttoken", "line 1 says 'texttoken'"),
+    "other_audio": ("{d} video+metainfo", r"line 1 says 'video\+metainfo'"),
+    "three": ("{d} audio+video+metainfo", "line 1 says"),
     "shards": ("a.tar", "line 1 is no folder"),
     "raw": ('{{"key": "a"}}', "line 1 is no folder"),
     "nowhere": ("{d}/nowhere audio+metainfo", "nowhere"),

@@ -11,7 +11,7 @@ import typer
 from uio_pipes.cli.common import Compress, Json, Rate, keep_inputs, parsed, print_json, verdict
 
 if TYPE_CHECKING:
-    from uio_pipes.prep.pack import Packed
+    from uio_pipes.prep.pack import Packing
 
 __all__ = ["pack"]
 
@@ -113,7 +113,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _report(packed: Packed, target: str) -> dict[str, Any]:
+def _report(packed: Packing, target: str) -> dict[str, Any]:
     return {
         "list": None if packed.waiting else target,
         "shards": len(packed.shards),

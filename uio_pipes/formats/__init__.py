@@ -1,1 +1,1 @@
-"""How data lies in files: lists, tars, TouchDatasets, Kaldi tables, Shars. No node and no stage is in here."""
+"""File formats: lists, tars, TouchDatasets, Kaldi tables, Shars. There is no node and no stage in here."""

@@ -14,13 +14,13 @@ _FIXED = Struct("<8sIII")
 
 
 def framed(magic: bytes, version: int, header: dict[str, Any], body: bytes) -> bytes:
-    """The bytes of such a file. ``magic``: eight bytes."""
+    """Return the bytes of such a file. ``magic``: eight bytes."""
     text = json.dumps(header, separators=(",", ":")).encode()
     return _FIXED.pack(magic, version, len(text), crc32(body, crc32(text))) + text + body
 
 
 def unframed(data: bytes, magic: bytes, version: int) -> tuple[Any, int]:
-    """The header, and where the body begins. Raises: ValueError for anything else than :func:`framed` made."""
+    """Return the header and the offset of the body. Raises: ValueError for bytes that :func:`framed` did not make."""
     if len(data) < _FIXED.size or data[:8] != magic:
         raise ValueError("it does not begin like one")
     _, written, length, checksum = _FIXED.unpack_from(data)

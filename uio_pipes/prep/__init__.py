@@ -1,1 +1,1 @@
-"""Preparing data: packing, indexing, verifying, converting, statistics. What the `uio` command does, as functions."""
+"""Preparing data: packing, indexing, verifying, converting, statistics. These are the functions of `uio` commands."""

@@ -1,9 +1,9 @@
 """Global mean and variance of the features, from the pipeline itself: sums over all frames of a list.
 
-The features are Kaldi's log-mel filterbanks without dither. Workers compute them, the sums are merged in the epoch's
-order: the same bits on any number of workers. What is done is saved with the loader's state every few seconds; killed
-at any moment, the same call goes on from there. ``global_cmvn`` is WeNet's JSON: ``mean_stat`` (sums), ``var_stat``
-(sums of squares), ``frame_num``.
+The features are Kaldi's log-mel filterbanks without dither. Workers compute them, and the sums are merged in the
+epoch's order: the bits are the same on any number of workers. The sums are saved with the loader's state every few
+seconds; after a kill, the same call goes on from there. ``global_cmvn`` is WeNet's JSON: ``mean_stat`` (sums),
+``var_stat`` (sums of squares), ``frame_num``.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class CmvnFailed(UioError):
 
 @dataclass(frozen=True)
 class CmvnSettings:
-    """Of the features: filter banks of ``num_mel_bins`` at ``sample_rate``, or, with ``conf``, what a WeNet
-    ``dataset_conf`` says (feature type and its block, resampling, channel; never dither)."""
+    """The features: filter banks of ``num_mel_bins`` at ``sample_rate``, or, with ``conf``, those of a WeNet
+    ``dataset_conf`` (feature type and its block, resampling, channel; never dither)."""
 
     num_mel_bins: int = 80
     sample_rate: int = 16_000
     conf: Mapping[str, Any] | None = None
 
     def features(self, pipeline: uio.Pipeline) -> uio.Pipeline:
-        """``pipeline`` with the stages from decoding to features. Raises: PipelineError."""
+        """Return ``pipeline`` with the stages from decoding to features. Raises: PipelineError."""
         if self.conf is None:
             plain = pipeline.decode_audio().resample(self.sample_rate)
             return plain.fbank(num_mel_bins=self.num_mel_bins, dither=0.0)
@@ -58,7 +58,7 @@ class CmvnSettings:
 
 @dataclass
 class Sums:
-    """What has been summed, and where the loader stands."""
+    """The sums so far, and the loader's state."""
 
     of: dict[str, Any]
     mean_stat: list[float]
@@ -70,7 +70,7 @@ class Sums:
     loader: dict[str, str] = field(default_factory=dict)
 
     def add(self, batch: dict[str, Any]) -> int:
-        """Add a batch of :func:`_summed`; returns its utterances."""
+        """Add a batch of :func:`_summed`; return the number of its utterances."""
         self.mean_stat = np.add(self.mean_stat, batch["sums"][0]).tolist()
         self.var_stat = np.add(self.var_stat, batch["sums"][1]).tolist()
         self.frame_num += batch["frames"]
@@ -86,7 +86,7 @@ def compute_cmvn(
     save_every: float = SAVE_EVERY,
     data_type: DataType = "raw",
 ) -> Sums:
-    """Statistics of all utterances of ``data_list`` to ``out``; nothing to do if they are there, of the same list.
+    """Write the statistics of all utterances of ``data_list`` to ``out``, unless those of the same list are there.
 
     Raises: ListError; CmvnFailed if nothing could be read.
     """
@@ -107,7 +107,7 @@ def compute_cmvn(
 
 
 def _resume(journal: Path, of: dict[str, Any]) -> Sums:
-    """What an earlier run has done, if it was of the same list and features."""
+    """Return the sums of an earlier run, if it was of the same list and features."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         sums = Sums(**json.loads(journal.read_text(encoding="utf-8")))
         if sums.of == of:
@@ -128,7 +128,7 @@ def _sum(
         loader.load_state_dict(sums.loader)
     yield None, sums.utterances
     saved = time.monotonic()
-    with contextlib.suppress(NothingRead):  # the caller says it of the list
+    with contextlib.suppress(NothingRead):  # the caller raises an error that names the list
         for batch in loader:
             yield None, sums.add(batch)
             sums.failures = loader.stats().failures
@@ -139,7 +139,7 @@ def _sum(
 
 
 def _summed(batch: dict[str, Any]) -> dict[str, Any]:
-    """Sums over frames, in double precision; padding is 0 and adds nothing."""
+    """Sum over frames in double precision; padding is 0 and adds nothing."""
     feats = batch["feats"].double()
     return {
         "sums": (feats.sum((0, 1)).numpy(), feats.square().sum((0, 1)).numpy()),

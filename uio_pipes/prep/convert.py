@@ -1,33 +1,34 @@
-"""Converting data from any form that can be read to another: TouchDataset, WeNet's shards, raw list.
+"""Converting data from any readable form to a TouchDataset, WeNet's shards or a raw list.
 
-It is read as training reads it. Each part (a folder of a TouchDataset, a shard) takes ``per_part`` utterances in their
-order and comes to its place when it is complete; killed at any moment, the same call goes on. What cannot be converted
-is counted under its reason and listed in ``failed.jsonl``.
+It is read as training reads it. Each part (a folder of a TouchDataset, a shard) takes ``per_part`` utterances in order
+and is moved to its place when it is complete; after a kill, the same call goes on. Utterances that cannot be converted
+are counted under their reasons and listed in ``failed.jsonl``.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
-from uio_pipes.formats.lists.manifest import ShardEntry, write_manifest
+from uio_pipes.core.sample import Sample
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.common.collecting_ledger import Noting
+from uio_pipes.prep.common.pool import window
 from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.reading.data_list import count_utterances
 from uio_pipes.prep.recognize import Recognized, recognize
-from uio_pipes.prep.writing.converted import Converted, To, decode, open_part
+from uio_pipes.prep.writing.converted import To, decode, open_part
+from uio_pipes.prep.writing.encoding import FileForm
 from uio_pipes.prep.writing.folder import Folder, write_to
-from uio_pipes.prep.writing.journal import Finished, Journal
+from uio_pipes.prep.writing.journal import Finished, Journal, write_failures
+from uio_pipes.prep.writing.manifest import write_manifest
 from uio_pipes.run.lane_runner import one_thread
 
 __all__ = ["Conversion", "To", "convert"]
@@ -37,7 +38,7 @@ _NAMES: dict[To, str] = {"indexed": "data-{:05d}", "shards": "shards_{:09d}.tar"
 
 @dataclass
 class Conversion:
-    """What a conversion came to, all of its runs together. ``dropped``: fields that the new form has no place for."""
+    """The result of a conversion, over all of its runs. ``dropped``: fields that the new form has no place for."""
 
     data_list: str = ""
     parts: int = 0
@@ -63,15 +64,15 @@ def convert(
     to: To = "indexed",
     per_part: int = 5000,
     resample: int | None = None,
-    form: Literal["wav", "flac"] = "wav",
+    form: FileForm = "wav",
     compress: bool = False,
     list_path: str | None = None,
     allow_pipes: bool = False,
     jobs: int = 1,
 ) -> Conversion:
-    """Convert what ``source`` names (a list, shard, TouchDataset or Kaldi folder; path or URL) to ``out``.
+    """Convert the data of ``source`` (a list, shard, TouchDataset or Kaldi folder; path or URL) to ``out``.
 
-    Mono, 16 bits, the first channel; ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: that of
+    Mono, 16 bits, the first channel; ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: of
     audio files in shards and raw lists. ``compress``: shards, with zstd and checksums. ``list_path``: the data list
     written at the end, by default ``OUT/data.list``.
     ``jobs``: threads that decode. ``allow_pipes``: run the commands in a Kaldi folder's ``wav.scp``.
@@ -80,7 +81,7 @@ def convert(
     """
     known = recognize(source, allow_pipes)
     pipeline = known.pipeline
-    fingerprint = pipeline._list_fingerprint()  # reads it: nothing is written for what is not there
+    fingerprint = pipeline._list_fingerprint()  # reads the source first: nothing is written if it is missing
     folder = Folder(out)
     target = list_path or folder.join("data.list")
     journal = Journal(folder, WHOLE)
@@ -97,7 +98,7 @@ def convert(
 
 
 def _total(source: Recognized) -> int | None:
-    """Utterances, where a list, an index or a manifest tells."""
+    """Return the number of utterances, if a list, an index or a manifest tells it."""
     if counts := source.pipeline._count(1):
         return counts[0]
     return count_utterances(source.path, "shard") if source.kind == "shard list" else None
@@ -105,14 +106,7 @@ def _total(source: Recognized) -> int | None:
 
 class _Work:
     def __init__(
-        self,
-        pipeline: Pipeline,
-        folder: Folder,
-        journal: Journal,
-        to: To,
-        per_part: int,
-        form: Literal["wav", "flac"],
-        name: str,
+        self, pipeline: Pipeline, folder: Folder, journal: Journal, to: To, per_part: int, form: FileForm, name: str
     ) -> None:
         self.pipeline, self.folder, self.journal = pipeline, folder, journal
         self.to, self.per_part, self.form, self.name = to, per_part, form, name
@@ -121,7 +115,7 @@ class _Work:
         self.names: list[str] = []
 
     def run(self, resample: int | None, jobs: int, total: int | None) -> None:
-        """Convert all parts that are not there, of ``total`` utterances."""
+        """Convert all parts that are not there yet, of ``total`` utterances."""
         decoded = self.pipeline.decode_audio()
         graph = decoded.resample(resample) if resample is not None else decoded
         node = graph._nodes(Lane(self.ledger))
@@ -142,9 +136,9 @@ class _Work:
                 ended = passed < self.per_part
                 yield None, passed
                 continue
-            taken = 0
+            taken, work = 0, ((sample, (decode, sample)) for sample in _samples(node, self.per_part))
             with open_part(self.to, self.folder, name, str(WHOLE), self.form) as part:
-                for sample, result in _in_order(node, self.per_part, pool, jobs):
+                for sample, result in window(pool.submit, work, 2 * jobs + 2):
                     taken += 1
                     yield None, 1
                     if isinstance(result, DataError):
@@ -160,20 +154,15 @@ class _Work:
                 self.names.pop()
 
     def _pass_over(self, node: Node) -> int:
-        """The utterances of a part that is there: nothing is decoded, what fails has been noted."""
+        """Pass over the utterances of a finished part, without decoding them or noting failures again."""
         self.ledger.passing = True
         try:
-            for passed in range(self.per_part):
-                try:
-                    node.next()
-                except StopIteration:
-                    return passed
+            return sum(1 for _ in _samples(node, self.per_part))
         finally:
             self.ledger.passing = False
-        return self.per_part
 
     def finish(self, target: str, source: str) -> Conversion:
-        """Write the list, which names complete parts only, and what failed."""
+        """Write the list, which names complete parts only, and the failures."""
         finished = [self.journal.finished[name] for name in self.names]
         failures = list(self.journal.failures(set(self.names)))
         total = Conversion(target, failed=Counter(reason for _, reason, _ in failures), dropped=sorted(self.dropped))
@@ -182,11 +171,7 @@ class _Work:
             total.utterances += one.utterances
             total.frames += one.frames
             total.bytes += one.bytes
-        lines = (dict(zip(("key", "reason", "detail"), failure, strict=True)) for failure in failures)
-        self.folder.write(
-            "failed.jsonl",
-            "".join(json.dumps(n, ensure_ascii=False) + "\n" for n in lines).encode("utf-8", "backslashreplace"),
-        )
+        write_failures(self.folder, failures)
         if not total.utterances:
             first = f"; the first: {failures[0][2]}" if failures else ""
             raise ListError(f"nothing of {source} could be converted: {total}{first}")
@@ -201,29 +186,14 @@ class _Work:
         word = " audio+metainfo" if self.to == "indexed" else ""
         names = [self.folder.join(one.shard) for one in finished]
         if self.to == "shards":
-            known = zip(names, finished, strict=True)
-            write_manifest(target, (ShardEntry(n, f.utterances, f.frames, f.bytes, f.crc32) for n, f in known))
+            write_manifest(target, (one.entry(name) for name, one in zip(names, finished, strict=True)))
         write_to(target, "".join(f"{name}{word}\n" for name in names).encode())
 
 
-def _in_order(
-    node: Node, count: int, pool: ThreadPoolExecutor, jobs: int
-) -> Iterator[tuple[Any, Converted | DataError]]:
-    """``count`` utterances at most, decoded; few are under way at a time."""
-    running: deque[tuple[Any, Future[Converted | DataError]]] = deque()
-    try:
-        for _ in range(count):
-            try:
-                sample = node.next()
-            except StopIteration:
-                break
-            running.append((sample, pool.submit(decode, sample)))
-            if len(running) > 2 * jobs + 2:
-                done, future = running.popleft()
-                yield done, future.result()
-        while running:
-            done, future = running.popleft()
-            yield done, future.result()
-    finally:
-        for _, future in running:
-            future.cancel()
+def _samples(node: Node, count: int) -> Iterator[Sample]:
+    """Yield the next ``count`` samples, or all that are left."""
+    for _ in range(count):
+        try:
+            yield node.next()
+        except StopIteration:
+            return

@@ -20,7 +20,7 @@ from uio_pipes.tokenizers.characters import CharTokenizer
 __all__ = ["SPECIAL", "DictionaryProblem", "characters", "write_characters", "write_pieces", "write_table"]
 
 SPECIAL = ("<blank>", "<unk>", "<sos/eos>")
-SENTENCES = 10_000_000  # that SentencePiece looks at, drawn at random if there are more
+SENTENCES = 10_000_000  # used by SentencePiece; drawn at random if there are more
 
 
 class DictionaryProblem(UioError):
@@ -28,8 +28,8 @@ class DictionaryProblem(UioError):
 
 
 def characters(texts: Iterable[str], non_lang_syms: str | Iterable[str] | None = None) -> list[str]:
-    """The tokens of a character dictionary: the three symbols, then what ``CharTokenizer`` makes of ``texts``, in
-    Unicode's order. ``non_lang_syms``: path of, or list with, symbols kept whole, like ``{NOISE}``."""
+    """Return the tokens of a character dictionary: the three symbols, then those of ``CharTokenizer`` in Unicode order.
+    ``non_lang_syms``: the path or list of symbols that are kept whole, like ``{NOISE}``."""
     tokenizer = CharTokenizer({"<unk>": 0}, non_lang_syms)
     found: set[str] = set()
     for text in texts:
@@ -41,12 +41,12 @@ def characters(texts: Iterable[str], non_lang_syms: str | Iterable[str] | None =
 
 
 def write_characters(folder: Path, texts: Iterable[str]) -> int:
-    """Write the dictionary of ``characters``; returns how many tokens there are."""
+    """Write the dictionary of ``characters``; return its number of tokens."""
     return _write(folder, characters(texts), None)
 
 
 def write_pieces(folder: Path, texts: Iterable[str], size: int, model: Literal["bpe", "unigram"] = "bpe") -> int:
-    """A model of ``size`` pieces, the three symbols included; returns how many tokens there are.
+    """Train a model of ``size`` pieces, the three symbols included; return the number of tokens.
 
     Raises: DictionaryProblem if the texts do not allow for so many or so few.
     """
@@ -73,7 +73,7 @@ def write_pieces(folder: Path, texts: Iterable[str], size: int, model: Literal["
 
 
 def _write(folder: Path, tokens: Sequence[str], model: bytes | None) -> int:
-    """The list goes first and comes last: with it, the dictionary is complete and of one kind."""
+    """Write the model, then the table; the old table is removed first, so that one that is there is always complete."""
     table, pieces = folder / "lang_char.txt", folder / "spm.model"
     table.unlink(missing_ok=True)
     pieces.unlink(missing_ok=True)
@@ -83,6 +83,6 @@ def _write(folder: Path, tokens: Sequence[str], model: bytes | None) -> int:
 
 
 def write_table(path: Path, tokens: Sequence[str]) -> int:
-    """``token id`` a line; returns how many tokens there are."""
+    """Write ``token id`` a line; return the number of tokens."""
     write_lines(path, (f"{token} {label}" for label, token in enumerate(tokens)))
     return len(tokens)

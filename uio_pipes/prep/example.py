@@ -1,4 +1,4 @@
-"""A small project folder that all pages of the documentation read: ``uio example``.
+"""A small project folder that all pages of the documentation use: ``uio example``.
 
 ::
 
@@ -14,8 +14,8 @@
              texts.txt, texts.list     texts alone
              example.json              what was made, and from which seed
 
-Paths in lists begin at DIR, where the commands of the pages are run. All of it is made under another name and then
-moved into its place, so that ``data`` is complete or not there.
+Paths in lists are relative to DIR, where the commands of the pages are run. All of it is made under another name and
+then moved into its place, so that ``data`` is never incomplete.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ExampleProblem(UioError):
 
 @dataclass(frozen=True)
 class Example:
-    """What was made. ``speech``: how; ``files``: by their names within ``data``."""
+    """The example that was made. ``speech``: the way it was spoken; ``files``: their names within ``data``."""
 
     seed: int
     utterances: int
@@ -64,7 +64,7 @@ class Example:
 
 
 def make_example(folder: Path, seed: int = 0) -> tuple[Example, bool]:
-    """Make ``folder/data``; False if it was there already, of the same seed. Nothing is ever overwritten.
+    """Make ``folder/data``; the second value is False if it was there already. Nothing is ever overwritten.
 
     Raises: ExampleProblem.
     """
@@ -75,7 +75,7 @@ def make_example(folder: Path, seed: int = 0) -> tuple[Example, bool]:
     with tempfile.TemporaryDirectory(prefix=".uio-example-", dir=data.parent) as scratch, _working_in(Path(scratch)):
         made = _make(seed)
         Path("data", FACTS).write_text(json.dumps(asdict(made), indent=1) + "\n", encoding="utf-8")
-        os.rename("data", data)  # of the system, an error if anything has come there meanwhile
+        os.rename("data", data)  # fails if something has been put there meanwhile
     return made, True
 
 
@@ -96,7 +96,7 @@ def _known(data: Path, seed: int) -> Example:
 
 @contextlib.contextmanager
 def _working_in(folder: Path) -> Iterator[None]:
-    """Paths in lists begin at the working directory."""
+    """Change the working directory for a block: paths in lists are relative to it."""
     before = Path.cwd()
     os.chdir(folder)
     try:

@@ -9,15 +9,17 @@ from typing import Any, Literal
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.printable import counted
-from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest, write_manifest
+from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.tar.reader import Grouping
 from uio_pipes.formats.tar.whole_shard import against_manifest
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
+from uio_pipes.prep.common.pool import as_done
 from uio_pipes.prep.indexing.folder import datasets, index_folder
-from uio_pipes.prep.indexing.shard import IndexedShard, each_shard, index_shards
+from uio_pipes.prep.indexing.shard import PRELOAD, IndexedShard, index_shards
+from uio_pipes.prep.writing.manifest import write_manifest
 
 __all__ = ["IndexedLists", "index_lists"]
 
@@ -26,7 +28,7 @@ Follow = Callable[[Iterable[IndexedShard], str, int], Iterator[IndexedShard]]
 
 @dataclass
 class IndexedLists:
-    """What indexing came to. ``problems``: shards without an index, damaged spots, audio, keys and shards that
+    """The result of indexing. ``problems``: shards without an index, damaged spots and audio, and keys and shards that
     occur twice."""
 
     shards: int = 0
@@ -41,7 +43,7 @@ class IndexedLists:
 
     @property
     def overhead(self) -> float:
-        """Bytes of the indexes for a byte of shards."""
+        """The size of the indexes as a share of the size of the data."""
         return self.index_bytes / self.bytes if self.bytes else 0.0
 
     def __str__(self) -> str:
@@ -71,41 +73,39 @@ def index_lists(
     manifests: Literal["missing", "all"] | None = "missing",
     follow: Follow = lambda items, what, total: iter(items),
 ) -> IndexedLists:
-    """Index every shard of the lists, and write checksums for every TouchDataset. ``manifests``: for which local lists
-    of shards one is written: those without, all, none; but never for one of which a shard could not be read, or is
-    damaged.
+    """Index every shard of the lists, and write checksums for every TouchDataset.
+
+    ``manifests``: write a manifest for local lists of shards without one ("missing"), for "all" or for none (None), but
+    never for a list with a shard that is damaged or cannot be read.
 
     Raises: ListError if a list cannot be used, or an index cannot be written.
     """
     found, given = datasets(paths, access)
     table = Table(tuple(given), access) if given or not found else None
-    urls = list(dict.fromkeys(_shards_of(table))) if table is not None else []
-    done = {}
-    work = chain(
-        index_shards(urls, into=into, jobs=jobs, grouping=grouping, text=text, access=access, force=force),
-        each_shard(index_folder, [(each, into, access, force) for each in found], jobs),
-    )
-    for shard in follow(work, "indexing", len(urls) + len(found)):
-        done[shard.url] = shard
+    entries = _shards_of(table) if table is not None else []
+    urls = list(dict.fromkeys(url for url, _ in entries))
+    shards = index_shards(urls, into=into, jobs=jobs, grouping=grouping, text=text, access=access, force=force)
+    work = ((each, (each, into, access, force)) for each in found)
+    folders = (folder for _, folder in as_done(index_folder, work, min(jobs, len(found)), PRELOAD))
+    done = {shard.url: shard for shard in follow(chain(shards, folders), "indexing", len(urls) + len(found))}
     report = IndexedLists(shards=len(urls), folders=len(found))
     names = [*urls, *(folder for folder, _ in found)]
     for name in names:
         _add(report, done[name])
     report.problems += duplicates([done[name].keys for name in names])
     if table is not None:
-        report.problems += listed_twice(table)
+        report.problems += listed_twice(entries)
         _manifests(report, table, done, manifests, access)
     return report
 
 
-def _shards_of(table: Table) -> list[str]:
-    items = [table[number] for number in range(len(table))]
-    if (line := next((n for n, item in enumerate(items) if item.startswith("{")), None)) is not None:
+def _shards_of(table: Table) -> list[tuple[str, str]]:
+    entries = list(table.entries())
+    if (place := next((place for item, place in entries if item.startswith("{")), None)) is not None:
         raise ListError(
-            f"{table.place(line)} is an utterance of a raw list: only tar shards and TouchDatasets are indexed; "
-            "pack it first"
+            f"{place} is an utterance of a raw list: only tar shards and TouchDatasets are indexed; pack it first"
         )
-    return items
+    return entries
 
 
 def _manifests(
@@ -129,7 +129,7 @@ def _add(report: IndexedLists, shard: IndexedShard) -> None:
 
 
 def _miscounted(known: dict[str, ShardEntry], lines: list[str], done: dict[str, IndexedShard]) -> Iterator[DataError]:
-    """Shards that hold another number of utterances than the manifest says, or are other bytes."""
+    """Yield errors for shards that differ from their entries in the manifest."""
     for line in lines:
         one = done[line]
         if line in known and one.indexed:

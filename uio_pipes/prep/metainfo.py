@@ -4,7 +4,7 @@
         print(fields["key"], fields["txt"])
     metainfo.rewrite("data/indexed/data.list", lambda fields: fields | {"txt": fields["txt"].lower()})
 
-What was written is chosen by ``from_indexed(…, metainfo="metainfo_v2")`` or in a data list by
+The new metadata is chosen by ``from_indexed(…, metainfo="metainfo_v2")`` or in a data list by
 ``FOLDER audio+metainfo_v2``.
 """
 
@@ -30,7 +30,7 @@ Edit = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def read(dirs: str | os.PathLike[str], metainfo: str | None = None) -> Iterator[dict[str, Any]]:
-    """The metadata of each utterance, in order. ``dirs``: as for ``from_indexed``. Raises: ListError, DataError."""
+    """Yield the metadata of each utterance. ``dirs``: as for ``from_indexed``. Raises: ListError, DataError."""
     for folder, name in _folders(dirs, metainfo):
         yield from _entries(f"{folder}/{name}")
 
@@ -38,10 +38,10 @@ def read(dirs: str | os.PathLike[str], metainfo: str | None = None) -> Iterator[
 def rewrite(
     dirs: str | os.PathLike[str], edit: Edit, *, to: str = f"{METAINFO}_v2", metainfo: str | None = None
 ) -> int:
-    """Write ``edit(fields)`` for each utterance as the metadata ``to`` beside the old one; returns how many.
+    """Write ``edit(fields)`` of each utterance as the metadata ``to``; return their number.
 
-    In each folder the new files are complete or not there. Raises: ListError if ``to`` is there already, DataError for
-    metadata that cannot be read, PipelineError if ``edit`` returns something else than the fields of an utterance.
+    In each folder the new files are written completely or not at all. Raises: ListError if ``to`` is there already,
+    DataError for metadata that cannot be read, PipelineError if ``edit`` returns no fields of an utterance.
     """
     count = 0
     for folder, name in _folders(dirs, metainfo):
@@ -83,4 +83,4 @@ def _checked(fields: Any, edit: Edit) -> bytes:
     try:
         return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise PipelineError(f"metainfo.rewrite: what becomes of {fields['key']!r} is no JSON: {error}") from error
+        raise PipelineError(f"metainfo.rewrite: the result for {fields['key']!r} is no JSON: {error}") from error

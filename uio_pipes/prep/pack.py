@@ -1,18 +1,17 @@
 """Packing a raw list or a Kaldi folder into WeNet's shards: in parallel, restartable, each recording decoded once.
 
 A shard is a tar of ``KEY.txt`` and ``KEY.wav`` (or what the audio is), ``size`` utterances each in the list's order.
-With ``groups`` it goes by length, as CAT's ``pack_data`` does it: ``10:500`` keeps 10 <= frames < 500, in a folder
-``10_500``; what lies in no group is left out and counted. Killed at any moment, the same call goes on, and ends with
+With ``groups`` utterances are grouped by length, as by CAT's ``pack_data``: ``10:500`` puts 10 <= frames < 500 in a
+folder ``10_500``; utterances in no group are left out and counted. After a kill, the same call goes on, and ends with
 the same bytes.
-An utterance that cannot be cut leaves its shard one shorter, is counted under a reason and listed in
-``failed.jsonl``. A ``name`` that ends neither in .tar nor in .tar.zst (compressed, with checksums) makes folders of a
-TouchDataset instead of tars. Jobs that pack a ``split`` each end with the bytes of one job.
+An utterance that cannot be cut is missing in its shard, counted under a reason and listed in ``failed.jsonl``.
+A ``name`` that ends neither in .tar nor in .tar.zst (compressed, with checksums) makes folders of a TouchDataset
+instead of tars. Jobs that each pack a ``split`` end with the bytes of one job.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,7 +20,6 @@ from typing import Any, Literal, NoReturn
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.base.printable import counted
-from uio_pipes.formats.lists.manifest import ShardEntry, write_manifest
 from uio_pipes.prep.common.pool import in_order
 from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.packing.grouping import (
@@ -36,7 +34,8 @@ from uio_pipes.prep.packing.grouping import (
 from uio_pipes.prep.reading.utterance_lists import Utterance, open_source
 from uio_pipes.prep.writing.cutting import Cut, cut_recording
 from uio_pipes.prep.writing.folder import Folder, write_to
-from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking
+from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking, write_failures
+from uio_pipes.prep.writing.manifest import write_manifest
 from uio_pipes.prep.writing.shard_writer import TARS, ShardWriter, write_shard
 
 __all__ = [
@@ -44,7 +43,7 @@ __all__ = [
     "Group",
     "OtherPacking",
     "PackSettings",
-    "Packed",
+    "Packing",
     "PackingFailed",
     "Split",
     "pack",
@@ -54,12 +53,12 @@ __all__ = [
 ]
 
 WHOLE = Split()
-INDEXED = "audio+metainfo"  # what a data list says of a folder of a TouchDataset
+INDEXED = "audio+metainfo"  # second word of a data list's line for a folder of a TouchDataset
 LOST = (
     "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole recording "
     "each): run the same command again with fewer --jobs; it goes on where it was"
 )
-TASK = 64  # utterances that a process cuts at a time, or more: a recording is not divided
+TASK = 64  # utterances that a process cuts at a time, at least: a recording is not divided
 
 Path = str | os.PathLike[str]
 Placed = tuple[str, Utterance]  # shard and utterance
@@ -70,8 +69,8 @@ class PackingFailed(UioError):
 
 
 @dataclass
-class Packed:
-    """What a packing came to, all of its runs and jobs together; ``waiting``: shards that other jobs still pack."""
+class Packing:
+    """The result of a packing, over all of its runs and jobs; ``waiting``: shards that other jobs still pack."""
 
     shards: list[str] = field(default_factory=list)
     utterances: int = 0
@@ -102,8 +101,8 @@ def pack(
     allow_pipes: bool = False,
     executor: Literal["local", "ray"] = "local",
     retry_failed: bool = False,
-) -> Packed:
-    """Pack ``source`` into shards under ``out``; when all are there, write their paths to ``shard_list``.
+) -> Packing:
+    """Pack ``source`` into shards under ``out``; when all are complete, write their paths to ``shard_list``.
 
     ``source``, ``out``, ``shard_list``: paths or URLs. Utterances of one recording must stand together in the list, or
     it is opened again. Memory: about 2 bytes a sample of a whole recording for each of ``jobs`` processes, twice that
@@ -114,7 +113,7 @@ def pack(
     """
     folder = Folder(out)
     utterances = open_source(os.fspath(source), segments, allow_pipes)
-    placement = Placement(utterances, settings)  # first: nothing is written for a list that is not there
+    placement = Placement(utterances, settings)  # first: nothing is written if the list is missing
     journal = Journal(folder, split)
     try:
         journal.take_over(settings.identity(utterances.digest))
@@ -153,7 +152,7 @@ def _pack_share(
 def _shards_in_pool(
     placed: Iterable[Placed], placement: Placement, folder: Folder, mark: str, jobs: int
 ) -> Iterator[Finished]:
-    """Each shard cut and written by one process: no audio goes from process to process."""
+    """Have each shard cut and written by one process, so that no audio is sent between processes."""
     work: Any = (
         (shard, (folder.url, shard, mark, task, placement.settings)) for shard, task in _whole_shards(placed, placement)
     )
@@ -161,7 +160,7 @@ def _shards_in_pool(
 
 
 def _preload(settings: PackSettings) -> list[str]:
-    """What helpers import once for all of them: torch resamples."""
+    """Return the modules to be imported once for all helper processes; torch only to resample."""
     return ["uio_pipes.prep.pack", *(["uio_pipes.dsp.resample"] if settings.sample_rate else [])]
 
 
@@ -179,10 +178,10 @@ def _pack_shard(out: str, shard: str, mark: str, task: list[Placed], settings: P
     return write_shard(Folder(out), shard, mark, itertools.chain.from_iterable(pieces))
 
 
-def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Journal) -> Packed:
+def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Journal) -> Packing:
     all_shards = set(placement.shards)
     failures = [[bad.key, bad.reason, bad.detail] for bad in placement.bad] + list(journal.failures(all_shards))
-    packed = Packed(left_out=placement.left_out, failed=Counter(reason for _, reason, _ in failures))
+    packed = Packing(left_out=placement.left_out, failed=Counter(reason for _, reason, _ in failures))
     packed.waiting = len(all_shards - journal.finished.keys())
     finished = [journal.finished[name] for name in sorted(all_shards & journal.finished.keys())]
     for done in finished:
@@ -194,31 +193,23 @@ def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Jou
         return packed
     if not packed.shards:
         _nothing(failures, packed)
-    folder.write("failed.jsonl", "".join(_failure(one) for one in failures).encode("utf-8", "backslashreplace"))
+    write_failures(folder, failures)
     # The list is written last: it names complete shards only.
     tars = placement.settings.name.endswith(TARS)
     if tars:
-        write_manifest(shard_list, (_entry(folder, done) for done in finished if done.utterances))
+        write_manifest(shard_list, (done.entry(folder.join(done.shard)) for done in finished if done.utterances))
     write_to(shard_list, "".join(f"{shard}\n" if tars else f"{shard} {INDEXED}\n" for shard in packed.shards).encode())
     return packed
 
 
-def _nothing(failures: list[list[str]], packed: Packed) -> NoReturn:
+def _nothing(failures: list[list[str]], packed: Packing) -> NoReturn:
     lost = ", ".join(f"{count} {reason}" for reason, count in sorted((packed.left_out + packed.failed).items()))
     first = f"; the first: {failures[0][2]}" if failures else ""
     raise PackingFailed(f"nothing was packed: {lost or 'no utterances'}{first}")
 
 
-def _failure(failure: list[str]) -> str:
-    return json.dumps(dict(zip(("key", "reason", "detail"), failure, strict=True)), ensure_ascii=False) + "\n"
-
-
-def _entry(folder: Folder, done: Finished) -> ShardEntry:
-    return ShardEntry(folder.join(done.shard), done.utterances, done.frames, done.bytes, done.crc32)
-
-
 def _tasks(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
-    """Whole recordings, as many as make ``TASK`` utterances."""
+    """Yield tasks of whole recordings with about ``TASK`` utterances."""
     task: list[Placed] = []
     for _, recording in itertools.groupby(placed, key=lambda one: one[1].wav):
         task += recording
@@ -230,7 +221,7 @@ def _tasks(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
 
 
 def cut_task(task: list[Placed], settings: PackSettings) -> list[Cut]:
-    """The audio of each utterance of a task."""
+    """Cut the audio of each utterance of a task."""
     audio: list[Cut] = []
     for wav, recording in itertools.groupby((utterance for _, utterance in task), key=lambda one: one.wav):
         audio += cut_recording(wav, list(recording), settings.sample_rate, settings.form)
@@ -244,10 +235,8 @@ def _cut_all(placed: Iterable[Placed], settings: PackSettings, jobs: int) -> Ite
     return in_order(cut_task, work, jobs, _preload(settings), PackingFailed(LOST))
 
 
-def _one_by_one(
-    cut: Iterable[tuple[list[Placed], list[Cut]]],
-) -> Iterator[tuple[tuple[str, Utterance, Cut], int]]:
-    """Shard, utterance and audio, in the list's order, each worth 1 to a progress bar."""
+def _one_by_one(cut: Iterable[tuple[list[Placed], list[Cut]]]) -> Iterator[tuple[tuple[str, Utterance, Cut], int]]:
+    """Yield shard, utterance and audio in the list's order, each with a count of 1 for a progress bar."""
     for task, audios in cut:
         for (shard, utterance), audio in zip(task, audios, strict=True):
             yield (shard, utterance, audio), 1

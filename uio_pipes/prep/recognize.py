@@ -1,4 +1,4 @@
-"""What a path is: a list, a shard, an index, a data folder, or something that another command is for."""
+"""The kind of data at a path: a list, a shard, an index, a data folder, or something for another command."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from uio_pipes.audio.sniff import sniff
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.table import ARCHIVES
+from uio_pipes.formats.tar.index import MAGIC
+from uio_pipes.formats.tar.index_files import SUFFIX
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.starts.lists import from_raw_list, from_shard_list
@@ -15,7 +17,6 @@ from uio_pipes.starts.lists import from_raw_list, from_shard_list
 __all__ = ["Recognized", "recognize"]
 
 HEAD = 1 << 16
-INDEX = b"UIOTARIX"
 NAMED = {"wav.scp": "Kaldi's", "feats.scp": "Kaldi's", "segments": "Kaldi's", "utt2spk": "Kaldi's", "text": "Kaldi's"}
 
 
@@ -29,9 +30,9 @@ class Recognized:
 
 
 def recognize(path: str, allow_pipes: bool = False) -> Recognized:
-    """What ``path`` is; ``allow_pipes``: of a Kaldi folder.
+    """Tell the kind of data at ``path``; ``allow_pipes``: run the commands of a Kaldi folder.
 
-    Raises: ListError for what holds no utterances, saying what it is and what is for it.
+    Raises: ListError for a path without utterances, telling what it is and the command for it.
     """
     local = is_local(path)
     if local is not None and os.path.isdir(local):
@@ -42,7 +43,7 @@ def recognize(path: str, allow_pipes: bool = False) -> Recognized:
         folder = os.path.dirname(path) or "."
         raise ListError(f"{path} is one of Kaldi's tables: name its folder (uio inspect {folder})")
     head = _head(path)
-    if head.startswith(INDEX):
+    if head.startswith(MAGIC):
         return _sidecar(path)
     _refuse(path, head)
     first = next((line for line in head.decode("utf-8", "replace").splitlines() if _counts(line)), "")
@@ -88,7 +89,6 @@ def _folder(path: str, local: str, allow_pipes: bool) -> Recognized:
 
 
 def _sidecar(path: str) -> Recognized:
-    from uio_pipes.formats.tar.index_files import SUFFIX
     from uio_pipes.starts.records import from_tar_index
 
     if not path.endswith(SUFFIX):

@@ -1,11 +1,11 @@
-"""Reading everything once, to know what is wrong before training does: shards, raw lists, TouchDatasets, Kaldi folders,
+"""Reading all data once, to find errors before training does: shards, raw lists, TouchDatasets, Kaldi folders,
 manifests, indexes."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,22 +17,24 @@ from uio_pipes.formats.touch.table import names_folder, parse_entry
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
 from uio_pipes.prep.checking.lines import verify_lines
-from uio_pipes.prep.checking.records import Records, verify_records
+from uio_pipes.prep.checking.records import Share, verify_records
 from uio_pipes.prep.checking.shard import Checked, Wanted, verify_shard
-from uio_pipes.prep.indexing.shard import each_shard
+from uio_pipes.prep.common.pool import as_done
+from uio_pipes.prep.indexing.shard import PRELOAD
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.kaldi import ListKaldi
 
 __all__ = ["Confirmed", "Verified", "confirm", "verify"]
 
-Task = tuple[Any, int, int, tuple[Any, ...]]  # a check, the number of its first item, how many, what it takes
+Task = tuple[tuple[int, int], tuple[Any, ...]]  # the number of its first item and how many; a check and its arguments
+Manifests = dict[str, dict[str, ShardEntry]]  # by list and shard
 DUPLICATE = "duplicate_key"
 LINES = 256  # of a raw list that a process checks at a time
 
 
 @dataclass
 class Verified:
-    """What was read, and all that is wrong with it, in the order of the list. ``checked``: of the ``items``, so far."""
+    """The data read so far, and all findings in the order of the list. ``checked``: how many of the ``items``."""
 
     items: int = 0
     checked: int = 0
@@ -54,10 +56,10 @@ def verify(
     only: frozenset[str] | None = None,
     allow_pipes: bool = False,
 ) -> Iterator[Verified]:
-    """Check lists (of shards, raw, of TouchDatasets), shards and folders of TouchDatasets or Kaldi's; gives what is
-    known before and after each task, at last all of it.
+    """Check lists (of shards, raw, of TouchDatasets), shards and folders of TouchDatasets or Kaldi's; yield the report
+    before the first and after each task, and at last with all findings.
 
-    ``only``: shards and lists (not their lines) to look at; None: all. ``allow_pipes``: of a Kaldi folder.
+    ``only``: the shards and lists (not lines) to check; None: all. ``allow_pipes``: run a Kaldi folder's commands.
 
     Raises: ListError if a list cannot be used.
     """
@@ -65,48 +67,46 @@ def verify(
     given = tuple(path for path in paths if not os.path.isdir(path))
     folders = [_folder(path, allow_pipes) for path in paths if os.path.isdir(path)]
     table = Table(given, access) if given else None
-    shards, lines, indexed = _sorted(table, only) if table else ({}, [], [])
-    known = _manifest(table, shards, access) if table else {}
-    tasks: list[Task] = [(verify_shard, at, 1, (url, known.get(at), wanted, access)) for at, url in shards.items()]
+    entries = list(table.entries()) if table else []
+    shards, lines, indexed = _sorted(entries, only)
+    manifests = {name: read_manifest(name, access) or {} for name in table.lists} if table else {}
+    known = {at: entry for at, url in shards.items() if (entry := _expected(url, manifests)) is not None}
+    tasks: list[Task] = [((at, 1), (verify_shard, url, known.get(at), wanted, access)) for at, url in shards.items()]
     tasks += _of_lines(lines, wanted, access)
-    tasks += _of_records([*indexed, *folders], len(table) if table else 0, jobs, wanted)
+    tasks += _of_records([*indexed, *folders], len(entries), jobs, wanted)
     report = Verified(items=len(shards) + len(lines) + len(indexed) + len(folders))
-    return _reports(table, tasks, report, jobs, access, only)
+    of_lists = [error for error in listed_twice(entries) if only is None or error.url in only]
+    of_lists += _not_in_list({item for item, _ in entries}, manifests) if only is None else ()
+    return _reports(tasks, report, jobs, of_lists)
 
 
 def _of_lines(lines: list[tuple[int, str, str]], wanted: Wanted, access: Access | None) -> Iterator[Task]:
     for first in range(0, len(lines), LINES):
         chunk = lines[first : first + LINES]
-        yield verify_lines, chunk[0][0], len(chunk), ([(text, place) for _, text, place in chunk], wanted, access)
+        yield (chunk[0][0], len(chunk)), (verify_lines, [(text, place) for _, text, place in chunk], wanted, access)
 
 
-def _of_records(folders: list[Records], behind: int, jobs: int, wanted: Wanted) -> Iterator[Task]:
-    """A share of each folder for each process."""
+def _of_records(folders: list[Share], first: int, jobs: int, wanted: Wanted) -> Iterator[Task]:
+    """Yield a share of each folder for each process, numbered from ``first``."""
     shares = (folder._replace(part=part, parts=jobs) for folder in folders for part in range(jobs))
-    return ((verify_records, behind + at, int(share.part == 0), (share, wanted)) for at, share in enumerate(shares))
+    return (((at, int(share.part == 0)), (verify_records, share, wanted)) for at, share in enumerate(shares, first))
 
 
-def _folder(path: str, allow_pipes: bool) -> Records:
-    """Raises: ListError if it is none of a TouchDataset or of Kaldi's, or cannot be opened."""
+def _folder(path: str, allow_pipes: bool) -> Share:
+    """Open a folder. Raises: ListError if it is neither a TouchDataset's nor Kaldi's, or cannot be opened."""
     from uio_pipes.prep.recognize import recognize
 
     listing = recognize(path, allow_pipes).pipeline.stages[0]
     assert isinstance(listing, (ListIndexed, ListKaldi))
     listing.table()
-    return Records(path, listing)
+    return Share(path, listing)
 
 
-def _reports(
-    table: Table | None,
-    tasks: list[Task],
-    report: Verified,
-    jobs: int,
-    access: Access | None,
-    only: frozenset[str] | None,
-) -> Iterator[Verified]:
+def _reports(tasks: list[Task], report: Verified, jobs: int, of_lists: list[DataError]) -> Iterator[Verified]:
+    """Yield the report after each task, and at last with all findings; ``of_lists``: those of the lists themselves."""
     done = dict[int, Checked]()
     yield report
-    for at, items, checked in each_shard(_run, tasks, jobs):
+    for (at, items), checked in as_done(_check, tasks, min(jobs, len(tasks)), PRELOAD):
         done[at] = checked
         report.checked += items
         report.utterances += checked.utterances
@@ -115,59 +115,54 @@ def _reports(
     ordered = [done[at] for at in sorted(done)]
     report.findings = [found for checked in ordered for found in checked.findings]
     report.findings += duplicates([checked.keys for checked in ordered])
-    if table is not None:
-        report.findings += (error for error in listed_twice(table) if only is None or error.url in only)
-        report.findings += _not_in_list(table, access) if only is None else ()
+    report.findings += of_lists
     yield report
 
 
-def _run(work: Any, at: int, items: int, arguments: tuple[Any, ...]) -> tuple[int, int, Checked]:
-    return at, items, work(*arguments)
+def _check(check: Callable[..., Checked], *arguments: Any) -> Checked:
+    return check(*arguments)
 
 
 def _sorted(
-    table: Table, only: frozenset[str] | None
-) -> tuple[dict[int, str], list[tuple[int, str, str]], list[Records]]:
-    """Shards by their first number; lines of raw lists with their places; folders of TouchDatasets."""
-    shards, lines, folders, seen = dict[int, str](), list[tuple[int, str, str]](), list[Records](), set[str]()
-    for number in range(len(table)):
-        item, place = table[number], table.place(number)
-        if only is not None and (home(place) if item.startswith("{") else item) not in only:
+    entries: list[tuple[str, str]], only: frozenset[str] | None
+) -> tuple[dict[int, str], list[tuple[int, str, str]], list[Share]]:
+    """Sort a list's items: shards by their first number, lines of raw lists with their places, TouchDatasets."""
+    shards, lines, folders, seen = dict[int, str](), list[tuple[int, str, str]](), list[Share](), set[str]()
+    for number, (item, place) in enumerate(entries):
+        if only is not None and _home(item, place) not in only:
             continue
         if item.startswith("{"):
             lines.append((number, item, place))
-        elif item not in seen:  # listed twice, it is read once
+        elif item not in seen:  # a shard that is listed twice is read once
             seen.add(item)
             if names_folder(item):
                 folder, metainfo = parse_entry(item, place)
-                folders.append(Records(folder, ListIndexed((folder,), metainfo=metainfo)))
+                folders.append(Share(folder, ListIndexed((folder,), metainfo=metainfo)))
             else:
                 shards[number] = item
     return shards, lines, folders
 
 
-def _manifest(table: Table, shards: dict[int, str], access: Access | None) -> dict[int, ShardEntry]:
-    manifests = [read_manifest(name, access) or {} for name in table.lists]
-    found = {}
-    for number, url in shards.items():
-        entry = next((manifest[url] for manifest in manifests if url in manifest), None)
-        if entry is not None:
-            found[number] = entry
-    return found
+def _home(item: str, place: str) -> str:
+    """Return the file that findings of this item name: the list of a raw line, or the shard."""
+    return home(place) if item.startswith("{") else item
 
 
-def _not_in_list(table: Table, access: Access | None) -> Iterator[DataError]:
-    listed = {table[number] for number in range(len(table))}
-    for name in table.lists:
-        for shard in read_manifest(name, access) or {}:
+def _expected(url: str, manifests: Manifests) -> ShardEntry | None:
+    return next((manifest[url] for manifest in manifests.values() if url in manifest), None)
+
+
+def _not_in_list(listed: set[str], manifests: Manifests) -> Iterator[DataError]:
+    for name, manifest in manifests.items():
+        for shard in manifest:
             if shard not in listed:
-                message = f"the manifest of {name} has this shard, the list has not: put it back, or index anew"
+                message = f"this shard is in the manifest of {name}, but not in the list: put it back, or index anew"
                 yield DataError("missing_shard", message, url=shard)
 
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Entries of a quarantine file: still bad, well now, and of shards that are on none of the lists."""
+    """The entries of a quarantine file: still bad, well now, and of shards that are in none of the lists."""
 
     bad: list[Entry]
     well: list[Entry]
@@ -177,15 +172,15 @@ class Confirmed:
 def confirm(
     paths: Sequence[str], entries: list[Entry], wanted: Wanted, *, jobs: int = 1, access: Access | None = None
 ) -> Confirmed:
-    """Look at the shards (and lists) that the entries name, and only at those; if one names a key that was there twice,
-    at the headers of all, as its like may be anywhere. Raises: ListError."""
+    """Check only the shards and lists that the entries name; but if one is of a duplicate key, also the headers of all
+    others, since its twin may be anywhere. Raises: ListError."""
     homes = frozenset(home(entry.get("url", "")) for entry in entries)
-    table = Table(tuple(paths), access)
-    if any(names_folder(table[i]) for i in range(len(table))):
+    listed = list(Table(tuple(paths), access).entries())
+    if any(names_folder(item) for item, _ in listed):
         raise ListError(
             "shards and raw lists can be looked at again by --confirm; verify TouchDatasets anew, as a whole"
         )
-    here = {home(table.place(i)) if table[i].startswith("{") else table[i] for i in range(len(table))}
+    here = {_home(item, place) for item, place in listed}
     result = Confirmed([], [], [e for e in entries if home(e.get("url", "")) not in here])
     if not homes & here:
         return result

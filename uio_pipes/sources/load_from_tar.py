@@ -22,9 +22,9 @@ from uio_pipes.formats.tar.checks import Checks
 from uio_pipes.formats.tar.fields import as_fields, text_of
 from uio_pipes.formats.tar.header import BLOCK
 from uio_pipes.formats.tar.members import MAX_MEMBER
-from uio_pipes.formats.tar.reader import TarReader, Utterance
+from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, TarUtterance
 from uio_pipes.formats.tar.suspects import suspects, unchecked
-from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, UNREADABLE, against_manifest, listed_in, miscounted
+from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, listed_in, miscounted
 from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.stream import open_source
 from uio_pipes.sources.next_files import Far, NextFiles, begin
@@ -178,7 +178,7 @@ class _TarNode(Node):
             self.far = self.far or begin(self.file, offset)
             self.reader = self._reader(self.far, offset, damaged, last)
             if self.stage.verify is not None:
-                self.checks = Checks(self.file)
+                self.checks = Checks(self.file.url, self.file.access)
         except DataError as error:
             raise listed_in(error, self.file.url, self.file.place) from error
 
@@ -196,7 +196,7 @@ class _TarNode(Node):
         self.reader.close()
         self.reader, self.file, self.far, self.stamp, self.checks = None, None, None, "", None
 
-    def _sample(self, utterance: Utterance) -> Sample:
+    def _sample(self, utterance: TarUtterance) -> Sample:
         assert self.file is not None
         if self.checks is not None:
             self.checks.apply(utterance)

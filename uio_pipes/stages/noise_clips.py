@@ -21,7 +21,7 @@ from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, StageLink
 from uio_pipes.dsp.resample import resample
-from uio_pipes.formats.lists.clip_list import ClipTable, Place, parse
+from uio_pipes.formats.lists.clip_list import ClipPlace, ClipTable, parse
 from uio_pipes.formats.tar.clip_shard import MEMBER_BYTES, members, read_again, weight
 from uio_pipes.io.local import LocalFile, Payload, Ref
 from uio_pipes.io.opening import is_local, open_binary
@@ -89,7 +89,7 @@ class Clips:
         first = len(clip) * choice.offset >> BITS
         return clip.repeat(-(-(samples + first) // len(clip)))[first : first + samples]
 
-    def _part(self, place: Place, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor | None:
+    def _part(self, place: ClipPlace, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor | None:
         """The segment, decoded alone; None where the clip is short or only decoding tells its length."""
         if ("clip", place.key, sample_rate) in self.cache or _is_remote(place.audio):
             return None
@@ -104,24 +104,25 @@ class Clips:
         waveform, _ = _decode(place.audio, first / rate, (first + needed) / rate)
         return _finite(resample(waveform, rate, sample_rate)[0, :samples])
 
-    def _whole(self, place: Place, sample_rate: int) -> torch.Tensor:
+    def _whole(self, place: ClipPlace, sample_rate: int) -> torch.Tensor:
         def make() -> torch.Tensor:
             waveform, rate = _decode(place.audio, place.start, place.end)
             return _finite(resample(waveform, rate, sample_rate)[0])
 
         return self.cache.get(("clip", place.key, sample_rate), make, lambda clip: clip.nbytes)
 
-    def _place(self, choice: Choice) -> Place:
+    def _place(self, choice: Choice) -> ClipPlace:
         line = self.lines[choice.item]
-        if isinstance(line, Place):
+        if isinstance(line, ClipPlace):
             return line
         name = line
         try:
             found = self.cache.get(("shard", choice.item), lambda: members(line, self.cache.limit // 2), weight)
             number = len(found) * choice.member >> BITS
-            name = f"{line}, member {found[number][0]!r}"
-            audio = found[number][1]
-            return Place((choice.item, number), name, read_again(line, *audio) if isinstance(audio, tuple) else audio)
+            member, audio = found[number]
+            name = f"{line}, member {member!r}"
+            payload = read_again(line, *audio) if isinstance(audio, tuple) else audio
+            return ClipPlace((choice.item, number), name, payload)
         except DataError as error:
             raise self._bad(choice, name, error) from error
 

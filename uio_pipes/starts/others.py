@@ -9,11 +9,12 @@ from typing import Any
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
-from uio_pipes.formats.shar.shards import ListShar, Sources
+from uio_pipes.formats.shar.shards import Sources
 from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.from_iterable import FromIterable, is_indexed
 from uio_pipes.sources.lhotse_shar import LoadFromShar
+from uio_pipes.sources.list_shar import ListShar
 
 __all__ = ["from_iterable", "from_lhotse_shar"]
 

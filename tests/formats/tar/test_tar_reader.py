@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.tar.reader import Grouping, TarReader, Utterance, split_name
+from uio_pipes.formats.tar.reader import Grouping, TarReader, TarUtterance, split_name
 from uio_pipes.io import local
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.stream import ByteSource, LocalBytes, StreamBytes, open_source
@@ -182,7 +182,7 @@ def test_compressed(suffix: str, tmp_path: Path) -> None:
 def test_small_payloads_and_txt_are_bytes_large_ones_references(opened: Open) -> None:
     members = [("a.txt", b"t" * 9000), ("a.wav", b"w" * 2000), ("a.json", b"{}")]
     utterance = reader(opened(archive(members))).next()
-    assert isinstance(utterance, Utterance)
+    assert isinstance(utterance, TarUtterance)
     assert (utterance.fields["txt"], utterance.fields["json"]) == (b"t" * 9000, b"{}")
     wav = utterance.fields["wav"]
     assert isinstance(wav, Ref) or wav == b"w" * 2000

@@ -1,4 +1,4 @@
-"""What a line of ``wav.scp`` or ``feats.scp`` points at within an ark: audio, or a matrix whose header tells its rows.
+"""Objects within an ark, as lines of ``wav.scp`` and ``feats.scp`` point at them: audio, or a matrix of features.
 
 A matrix is ``\\0BFM `` (float), ``\\0BDM `` (double) or ``\\0BCM ``, ``\\0BCM2 ``, ``\\0BCM3 `` (compressed, see
 Kaldi's compressed-matrix.h), the numbers of rows and columns, and the data; kaldiio decodes it. Nothing is unpickled.
@@ -22,7 +22,7 @@ __all__ = ["ArkMatrix", "Pointer", "ark_audio", "holds_features", "parse_pointer
 
 HEAD = 256  # bytes read of audio: its own header is among them
 _MATRIX = 32  # bytes: the longest header of a matrix and more
-_TOLERANCE = 3  # rows by which Kaldi lets a range end behind the matrix
+_TOLERANCE = 3  # rows by which Kaldi lets a range end after the matrix
 _POINTER = re.compile(r"(?P<path>.*?)(?::(?P<offset>\d{1,18}))?(?:\[(?P<range>[\d:,\s]*)\])?", re.DOTALL)
 _RANGE = re.compile(r"(\d{1,9}):(\d{1,9})")
 _PLAIN, _COMPRESSED, _SIZE = Struct("<xixi").unpack_from, Struct("<ffii").unpack_from, Struct("<I").unpack_from
@@ -50,7 +50,7 @@ class _Matrix(NamedTuple):
 
 
 def parse_pointer(text: str) -> Pointer:
-    """Raises: DataError ``bad_range``."""
+    """Parse the value of a line of an scp. Raises: DataError ``bad_range``."""
     found = _POINTER.fullmatch(text)
     if found is None:
         return Pointer(text)
@@ -76,13 +76,13 @@ def _bad_range(text: str) -> DataError:
 
 
 def holds_features(file: RandomFile, offset: int) -> bool:
-    """Whether the object there is a matrix, in Kaldi's binary form or as text, and no audio. Raises: DataError."""
+    """Return whether the object there is a matrix, in Kaldi's binary form or as text. Raises: DataError."""
     head = file.read_upto(offset, 16)
     return head[:2] == b"\0B" or head.lstrip()[:1] == b"["
 
 
 def ark_audio(file: RandomFile, offset: int) -> Ref:
-    """The wav (as wav-copy writes it) or the ``AUDIO`` (as kaldiio writes it) there. Raises: DataError."""
+    """Return the audio there: a wav, as wav-copy writes it, or kaldiio's ``AUDIO``. Raises: DataError."""
     head = file.read_upto(offset, HEAD)
     if head[:4] == b"RIFF" and len(head) > 12:
         size = _SIZE(head, 4)[0] + 8
@@ -93,16 +93,16 @@ def ark_audio(file: RandomFile, offset: int) -> Ref:
         size = int.from_bytes(head[6:begin], "little")
         return Ref(file, offset + begin, size, head[begin : begin + size])
     if not head:
-        raise DataError("truncated", "the ark ends before: copy it again", url=file.path, offset=offset)
+        raise DataError("truncated", "the ark ends before this offset: copy it again", url=file.path, offset=offset)
     message = (
-        f"no audio whose size is told, but {head[:8]!r}: an ark of audio holds wavs (Kaldi's wav-copy writes such) or "
-        "kaldiio's AUDIO"
+        f"no audio whose size is told, but {head[:8]!r}: an ark of audio holds wavs, as Kaldi's wav-copy writes them, "
+        "or kaldiio's AUDIO"
     )
     raise DataError("bad_ark", message, url=file.path, offset=offset)
 
 
 class ArkMatrix(StoredFeatures):
-    """A matrix at ``offset`` of ``file``. ``frames``: how many rows it has, if a table tells; else its header does."""
+    """A matrix at ``offset`` of ``file``. ``frames``: its number of rows, if a table tells it; else its header does."""
 
     __slots__ = ("_frames", "columns", "file", "offset", "rows")
 
@@ -143,7 +143,7 @@ class ArkMatrix(StoredFeatures):
         return self.file.read(self.offset + at, size)
 
     def _cut(self, header: _Matrix) -> tuple[int, int]:
-        """First and last + 1 row."""
+        """Return the first row and the one after the last."""
         if self.rows is None:
             return 0, header.rows
         first, last = self.rows
@@ -152,7 +152,7 @@ class ArkMatrix(StoredFeatures):
         return first, min(last + 1, header.rows)
 
     def _header(self, head: bytes) -> _Matrix:
-        """Raises: DataError ``bad_features``, ``text_ark`` or ``truncated``."""
+        """Parse a matrix's header. Raises: DataError ``bad_features``, ``text_ark`` or ``truncated``."""
         kind = head[2:6].split(b" ")[0]
         at = len(kind) + 3
         if head[:2] == b"\0B" and kind in (b"FM", b"DM", b"CM", b"CM2", b"CM3") and len(head) >= at + 16:

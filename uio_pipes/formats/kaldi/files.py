@@ -1,4 +1,4 @@
-"""Which of Kaldi's tables there are: named one by one, or by the name that each has in a data folder."""
+"""The files of Kaldi's tables: named one by one, or found by their usual names in a data folder."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from uio_pipes.formats.kaldi.lines import KaldiLines
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["KaldiFiles"]
+__all__ = ["KaldiFiles", "is_folder"]
 
 
 class KaldiFiles:
-    """The tables, read. ``scp`` may be a data folder; tables that were not named are then those that lie in it.
+    """The tables, read. ``scp`` may be a data folder, in which tables that are not named are then looked for.
 
-    Beside the scp, ``utt2dur`` (seconds) and ``utt2num_frames`` are used where they are. Raises: ListError.
+    ``utt2dur`` (seconds) and ``utt2num_frames`` are used if they lie beside the scp. Raises: ListError.
     """
 
     def __init__(self, scp: str, text: str | None, segments: str | None, utt2spk: str | None, access: Access) -> None:
         self._access = access
         self._hash = blake2b(digest_size=16)
-        if _is_folder(scp):
+        if is_folder(scp):
             main = self._optional(scp, "wav.scp", 1) or self._optional(scp, "feats.scp", 1)
             if main is None:
                 raise ListError(f"the folder {scp} has neither wav.scp nor feats.scp: name the scp itself")
@@ -41,11 +41,11 @@ class KaldiFiles:
 
     @property
     def digest(self) -> str:
-        """Of all bytes read."""
+        """A hash of all bytes read."""
         return self._hash.hexdigest()
 
     def lengths(self, utterances: KaldiLines, frames: bool) -> npt.NDArray[np.float64] | None:
-        """Of each utterance in frames, or else in seconds; nan where the table has no line for it. None: no table."""
+        """Return the utterances' lengths in frames or else in seconds, nan without a line; None without a table."""
         table = self._frames if frames else self._durations
         if table is None:
             return None
@@ -57,7 +57,7 @@ class KaldiFiles:
     def _optional(
         self, folder: str, name: str, least: int, wanted: bool = True, most: int | None = None
     ) -> KaldiLines | None:
-        """The table of this name in ``folder``, if it is there."""
+        """Read the table of this name in ``folder``, if it is there."""
         if not wanted:
             return None
         path = f"{folder.rstrip('/')}/{name}" if folder else name
@@ -81,6 +81,7 @@ class KaldiFiles:
         return data
 
 
-def _is_folder(name: str) -> bool:
+def is_folder(name: str) -> bool:
+    """Return whether this names a folder. A remote folder cannot be told from a file: files have a suffix."""
     path = is_local(name)
     return "." not in name.rstrip("/").rpartition("/")[2] if path is None else os.path.isdir(path)

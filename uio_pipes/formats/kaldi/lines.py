@@ -15,14 +15,14 @@ __all__ = ["KaldiLines"]
 CHUNK = 1 << 24  # bytes parsed at a time
 MAX_KEY = 4096  # bytes
 _BLANK = np.zeros(256, bool)
-_BLANK[list(b" \t\n\r\v\f")] = True  # what Kaldi splits at
+_BLANK[list(b" \t\n\r\v\f")] = True  # Kaldi splits at these bytes
 _OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 Ints = npt.NDArray[np.int64]
 
 
 class _Tokens(NamedTuple):
-    """Of the lines of a chunk that are not blank: the first token of each, how many it has; and all tokens."""
+    """All tokens of a chunk; of each line that is not blank, its first token, its number of tokens and its number."""
 
     first: Ints
     words: Ints
@@ -34,7 +34,7 @@ class _Tokens(NamedTuple):
 class KaldiLines:
     """The lines of a table ``name``, which holds ``data``. Blank lines are passed over.
 
-    ``least``, ``most``: how many words stand behind the key. Raises: ListError for a line with fewer or more, and for a
+    ``least``, ``most``: how many words may follow the key. Raises: ListError for a line with fewer or more, and for a
     key that comes twice.
     """
 
@@ -59,16 +59,16 @@ class KaldiLines:
         return self.data[start : start + int(self._key_size[number])]
 
     def key(self, number: int) -> str:
-        """The key, for messages too: bytes that are no UTF-8 are shown as they are written in Python."""
+        """Return the key, for messages too: bytes that are not UTF-8 are shown as Python writes them."""
         return self.raw_key(number).decode("utf-8", "backslashreplace")
 
     def raw(self, number: int) -> bytes:
-        """What stands behind the key, without blanks around it."""
+        """Return the rest of the line after the key, stripped."""
         start = int(self._start[number]) + int(self._at[number])
         return self.data[start : start + int(self._size[number])]
 
     def value(self, number: int) -> str:
-        """:meth:`raw` as text. Raises: DataError ``bad_text``."""
+        """Return :meth:`raw` as text. Raises: DataError ``bad_text``."""
         try:
             return self.raw(number).decode("utf-8")
         except UnicodeDecodeError as error:
@@ -76,18 +76,18 @@ class KaldiLines:
             raise DataError("bad_text", message, url=self.place(number), member=self.key(number)) from error
 
     def place(self, number: int) -> str:
-        """``wav.scp, line 7``."""
+        """Return the place of a line for messages: ``wav.scp, line 7``."""
         return f"{self.name}, line {self._line[number]}"
 
     def find(self, other: KaldiLines) -> Ints:
-        """For each line of ``other``, the number of the line here with the same key; -1 where there is none.
+        """Return for each line of ``other`` the number of the line here with the same key; -1 if there is none.
 
-        By 64-bit hashes: whoever uses the line compares the keys themselves.
+        Keys are found by their 64-bit hashes: whoever uses the line compares the keys themselves.
         """
         return self._found(other._hashes)
 
     def find_words(self, other: KaldiLines) -> Ints:
-        """As :meth:`find`, by the first word behind each key of ``other`` (its lines all have one)."""
+        """As :meth:`find`, by the first word after each key of ``other`` (all its lines have one)."""
         starts = other._start + other._at.astype(np.int64)
         return self._found(other._hashed(starts, other._word_sizes(starts)))
 
@@ -97,16 +97,16 @@ class KaldiLines:
         return np.where(hashes[at] == wanted, self._order[at], -1)
 
     def settle(self) -> None:
-        """No more :meth:`find`: lets go of what it needs."""
+        """Let go of the memory that :meth:`find` needs; it can then no longer be called."""
         self._hashes, self._order = np.zeros(0, np.uint64), np.zeros(0, np.int64)
 
     def ends_with(self, byte: bytes) -> Ints:
-        """Numbers of the lines whose value ends so."""
+        """Return the numbers of the lines whose value ends with ``byte``."""
         last = np.frombuffer(self.data, np.uint8)[self._start + self._at + np.maximum(self._size, 1) - 1]
         return np.flatnonzero((last == byte[0]) & (self._size > 0))
 
     def numbers(self, word: int) -> npt.NDArray[np.float64]:
-        """Word ``word`` behind the key as a number, of every line. Raises: ListError."""
+        """Return of every line word ``word`` after the key, as a number. Raises: ListError."""
         words = [self.raw(i).split()[word] for i in range(len(self))]
         try:
             found = np.array(words).astype(np.float64)
@@ -134,8 +134,8 @@ class KaldiLines:
             first = end
 
     def _check(self, tokens: _Tokens, first: int, line: int) -> None:
-        behind = tokens.words - 1
-        wrong = (behind < self._least) | (behind > (self._most if self._most is not None else behind))
+        words = tokens.words - 1  # without the key
+        wrong = (words < self._least) | (words > (self._most if self._most is not None else words))
         wrong |= tokens.ends[tokens.first] - tokens.starts[tokens.first] > MAX_KEY
         if not wrong.any():
             return
@@ -145,11 +145,11 @@ class KaldiLines:
         wanted = " ".join(["KEY", *["…"] * (self._least or 1)])
         raise ListError(
             f"{self.name}, line {tokens.line[i] + line} is {text!r}; its lines must be `{wanted}`, "
-            f"with a key of at most {MAX_KEY} bytes: mend the line, or name the right file"
+            f"with a key of at most {MAX_KEY} bytes: correct the line, or name the right file"
         )
 
     def _hashed(self, starts: Ints, sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-        """FNV-1a of the words there."""
+        """Return the FNV-1a hashes of the words there."""
         data = np.frombuffer(self.data, np.uint8)
         hashes = np.full(len(starts), _OFFSET, np.uint64)
         for i in range(int(sizes.max())):

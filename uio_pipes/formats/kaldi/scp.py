@@ -1,4 +1,4 @@
-"""What the lines of ``wav.scp`` or ``feats.scp`` are: audio or features, and pipes only where allowed."""
+"""The kind of the lines of an scp: audio or features, and pipes only if they are allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOKED_AT = 8  # lines, to tell features from audio
 
 
 def check_pipes(scp: KaldiLines, allowed: bool) -> None:
-    """Raises: ListError for pipes that are not allowed, or that need a shell."""
+    """Refuse pipes that are not allowed, or that need a shell. Raises: ListError."""
     piped = scp.ends_with(b"|")
     if not len(piped):
         return
@@ -36,7 +36,7 @@ def check_pipes(scp: KaldiLines, allowed: bool) -> None:
 
 
 def points_at_features(scp: KaldiLines, access: Access) -> bool:
-    """Whether the scp points at features: by the first of its objects that can be read. Raises: ListError."""
+    """Return whether the scp points at features, by the first of its objects that can be read. Raises: ListError."""
     trouble: DataError | None = None
     for number in range(min(LOOKED_AT, len(scp))):
         try:
@@ -49,7 +49,7 @@ def points_at_features(scp: KaldiLines, access: Access) -> bool:
             trouble = trouble or error
     assert trouble is not None
     raise ListError(
-        f"nothing of the first lines of {scp.name} can be read, from {scp.place(0)} on: {trouble}{_hint(trouble.url)}"
+        f"none of the first lines of {scp.name} can be read, from {scp.place(0)} on: {trouble}{_hint(trouble.url)}"
     )
 
 

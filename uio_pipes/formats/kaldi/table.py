@@ -1,4 +1,4 @@
-"""The utterances of Kaldi's tables, joined by their keys: what all lanes of a process share of ``from_kaldi``."""
+"""The utterances of Kaldi's tables as ``from_kaldi`` reads them: all lanes of a process share one table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uio_pipes.audio.length import SLACK, TICKS
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.kaldi.ark import ArkMatrix, ark_audio, parse_pointer
 from uio_pipes.formats.kaldi.files import KaldiFiles
-from uio_pipes.formats.kaldi.lines import Ints, KaldiLines
+from uio_pipes.formats.kaldi.join import KaldiJoin
 from uio_pipes.formats.kaldi.scp import check_pipes, points_at_features
 from uio_pipes.formats.lists.raw_line import LATEST
 from uio_pipes.io.access import Access
@@ -26,99 +26,52 @@ __all__ = ["KaldiTable"]
 _PER_SECOND = 100  # weights are in frames of 10 ms
 
 
-class KaldiTable:
-    """Utterances in the order of ``segments``, or else of the scp; then those that only ``text`` knows.
+class KaldiTable(KaldiJoin):
+    """Utterances with their audio or features; see :class:`KaldiJoin` for their order.
 
     Raises: ListError for tables that are missing, malformed or of the wrong kind, naming file and line.
     """
 
     def __init__(self, files: KaldiFiles, access: Access, allow_pipes: bool) -> None:
-        self.scp, self.segments = files.scp, files.segments
-        self.text, self.speakers = files.text, files.speakers
         self._access = access
-        check_pipes(self.scp, allow_pipes)
-        self.has_features = points_at_features(self.scp, access)
-        if self.has_features and self.segments is not None:
+        check_pipes(files.scp, allow_pipes)
+        self.has_features = points_at_features(files.scp, access)
+        if self.has_features and files.segments is not None:
             raise ListError(
-                f"{self.scp.name} points at features, which are of utterances already, but segments "
-                f"({self.segments.name}) cut recordings: name wav.scp, or leave segments out"
+                f"{files.scp.name} points at features, which are of utterances already, but segments "
+                f"({files.segments.name}) cut recordings: name wav.scp, or leave segments out"
             )
-        utterances = self.segments or self.scp
-        self._utterances = utterances
-        self._recording = None if self.segments is None else self.scp.find_words(self.segments)
-        self._text_line = None if self.text is None else self.text.find(utterances)
-        self._speaker_line = None if self.speakers is None else self.speakers.find(utterances)
-        self._alone = np.zeros(0, np.int64) if self.text is None else np.flatnonzero(utterances.find(self.text) < 0)
-        self._times = None if self.segments is None else (self.segments.numbers(1), self.segments.numbers(2))
-        self._length = files.lengths(utterances, self.has_features)
+        segments = files.segments
+        self._times = None if segments is None else (segments.numbers(1), segments.numbers(2))
+        self._length = files.lengths(segments or files.scp, self.has_features)
+        super().__init__(files.scp, files.text, segments, files.speakers)
         self.weights = self._weights()
         self.digest = files.digest
-        for table in (self.scp, self.segments, self.text, self.speakers):
-            if table is not None:
-                table.settle()
         self._arks: dict[str, RandomFile] = {}
 
-    def __len__(self) -> int:
-        return len(self._utterances) + len(self._alone)
-
-    def place(self, number: int) -> str:
-        table, line = self._line(number)
-        return table.place(line)
-
-    def key(self, number: int) -> str:
-        table, line = self._line(number)
-        return table.key(line)
-
-    def _line(self, number: int) -> tuple[KaldiLines, int]:
-        if number < len(self._utterances):
-            return self._utterances, number
-        assert self.text is not None
-        return self.text, int(self._alone[number - len(self._utterances)])
-
     def fields(self, number: int) -> dict[str, Any]:
-        """Raises: DataError ``missing_recording``, ``missing_text``, ``missing_speaker``, ``bad_segment``, …"""
+        """Return the fields of an utterance. Raises: DataError ``missing_recording``, ``bad_segment``, …"""
         table, line = self._line(number)
-        key = table.key(line)
         try:
-            if table is not self._utterances:
-                raise DataError("missing_recording", f"the utterance has a text, but no line in {self._of()}")
-            raw = table.raw_key(line)
-            fields: dict[str, Any] = {"key": _utf8(raw, "key")}
-            fields |= self._payload(number)
-            if self.text is not None:
-                fields["txt"] = self._joined(self.text, self._text_line, number, raw, "text")
-            if self.speakers is not None:
-                fields["speaker"] = self._joined(self.speakers, self._speaker_line, number, raw, "speaker")
+            recording = self.recording(number)
+            fields: dict[str, Any] = {"key": _utf8(table.raw_key(line), "key")}
+            fields |= self._payload(number, recording)
+            if self.has("text"):
+                fields["txt"] = self.value("text", number)
+            if self.has("speaker"):
+                fields["speaker"] = self.value("speaker", number)
         except DataError as error:
+            url = error.url or table.place(line)
             raise DataError(
-                error.reason, error.message, url=error.url or table.place(line), member=key, offset=error.offset
+                error.reason, error.message, url=url, member=table.key(line), offset=error.offset
             ) from error
         return fields
 
-    def _of(self) -> str:
-        remedy = "cut the text down to what there is (utils/filter_scp.pl), or complete the table"
-        return f"{self._utterances.name}: {remedy}"
-
-    def _joined(self, table: KaldiLines, lines: Ints | None, number: int, key: bytes, what: str) -> str:
-        assert lines is not None
-        line = int(lines[number])
-        if line < 0 or table.raw_key(line) != key:
-            message = f"the utterance has no line in {table.name}: complete it, or leave the utterance out"
-            raise DataError(f"missing_{what}", f"{message} of {self._utterances.name}")
-        return table.value(line)
-
-    def _payload(self, number: int) -> dict[str, Any]:
-        """Audio with its segment, or features."""
-        if self._recording is None:
-            value = self.scp.value(number)
+    def _payload(self, number: int, recording: int) -> dict[str, Any]:
+        """Return the audio with its segment, or the features."""
+        value = self.scp.value(recording)
+        if self._times is None:
             return self._features(value, number) if self.has_features else {"wav": self._audio(value, number, None)}
-        assert self.segments is not None
-        assert self._times is not None
-        line, recording = int(self._recording[number]), self.segments.raw(number).split()[0]
-        if line < 0 or self.scp.raw_key(line) != recording:
-            name = recording.decode("utf-8", "replace")
-            message = f"the segment's recording {name!r} has no line in {self.scp.name}: complete it"
-            raise DataError("missing_recording", message)
         start, end = float(self._times[0][number]), float(self._times[1][number])
         if not 0 <= start < LATEST or not (start < end < LATEST or end == -1):
             message = (
@@ -126,7 +79,7 @@ class KaldiTable:
             )
             raise DataError("bad_segment", message)
         cut = {"start": start} if end == -1 else {"start": start, "end": end}
-        return {"wav": self._audio(self.scp.value(line), number, cut.get("end")), **cut}
+        return {"wav": self._audio(value, number, cut.get("end")), **cut}
 
     def _audio(self, value: str, number: int, end: float | None) -> Any:
         if value.endswith("|"):
@@ -137,7 +90,7 @@ class KaldiTable:
         return ark_audio(self._file(pointer.path), pointer.offset)
 
     def _told(self, number: int, end: float | None) -> AudioInfo | None:
-        """The length of what a command will write, as far as tables tell: in ticks, rounded up."""
+        """Return the length of a command's output as far as tables tell it: in ticks, rounded up."""
         if end is not None:
             return AudioInfo(ceil(end * TICKS), TICKS, 1)
         if self.segments is not None or self._length is None or np.isnan(self._length[number]):
@@ -150,11 +103,11 @@ class KaldiTable:
         return {"feat": ArkMatrix(self._file(pointer.path), pointer, known)}
 
     def _file(self, path: str) -> RandomFile:
-        """One object an ark: it remembers what it was at first."""
+        """Open an ark once: the object remembers the file's size and stamp."""
         return self._arks.get(path) or self._arks.setdefault(path, open_file(path, self._access))
 
     def _weights(self) -> npt.NDArray[np.int64] | None:
-        """Lengths in units of 10 ms, the mean where a length is not known, 0 for what only the text knows."""
+        """Return lengths in units of 10 ms: the mean for unknown ones, 0 for utterances that only have a text."""
         if self._times is not None:
             start, end = self._times
             length = np.where(end == -1, np.nan, np.maximum(end - start, 0)) * _PER_SECOND
@@ -164,7 +117,7 @@ class KaldiTable:
             return None
         known = length[~np.isnan(length)]
         filled = np.where(np.isnan(length), known.mean() if len(known) else 1.0, length)
-        return np.concatenate([np.ceil(filled).astype(np.int64), np.zeros(len(self._alone), np.int64)])
+        return np.concatenate([np.ceil(filled).astype(np.int64), np.zeros(len(self._text_only), np.int64)])
 
 
 def _utf8(raw: bytes, what: str) -> str:

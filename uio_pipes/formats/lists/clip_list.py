@@ -12,7 +12,7 @@ from uio_pipes.formats.lists.table import ARCHIVES, Table
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.local import Payload
 
-__all__ = ["ClipTable", "Place", "entries", "parse"]
+__all__ = ["ClipTable", "ClipPlace", "entries", "parse"]
 
 
 class ClipTable(Table):
@@ -21,8 +21,8 @@ class ClipTable(Table):
     direct = (*ARCHIVES, *(f".{s}" for s in AUDIO_SUFFIXES), *(f".{s.upper()}" for s in AUDIO_SUFFIXES))
 
 
-class Place(NamedTuple):
-    """Where the audio of a clip is: a path or URL, bytes, or a reference; perhaps a segment of it, in seconds."""
+class ClipPlace(NamedTuple):
+    """The audio of a clip: a path or URL, bytes, or a reference; perhaps only a segment of it, in seconds."""
 
     key: tuple[int, int]
     name: str
@@ -31,8 +31,11 @@ class Place(NamedTuple):
     end: float | None = None
 
 
-def parse(table: Table, number: int) -> Place | str:
-    """A line: a shard's name; or an audio file's, after its key (Kaldi), or as ``wav`` of a JSON object."""
+def parse(table: Table, number: int) -> ClipPlace | str:
+    """Parse a line: return the name of a shard, or the place of an audio file.
+
+    An audio file is named alone, after a key (as in Kaldi), or as ``wav`` of a JSON object.
+    """
     line = table[number]
     if line.endswith(ARCHIVES):
         return line
@@ -44,7 +47,7 @@ def parse(table: Table, number: int) -> Place | str:
         wav = rest[0] if rest and "/" not in first else line
     if wav.endswith("|"):
         raise ListError(f"{table.place(number)} is a shell command: {line[:80]!r}; run it and list the files it makes")
-    return Place((number, 0), wav, wav, start, end)
+    return ClipPlace((number, 0), wav, wav, start, end)
 
 
 def _parse_json(line: str, place: str) -> tuple[str, float | None, float | None]:
@@ -60,7 +63,7 @@ def _parse_json(line: str, place: str) -> tuple[str, float | None, float | None]
 
 
 def entries(stage: str, name: str, paths: Any) -> tuple[str, ...]:
-    """``paths`` of a stage's parameter ``name`` as a tuple of strings. Raises: PipelineError."""
+    """Return ``paths``, a stage's parameter ``name``, as a tuple of strings. Raises: PipelineError."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     ok = isinstance(given, (list, tuple)) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p) for p in given)
     rule = f"{name} must be a list file, an audio file or a tar shard, or several of them"

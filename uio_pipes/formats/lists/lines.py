@@ -15,11 +15,12 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["Lines"]
+__all__ = ["ARCHIVES", "Lines"]
 
-STEP = 16  # items in a block: what is read and taken apart to get one of them
-IN_MEMORY = 1 << 23  # bytes: longer lists are read where items are asked for
-CHUNK = 1 << 22  # bytes looked through at a time
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
+STEP = 16  # items in a block: all of it is read and split to get one of them
+IN_MEMORY = 1 << 23  # bytes: longer lists stay on disk
+CHUNK = 1 << 22  # bytes scanned at a time
 LONGEST = 1 << 22  # bytes of a line
 
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # gzip, bzip2, xz, Zstandard
@@ -28,15 +29,15 @@ Block = list[tuple[int, str]]  # line number and item
 
 
 class Lines(Sequence[str]):
-    """The items of a list file: its lines without blank ones, comments (``#``) and white space around.
+    """The items of a list file: its lines without surrounding white space, blank lines and comments (``#``).
 
-    A JSON object that is no UTF-8 is an item all the same, with its odd bytes as surrogates: one bad line of a raw
-    list is one utterance less.
+    A JSON line that is not UTF-8 is an item too, with its invalid bytes as surrogates: one bad line of a raw list costs
+    one utterance.
 
-    A list of more than 8 MiB stays on disk (a far one is copied to a temporary file), and processes forked from this
-    one share what is known of it.
+    A list of more than 8 MiB stays on disk (a remote one is copied to a temporary file), and forked processes share its
+    offsets.
 
-    Raises: ListError: it is missing, no text, or changed while in use.
+    Raises: ListError if the list is missing, is not text, or changes while it is in use.
     """
 
     def __init__(self, name: str, access: Access | None = None) -> None:
@@ -52,7 +53,7 @@ class Lines(Sequence[str]):
 
     @classmethod
     def known(cls, name: str, access: Access | None = None) -> Lines:
-        """As ``Lines(name, access)``, but a local list that did not change is looked through once in a process."""
+        """Return ``Lines(name, access)``; a local list that has not changed is scanned once in a process."""
         path = is_local(name)
         if path is None or not os.path.isfile(path):
             return cls(name, access)
@@ -72,7 +73,7 @@ class Lines(Sequence[str]):
         return self._at(number)[1]
 
     def line(self, number: int) -> int:
-        """The line on which item ``number`` stands, from 1."""
+        """Return the line number of item ``number``, counted from 1."""
         return self._at(number)[0]
 
     def __iter__(self) -> Iterator[str]:
@@ -81,7 +82,7 @@ class Lines(Sequence[str]):
                 yield item
 
     def texts(self) -> Iterator[str]:
-        """All items, joined by line ends, in large pieces."""
+        """Yield all items, joined by line ends, in large pieces."""
         if self._plain:
             for _, chunk in self.chunks():
                 yield _decoded(chunk).removesuffix("\n")
@@ -97,7 +98,7 @@ class Lines(Sequence[str]):
         return _block(self, block)[within]
 
     def parsed(self, block: int) -> Block:
-        """Sixteen items and their lines."""
+        """Return sixteen items with their line numbers."""
         first = int(self._offsets[block])
         last = int(self._offsets[block + 1]) if block + 1 < len(self._offsets) else self._end
         lines = _decoded(self._read(first, last - first)).split("\n")
@@ -112,10 +113,10 @@ class Lines(Sequence[str]):
         if _stat(self._file) != self._stat:
             raise ListError(f"the list {self.name} was written to while in use: put a changed list beside the old one")
 
-    # Looking through it once
+    # One scan of the whole file
 
     def _scan(self) -> None:
-        """Find where every sixteenth item stands, and that all is text."""
+        """Note the place of every sixteenth item, and check that the whole file is text."""
         offsets, lines, self._count, self._end, self._plain = list[_Places](), list[_Places](), 0, 0, True
         line = 1
         for offset, chunk in self.chunks():
@@ -137,7 +138,7 @@ class Lines(Sequence[str]):
         self._lines = np.concatenate(lines or [np.zeros(0, np.int64)]).astype(np.uint32)
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """The file in pieces of whole lines, each with its offset; the last line gets an end if it has none."""
+        """Yield the file in pieces of whole lines, each with its offset; a last line without an end gets one."""
         self._check_same()
         at = 3 if self._some(0, 3) == b"\xef\xbb\xbf" else 0  # a byte order mark
         size = CHUNK
@@ -174,7 +175,7 @@ class Lines(Sequence[str]):
             )
 
     def _are_items(self, chunk: bytes, codes: _Bytes, starts: _Places, ends: _Places) -> npt.NDArray[np.bool_]:
-        """Which lines are items; a first letter that is ASCII and no white space tells it at once."""
+        """Tell which lines are items: only those that do not begin with a visible ASCII letter must be decoded."""
         first = codes[starts]
         are: npt.NDArray[np.bool_] = (first > 32) & (first < 127) & (first != ord("#"))
         for number in np.flatnonzero(~are & (first != ord("\n")) & (first != ord("#"))):
@@ -183,8 +184,6 @@ class Lines(Sequence[str]):
         return are
 
     def _no_text(self, line: int) -> ListError:
-        from uio_pipes.formats.lists.table import ARCHIVES
-
         return ListError(
             f"the list {self.name} is no UTF-8 text (line {line}); if it is a shard, its name must end in one of "
             f"{' '.join(ARCHIVES)}"
@@ -209,7 +208,7 @@ def _block(lines: Lines, number: int) -> Block:
 
 
 def _opened(name: str, access: Access | None) -> tuple[bytes, BinaryIO | None]:
-    """The list in memory, or as a file that can be read by position."""
+    """Return the list in memory, or as a file that can be read by position."""
     try:
         file = open_binary(name, access)
         data = file.read(IN_MEMORY + 1)
@@ -225,7 +224,7 @@ def _opened(name: str, access: Access | None) -> tuple[bytes, BinaryIO | None]:
 
 
 def _copied(file: BinaryIO, data: bytes) -> BinaryIO:
-    """A temporary file without a name."""
+    """Copy the rest of ``file``, after ``data``, to a temporary file without a name."""
     copy = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (as long as the list is in use)
     while data:
         copy.write(data)
@@ -253,6 +252,6 @@ def _stat(file: BinaryIO | None) -> tuple[int, int] | None:
 
 
 def _nothing_around(codes: _Bytes, starts: _Places, ends: _Places) -> bool:
-    """Whether no line has white space at its ends: letters that are not ASCII are looked at one by one elsewhere."""
+    """Return whether all lines begin and end with visible ASCII letters, so that none has white space around it."""
     first, last = codes[starts], codes[ends - 1]
     return bool(((first > 32) & (first < 127) & (last > 32) & (last < 127)).all())

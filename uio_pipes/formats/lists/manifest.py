@@ -1,34 +1,32 @@
-"""The manifest of a list of shards: what each shard must hold, so that one that became shorter is noticed.
+"""The manifest of a list of shards: the content that each shard must have, so that a loss is noticed.
 
-It lies beside the list, ``X.list.manifest``: JSON lines, the first one ``{"manifest": 1, "shards": n, "crc32": …}``,
-which tells how many follow and the CRC32 of their bytes, so that a manifest that is cut is noticed; then for each shard
-``{"shard": its line in the list, "utterances": n, "frames": n, "bytes": n, "crc32": "8 hex digits"}``: frames of
-10 ms, bytes and CRC32 of the whole file.
+It lies beside the list, as ``X.list.manifest``. The first line, ``{"manifest": 1, "shards": n, "crc32": …}``, tells how
+many lines follow and the CRC32 of their bytes, so that a manifest that was cut off is noticed. Then comes a line for
+each shard: ``{"shard": its line in the list, "utterances": n, "frames": n, "bytes": n, "crc32": "8 hex digits"}``, with
+frames of 10 ms, and bytes and CRC32 of the whole file.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.io.access import Access
-from uio_pipes.prep.writing.folder import write_to
 
-__all__ = ["Manifest", "ShardEntry", "manifest_path", "read_manifest", "write_manifest"]
+__all__ = ["VERSION", "Manifest", "ShardEntry", "manifest_path", "read_manifest"]
 
 VERSION = 1
 _CRC = re.compile(r"[0-9a-f]{8}")
 
 
 class ShardEntry(NamedTuple):
-    """What a shard holds. ``shard``: its line in the list; ``frames``: of 10 ms; ``bytes``, ``crc32``: of the file."""
+    """One shard's content. ``shard``: its line in the list; ``frames``: of 10 ms; ``bytes``, ``crc32``: its file's."""
 
     shard: str
     utterances: int
@@ -38,22 +36,12 @@ class ShardEntry(NamedTuple):
 
 
 def manifest_path(list_path: str) -> str:
-    """Where the manifest of a list is."""
+    """Return the path of a list's manifest."""
     return f"{list_path}.manifest"
 
 
-def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> str:
-    """Write the manifest of a list, near or far: complete, or not at all."""
-    path = manifest_path(str(list_path))
-    lines = [json.dumps(shard._asdict(), ensure_ascii=False) + "\n" for shard in shards]
-    body = "".join(lines).encode()
-    head = {"manifest": VERSION, "shards": len(lines), "crc32": f"{crc32(body):08x}"}
-    write_to(path, json.dumps(head).encode() + b"\n" + body)
-    return path
-
-
 class Manifest:
-    """The manifest of a list, entry by entry: of one of ten million shards no more is kept than of its list."""
+    """The manifest of a list, read entry by entry: it takes no more memory than the list itself."""
 
     def __init__(self, list_path: str, lines: Lines) -> None:
         self.url, self._lines = manifest_path(list_path), lines
@@ -61,18 +49,18 @@ class Manifest:
         if begin.get("manifest") is True or begin.get("manifest") != VERSION:
             raise _damaged(self.url, 1, f'no {{"manifest": {VERSION}}}')
         if (begin.get("shards"), begin.get("crc32")) != (len(self), f"{_body_crc32(lines):08x}"):
-            raise _damaged(self.url, 1, "what follows is not what was written: cut off, or changed by hand")
+            raise _damaged(self.url, 1, "the next lines are not those that were written: cut off, or changed by hand")
 
     @classmethod
     def of(cls, list_path: str, access: Access | None = None) -> Manifest | None:
-        """None if the list has no manifest. Raises: ListError if it is damaged or cannot be read."""
+        """Open a list's manifest; None if it has none. Raises: ListError if it is damaged or cannot be read."""
         url = manifest_path(list_path)
         try:
             return cls(list_path, Lines.known(url, access))
         except ListError as error:
             if not isinstance(cause := error.__cause__, DataError):
                 raise
-            if cause.reason == "missing_file" or "permission denied" in cause.message:  # S3's of what is not there
+            if cause.reason == "missing_file" or "permission denied" in cause.message:  # S3's answer for a missing file
                 return None
             raise ListError(f"cannot read the manifest {url}: {cause.message}") from cause
 
@@ -83,7 +71,7 @@ class Manifest:
         return (_entry(self.url, number, line) for number, line in enumerate(self._lines, 1) if number > 1)
 
     def entry(self, number: int, shard: str) -> ShardEntry | None:
-        """Of ``shard``, probably entry ``number``; None if it is not in the manifest."""
+        """Return the entry of ``shard``, which is probably number ``number``; None if it is not in the manifest."""
         entry = self._at(number) if number < len(self) else None
         if entry is not None and entry.shard == shard:
             return entry
@@ -98,13 +86,13 @@ class Manifest:
 
 
 def read_manifest(list_path: str, access: Access | None = None) -> dict[str, ShardEntry] | None:
-    """The shards of a list by their lines; None if it has no manifest. Raises: ListError if it is damaged."""
+    """Return a list's manifest by its lines; None if it has no manifest. Raises: ListError if it is damaged."""
     manifest = Manifest.of(list_path, access)
     return None if manifest is None else {entry.shard: entry for entry in manifest}
 
 
 def _body_crc32(lines: Lines) -> int:
-    """Of all but the first line."""
+    """Return the CRC32 of all but the first line."""
     crc = 0
     for number, (_, chunk) in enumerate(lines.chunks()):
         crc = crc32(chunk.partition(b"\n")[2] if number == 0 else chunk, crc)

@@ -1,6 +1,6 @@
-"""Metadata by key, read when it is wanted: a JSONL file, plain or .gz, or the metainfo of a TouchDataset.
+"""Metadata by key, read on demand: a JSONL file, plain or .gz, or the metainfo of a TouchDataset.
 
-Kept in memory are 16 bytes a key: its 64-bit hash, and where its entry is.
+Only 16 bytes a key stay in memory: its 64-bit hash, and the position of its entry.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEY = re.compile(rb'\s*\{\s*"key"\s*:\s*"([^"\\]+)"\s*[,}]')
 
 
 class _Entries(Protocol):
-    """Entries of an overlay, by position (any number)."""
+    """The entries of an overlay, by their positions."""
 
     def scan(self) -> Iterator[tuple[int, bytes]]: ...
     def read(self, position: int) -> bytes: ...
@@ -42,7 +42,7 @@ class _Entries(Protocol):
 
 
 class OverlayTable:
-    """``get(key)``: the entry of a key. Raises: ListError if the file cannot be used, or has a key twice."""
+    """The entries of an overlay, by key. Raises: ListError if the file cannot be used, or has a key twice."""
 
     def __init__(self, path: str, access: Access = PLAIN) -> None:
         self.path = path
@@ -56,7 +56,7 @@ class OverlayTable:
         return len(self._hashes)
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """None for a key that is not there. Raises: DataError."""
+        """Return the entry of a key, None if there is none. Raises: DataError."""
         hashed = np.uint64(_hash(key))
         at = int(np.searchsorted(self._hashes, hashed))
         while at < len(self._hashes) and self._hashes[at] == hashed:
@@ -96,7 +96,7 @@ class OverlayTable:
 
 
 def content_of(path: str, access: Access = PLAIN) -> str:
-    """A hash of all bytes of an overlay. Raises: ListError."""
+    """Return a hash of all bytes of an overlay. Raises: ListError."""
     digest = blake2b(digest_size=16)
     name = f"{path}.bin" if _is_metainfo(path, access) else path
     try:
@@ -109,7 +109,7 @@ def content_of(path: str, access: Access = PLAIN) -> str:
 
 
 class _Lines:
-    """Lines of a file; one that is compressed or far away is first copied into an unnamed temporary file."""
+    """The lines of a file; a compressed or remote file is first copied to an unnamed temporary file."""
 
     def __init__(self, path: str, access: Access) -> None:
         self.path = path
@@ -150,7 +150,7 @@ class _Lines:
 
 
 class _Metainfo:
-    """Entries of ``PREFIX.bin`` and ``PREFIX.idx``."""
+    """The entries of ``PREFIX.bin`` and ``PREFIX.idx``."""
 
     def __init__(self, path: str, access: Access) -> None:
         self.path, self._file = path, IndexedFile(path, access)
@@ -165,7 +165,7 @@ class _Metainfo:
         return f"{self.path}, utterance {position}"
 
 
-# A TouchDataset's metadata tells where its own audio came from, and of its rate and times: not of the utterance's.
+# These fields of a TouchDataset's metadata describe its own audio, not that of the utterance that they are laid over.
 _OF_ITS_AUDIO = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
 
 
@@ -174,7 +174,7 @@ def _of_text(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_metainfo(path: str, access: Access) -> bool:
-    """Whether it is a prefix of ``.bin`` and ``.idx``, and no file itself."""
+    """Return whether ``path`` is the prefix of a ``.bin`` and an ``.idx``, and not a file itself."""
     local = is_local(path)
     if local is not None:
         return os.path.isfile(f"{local}.idx")

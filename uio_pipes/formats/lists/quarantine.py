@@ -1,4 +1,4 @@
-"""Quarantine files: what failed, a JSON object a line; written by loaders and ``uio verify``, read by ``exclude``."""
+"""Quarantine files: failures, a JSON object a line; written by loaders and ``uio verify``, read by ``exclude``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Entry = dict[str, Any]
 
 
 def entry_of(error: DataError, stage: str = "", **where: Any) -> Entry:
-    """What a file says of one failure. ``where``: epoch, rank and so on."""
+    """Return the entry of one failure. ``where``: epoch, rank and so on."""
     return {
         "reason": error.reason,
         "url": error.url,
@@ -34,7 +34,8 @@ def entry_of(error: DataError, stage: str = "", **where: Any) -> Entry:
 
 
 def _spot(reason: str, url: str, member: str, offset: int | None) -> tuple[Any, ...]:
-    """Where a failure is. The member stands before a damaged spot: who resumes there has not read it."""
+    """Identify a damaged spot. With an offset the member does not count: it is the last one before the damage, which a
+    resumed reader has not read."""
     return reason, url, member if offset is None else "", offset
 
 
@@ -47,9 +48,9 @@ def _identity(entry: Entry) -> tuple[Any, ...]:
 
 
 class Quarantine:
-    """A file that failures are appended to, each one once, by any number of processes of a machine.
+    """A file to which any number of processes of a machine append failures, each failure once.
 
-    Raises: OSError if it cannot be opened, ListError if it is none.
+    Raises: OSError if it cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -60,7 +61,7 @@ class Quarantine:
         self._catch_up()
 
     def add(self, entry: Entry) -> bool:
-        """Append an entry, unless the same failure stands there already."""
+        """Append an entry and return True, unless the file has the same failure already."""
         self._catch_up()
         if (identity := _identity(entry)) in self._known:
             return False
@@ -78,7 +79,7 @@ class Quarantine:
             self.close()
 
     def _catch_up(self) -> None:
-        """What other processes appended."""
+        """Read the entries that other processes have appended."""
         size = os.fstat(self._number).st_size
         if size <= self._read:
             return
@@ -99,7 +100,7 @@ def _line(entry: Entry) -> bytes:
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, Entry]]:
-    """Line numbers and entries; lines that are none are passed over."""
+    """Yield line numbers and entries; lines that are no entries are passed over."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
             entry = json.loads(line) if line.strip() else None
@@ -115,7 +116,7 @@ def _fits(entry: Entry) -> bool:
 
 
 def read_quarantine(path: str | os.PathLike[str]) -> list[Entry]:
-    """The entries of a file. Raises: ListError naming the line if it is damaged, or is none."""
+    """Read the entries of a file. Raises: ListError naming the line that is no entry."""
     try:
         with open_regular(path) as file:
             data = file.read()
@@ -134,12 +135,12 @@ def read_quarantine(path: str | os.PathLike[str]) -> list[Entry]:
 
 
 def home(url: str) -> str:
-    """The shard, or the list without its line: lines move when a list is edited."""
+    """Return the shard, or the list without the line number: lines move when a list is edited."""
     return _LINE.sub("", url)
 
 
 class Known:
-    """What a quarantine file says is bad, to look up."""
+    """The failures of a quarantine file, to be looked up."""
 
     def __init__(self, entries: list[Entry]) -> None:
         whole = (e for e in entries if e.get("key") and e["reason"] != "duplicate_key")  # of two, the first one stays
@@ -147,10 +148,10 @@ class Known:
         self._spots = frozenset(map(_spot_of, entries))
 
     def utterance(self, url: str, key: str) -> bool:
-        """Whether this utterance is to be left out."""
+        """Return whether this utterance is to be left out."""
         return (home(url), key) in self._keys
 
     def failure(self, error: DataError) -> bool:
-        """Whether this failure is known."""
+        """Return whether this failure is known."""
         spot = _spot(error.reason, home(error.url), error.member, error.offset)
         return spot in self._spots or bool(error.key and self.utterance(error.url, error.key))

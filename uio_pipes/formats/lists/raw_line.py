@@ -14,7 +14,7 @@ _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing
 
 
 def parse(text: str, place: str) -> dict[str, Any]:
-    """Fields of one line; ``place`` is where it stands, for messages.
+    """Return the fields of one line. ``place``: its list and line number, for messages.
 
     Raises:
         ListError: the line is no JSON object at all (another kind of list).
@@ -30,7 +30,7 @@ def parse(text: str, place: str) -> dict[str, Any]:
 
 
 def parse_object(text: str, place: str) -> dict[str, Any]:
-    """Fields of one line, whatever they are; a ``key`` and ``txt`` that are numbers become text.
+    """Return the fields of one line, unchecked; a ``key`` or ``txt`` that is a number becomes text.
 
     Raises: ListError, DataError ``bad_line``.
     """
@@ -54,7 +54,7 @@ def parse_object(text: str, place: str) -> dict[str, Any]:
 def _check_characters(text: str, place: str) -> None:
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # a byte that was none, as a surrogate
+    except UnicodeEncodeError as error:  # an invalid byte, kept as a surrogate
         raise DataError("bad_line", f"no UTF-8 (character {error.start + 1} of the line)", url=place) from error
 
 

@@ -1,4 +1,4 @@
-"""The lines of data lists, with where each came from: what all lanes of a process share."""
+"""The lines of data lists with their places: all lanes of a process share one table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from braceexpand import braceexpand
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.redact import redact
-from uio_pipes.formats.lists.lines import Lines
+from uio_pipes.formats.lists.lines import ARCHIVES, Lines
 from uio_pipes.formats.lists.manifest import Manifest, ShardEntry
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
@@ -23,18 +23,16 @@ from uio_pipes.io.transport import failure, filesystem
 
 __all__ = ["ARCHIVES", "Table", "expand"]
 
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
-
 
 class Table:
     """Items of one or several lists, in their order. ``len(table)``, ``table[i]``, ``table.place(i)``."""
 
     weights = None  # lines tell no lengths
-    direct: ClassVar[tuple[str, ...]] = ARCHIVES  # what is named so is an item itself, not a list of items
+    direct: ClassVar[tuple[str, ...]] = ARCHIVES  # a name that ends so is an item itself, not a list of items
 
     def __init__(self, entries: tuple[str, ...], access: Access | None = None) -> None:
         self._access = access or Access()
-        self._parts: list[Lines | list[str]] = []  # lists, and what was given itself
+        self._parts: list[Lines | list[str]] = []  # list files, and items that were named directly
         for entry in entries:
             for name in expand(entry, self._access):
                 self._add(name)
@@ -50,15 +48,19 @@ class Table:
         return part[within]
 
     def place(self, number: int) -> str:
-        """Where an item stands, for messages: ``data.list, line 7``."""
+        """Return the place of an item for messages: ``data.list, line 7``."""
         part, within = self._find(number)
         if isinstance(part, Lines):
             return f"{redact(part.name)}, line {part.line(within)}"
         return redact(part[within])
 
+    def entries(self) -> Iterator[tuple[str, str]]:
+        """Yield each item with its place."""
+        return ((self[number], self.place(number)) for number in range(len(self)))
+
     @cached_property
     def digest(self) -> str:
-        """A hash of all items, credentials left out."""
+        """A hash of all items, without credentials."""
         hashed, between = blake2b(digest_size=16), b""
         for part in self._parts:
             for text in part.texts() if isinstance(part, Lines) else ["\n".join(part)]:
@@ -72,11 +74,11 @@ class Table:
         return [part.name for part in self._parts if _holds_shards(part)]
 
     def of(self, name: str) -> list[str]:
-        """The items of one list file."""
+        """Return the items of one list file."""
         return [item for part in self._parts if isinstance(part, Lines) and part.name == name for item in part]
 
     def expected(self, number: int) -> ShardEntry | None:
-        """What the manifest beside its list says of a shard; None without one. Raises: ListError."""
+        """Return a shard's entry in the manifest beside its list; None without one. Raises: ListError."""
         part, within = self._find(number)
         manifest = self._manifests.get(id(part))
         return manifest.entry(within, part[within]) if manifest is not None else None
@@ -87,7 +89,7 @@ class Table:
         return {part: manifest for part, manifest in found if manifest is not None}
 
     def _find(self, number: int) -> tuple[Lines | list[str], int]:
-        """The part that holds an item, and its number there."""
+        """Return the part that holds an item, and the item's number in it."""
         at = bisect_right(self._firsts, number) - 1
         return self._parts[at], number - self._firsts[at]
 
@@ -108,12 +110,12 @@ def _holds_shards(part: Lines | list[str]) -> TypeGuard[Lines]:
 
 
 def _path(name: str) -> str:
-    """Without what follows the path in a URL: a signature, perhaps."""
+    """Return a URL without its query, which may hold a signature."""
     return name.partition("?")[0] if "://" in name else name
 
 
 def expand(entry: str, access: Access) -> Iterator[str]:
-    """Braces first, then globs, sorted; a name without either is itself."""
+    """Expand braces, then globs, sorted; a name without either stays as it is."""
     if entry.lstrip().startswith('{"'):
         yield entry.strip()
         return

@@ -1,4 +1,4 @@
-"""What a cut of Lhotse's and its data are to a sample."""
+"""The fields of a sample, made from a Lhotse cut and its data."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PLAIN = ("MonoCut", "MultiCut", "Cut")
 
 
 def as_fields(cut: dict[str, Any], values: dict[str, Value]) -> dict[str, Any]:
-    """``key``, ``txt``, ``speaker``, ``language``, ``wav`` or ``feat``, custom fields, ``supervisions`` as they are.
+    """Return ``key``, ``txt``, ``speaker``, ``language``, ``wav`` or ``feat``, ``supervisions`` and custom fields.
 
     Raises: DataError ``unsupported_cut``, ``missing_audio`` or ``bad_features``.
     """
     kind = cut.get("type", "MonoCut")
     if kind not in _PLAIN:
         raise DataError(
-            "unsupported_cut", f"a {kind} is made of others: mix and write it before (Shar keeps no mixture)"
+            "unsupported_cut", f"a {kind} is made of other cuts: mix it and write the result (a Shar holds no mixtures)"
         )
     supervisions = cut.get("supervisions") or []
     fields: dict[str, Any] = {"key": str(cut.get("id", "")), **(cut.get("custom") or {}), "supervisions": supervisions}
@@ -52,7 +52,7 @@ def as_fields(cut: dict[str, Any], values: dict[str, Value]) -> dict[str, Any]:
 
 
 def _segment(cut: dict[str, Any], recording: dict[str, Any]) -> dict[str, float]:
-    """Shar keeps of the recording what the cut needs; cuts that were edited later may need less."""
+    """Return the cut's segment of its recording: a Shar stores what the cut needs, but cuts edited later need less."""
     start, whole = float(cut.get("start") or 0), recording.get("duration")
     duration = cut.get("duration")
     fields = {"start": start} if start > 0 else {}
@@ -71,7 +71,7 @@ def _features(value: Value) -> Payload | StoredFeatures:
 
 
 class _Lilcom(StoredFeatures):
-    """Features that lilcom packed; the manifest tells how many."""
+    """Features that lilcom packed; the manifest tells the number of frames."""
 
     __slots__ = ("_frames", "payload")
 

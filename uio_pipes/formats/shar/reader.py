@@ -1,6 +1,6 @@
 """The cuts of one shard of a Lhotse Shar with their data: all files of the shard are read in step, by key.
 
-What one file has and another lacks is an error for that cut, and reading goes on with the next that all have.
+A cut that one file has and another lacks is an error, and reading goes on with the next cut that all files have.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.shar.streams import Lines, Position, Stream, Value, open_stream
+from uio_pipes.formats.shar.streams import JsonLines, Position, Value, ValueStream, open_stream
+from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.io.access import Access
 
 __all__ = ["Cut", "SharReader"]
 
 AHEAD = 1000  # cuts looked at to find the one that data belong to
-_OUT_OF_REACH = frozenset(["missing_file", "unreadable_file", "changed_file"])
 
 Fail = Callable[[DataError], None]
 
 
 class Cut(NamedTuple):
-    """A line of the cuts: its number, what it says, and what the other files have for it."""
+    """A line of the cuts: its number, its content, and the values that the other files have for it."""
 
     line: int
     content: dict[str, Any]
@@ -30,9 +30,9 @@ class Cut(NamedTuple):
 
 
 class SharReader:
-    """Reads ``files`` (by field, ``cuts`` among them) from ``at`` on, as an earlier reader's ``tell()`` gave it.
+    """Reader of ``files`` (by field, ``cuts`` among them) from ``at`` on, as an earlier reader's ``tell()`` gave it.
 
-    ``fail`` is told what is wrong. Raises: DataError if a file cannot be opened.
+    ``fail`` is called with each failure. Raises: DataError if a file cannot be opened.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class SharReader:
     ) -> None:
         at = at or {}
         self.files, self._fail = files, fail
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, ValueStream] = {}
         self._held: dict[str, Value] = {}  # of a cut further on
         self._cuts: deque[Cut] = deque()  # parsed, but not their turn yet
         self._over = False
         try:
             self._taken = at["cuts"][0] if at else 0
-            self._lines = Lines(files["cuts"], access, self._taken)
+            self._lines = JsonLines(files["cuts"], access, self._taken)
             for field, url in files.items():
                 if field != "cuts":
                     self._streams[field] = open_stream(field, url, access, at.get(field, []))
@@ -64,7 +64,7 @@ class SharReader:
             self._lines.close()
 
     def next(self) -> Cut:
-        """The next cut of which all is there; StopIteration at the end of the shard."""
+        """Return the next cut that all files have. Raises: StopIteration at the end of the shard."""
         while not self._over:
             cut = self._next_cut()
             if cut is None:
@@ -84,7 +84,7 @@ class SharReader:
         return cut
 
     def _look_ahead(self, count: int) -> None:
-        """Have ``count`` cuts at hand, if there are so many."""
+        """Read cuts ahead until ``count`` are at hand, or all that are left."""
         while len(self._cuts) < count:
             try:
                 line = self._lines.next()
@@ -96,7 +96,7 @@ class SharReader:
                 self._fail(error)
 
     def _fill(self, cut: Cut) -> bool:
-        """Add what each file has for the cut; whether all of them have something."""
+        """Add each file's value for the cut; return whether all files have one."""
         for field in self._streams:
             value = self._value(field, str(cut.content.get("id", "")))
             if value is not None:
@@ -114,12 +114,12 @@ class SharReader:
                 message = f"{self.files[field]} has nothing for this cut: write the shard again"
                 self._fail(DataError(f"missing_{field}", message, url=self.files["cuts"], member=key))
                 return None
-            message = f"no cut in {self.files['cuts']} (near {key!r}) is of this name: write the shard again"
+            message = f"no cut in {self.files['cuts']} (near {key!r}) has this name: write the shard again"
             self._fail(DataError("missing_cut", message, url=self.files[field], member=value.key))
         return None
 
     def _next_value(self, field: str, key: str) -> Value | None:
-        """None at the end of the file: the rest of the shard is lost."""
+        """Return the next value of a file; None at its end, when the rest of the shard is lost."""
         while True:
             try:
                 return self._streams[field].next()
@@ -131,12 +131,12 @@ class SharReader:
                 return None
             except DataError as error:
                 self._fail(error)
-                if error.reason in _OUT_OF_REACH:
+                if error.reason in UNREADABLE:
                     self._over = True
                     return None
 
     def _left(self) -> int:
-        """How many cuts are still to come."""
+        """Count the cuts that are still to come."""
         left = len(self._cuts)
         try:
             while True:
@@ -145,7 +145,7 @@ class SharReader:
             return left
 
     def _finish(self) -> None:
-        """The cuts are at their end: so must be the other files."""
+        """Check, at the end of the cuts, that the other files end too."""
         self._over = True
         for field, stream in self._streams.items():
             try:

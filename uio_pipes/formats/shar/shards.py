@@ -1,58 +1,23 @@
-"""Which files make up the shards of a Lhotse Shar: ``cuts.000001.jsonl.gz``, ``recording.000001.tar``, …"""
+"""The files of each shard of a Lhotse Shar: ``cuts.000001.jsonl.gz``, ``recording.000001.tar``, …"""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, ClassVar
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.core.items import Item
-from uio_pipes.core.sample import Origin
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import Access
-from uio_pipes.sources.listing import Listing
 
-if TYPE_CHECKING:
-    from uio_pipes.pipeline import Pipeline
-
-__all__ = ["ListShar", "SharTable"]
+__all__ = ["SharTable", "Sources"]
 
 _NAME = re.compile(r"(?P<field>[^./]+)(?:\.(?P<number>[^/]*))?\.(?:tar|jsonl)(?:\.gz)?")
 Sources = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-@dataclass(frozen=True)
-class ListShar(Listing):
-    """Shards of a Lhotse Shar: a folder, or paths (globs and braces too) for each field."""
-
-    name: ClassVar[str] = "list_shar"
-
-    sources: str | Sources
-    shuffle: bool = False
-    access: Access = field(default_factory=Access)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints without the paths: the files' names have a fingerprint of their own."""
-        return f"list_shar(shuffle={self.shuffle})" if stable else super().describe()
-
-    def table(self) -> SharTable:
-        """Look up the files. Raises: ListError."""
-        return SharTable(self.sources, self.access)
-
-    def item(self, table: SharTable, number: int, origin: Origin) -> Item:
-        return Item(json.dumps(table.shards[number]), table.place(number), origin)
-
-    @classmethod
-    def example(cls, corpus: Pipeline) -> Pipeline:
-        return corpus
-
-
 class SharTable:
-    """``shards``: for each, the file of each field. Raises: ListError."""
+    """The shards of a Shar; ``shards``: of each, its files by field. Raises: ListError."""
 
     weights = None
 
@@ -88,7 +53,7 @@ def _in_folder(folder: str, access: Access) -> dict[str, list[str]]:
 
 
 def _check(found: Mapping[str, Sequence[str]]) -> None:
-    """Raises: ListError unless each shard has a file of every field, of the same number."""
+    """Check that each shard has a file of every field, of the same number. Raises: ListError."""
     if not found.get("cuts") or len(found) < 2:
         raise ListError(f"a Shar needs cuts and a field beside them (recording, features), not only {sorted(found)}")
     cuts = [_number(path) for path in found["cuts"]]

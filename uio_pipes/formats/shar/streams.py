@@ -11,10 +11,10 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import open_source
 
-__all__ = ["Lines", "Position", "Stream", "Value", "is_lines", "open_stream"]
+__all__ = ["JsonLines", "Position", "ValueStream", "Value", "is_lines", "open_stream"]
 
 CHUNK = 1 << 18
-Position = list[int]  # offset and whether what lies before it is damaged; or a number of lines
+Position = list[int]  # offset, and 1 if the bytes before it are damaged; or a number of lines
 
 
 class Value(NamedTuple):
@@ -29,15 +29,15 @@ class Value(NamedTuple):
     meta: dict[str, Any]
 
 
-class Stream(Protocol):
-    """Values in the order of the cuts. ``next`` raises StopIteration, or DataError and may then be called again."""
+class ValueStream(Protocol):
+    """Values in the order of the cuts. After a DataError, ``next`` may be called again."""
 
     def next(self) -> Value: ...
     def tell(self) -> Position: ...
     def close(self) -> None: ...
 
 
-class Lines:
+class JsonLines:
     """The lines of a JSONL file, plain or compressed, from line ``first`` on."""
 
     def __init__(self, url: str, access: Access, first: int = 0) -> None:
@@ -48,7 +48,7 @@ class Lines:
             self.next()
 
     def next(self) -> bytes:
-        """The next line; StopIteration at the end. Raises: DataError if the file cannot be read to its end."""
+        """Return the next line. Raises: StopIteration at the end, DataError if the file cannot be read to its end."""
         while b"\n" not in self._rest and not self._ended:
             piece = self._source.read_upto(self._at, CHUNK)
             self._at += len(piece)
@@ -65,7 +65,7 @@ class Lines:
         return line
 
     def parse(self, line: bytes) -> dict[str, Any]:
-        """Raises: DataError ``bad_line``."""
+        """Parse a line. Raises: DataError ``bad_line``."""
         try:
             found = json.loads(line)
         except ValueError as error:
@@ -82,9 +82,9 @@ class Lines:
 
 
 class _JsonValues:
-    """``{"cut_id": …, NAME: value}`` a line; without the value it is a placeholder."""
+    """Values of a JSONL file, ``{"cut_id": …, NAME: value}`` a line; a line without the value is a placeholder."""
 
-    def __init__(self, name: str, lines: Lines) -> None:
+    def __init__(self, name: str, lines: JsonLines) -> None:
         self._name, self._lines = name, lines
 
     def next(self) -> Value:
@@ -99,7 +99,7 @@ class _JsonValues:
 
 
 class _TarValues:
-    """``KEY.flac`` (or another suffix) and ``KEY.json``, or ``KEY.nodata`` and ``KEY.nometa``."""
+    """Values of a tar: ``KEY.flac`` (or another suffix) and ``KEY.json``, or ``KEY.nodata`` and ``KEY.nometa``."""
 
     def __init__(self, url: str, access: Access, position: Position) -> None:
         self._url = url
@@ -149,7 +149,7 @@ class _TarValues:
         return found if isinstance(found, dict) else {}
 
     def _lone(self, member: Member, without: str) -> DataError:
-        return self._error("bad_pair", f"the member stands without {without}: write the shard again", member)
+        return self._error("bad_pair", f"the member comes without {without}: write the shard again", member)
 
     def _error(self, reason: str, message: str, member: Member) -> DataError:
         return DataError(reason, message, url=self._url, member=member.name, offset=member.start)
@@ -167,12 +167,12 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def is_lines(field: str, url: str) -> bool:
-    """Whether a field's file is read by lines; otherwise it is a tar."""
+    """Return whether a field's file is read by lines; otherwise it is a tar."""
     return field == "cuts" or ".jsonl" in url.rpartition("/")[2]
 
 
-def open_stream(field: str, url: str, access: Access, position: Position) -> Stream:
-    """The values of ``field`` from ``position`` on ([]: from the beginning). Raises: DataError."""
+def open_stream(field: str, url: str, access: Access, position: Position) -> ValueStream:
+    """Open the values of ``field`` from ``position`` on ([]: from the beginning). Raises: DataError."""
     if is_lines(field, url):
-        return _JsonValues(field, Lines(url, access, position[0] if position else 0))
+        return _JsonValues(field, JsonLines(url, access, position[0] if position else 0))
     return _TarValues(url, access, position)

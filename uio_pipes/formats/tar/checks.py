@@ -7,11 +7,12 @@ from zlib import crc32
 import numpy as np
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.items import File
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.index import BLOCK
 from uio_pipes.formats.tar.index_files import open_sidecar
-from uio_pipes.formats.tar.reader import Utterance
+from uio_pipes.formats.tar.reader import TarUtterance
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE
+from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
 
 __all__ = ["Checks"]
@@ -20,15 +21,15 @@ __all__ = ["Checks"]
 class Checks:
     """The CRC32 of each member of one shard, as its index has them. Raises: ListError if there is no index."""
 
-    def __init__(self, file: File, folder: str | None = None) -> None:
-        self._url = file.url
-        self._index = open_sidecar(file.url, file.access, folder)
+    def __init__(self, url: str, access: Access) -> None:
+        self._url = url
+        self._index = open_sidecar(url, access)
         self._starts = self._index.columns["starts"]
         failed = sum(error.reason not in NO_UTTERANCE for error in self._index.errors)
         self.utterances = len(self._index) + failed  # failed ones included
 
-    def apply(self, utterance: Utterance) -> None:
-        """Check what is read already, and have the rest checked when it is. Raises: DataError ``bad_crc``."""
+    def apply(self, utterance: TarUtterance) -> None:
+        """Check the members in memory; references are checked when they are read. Raises: DataError ``bad_crc``."""
         start = utterance.offset // BLOCK
         number = int(np.searchsorted(self._starts, start))
         if number == len(self._starts) or int(self._starts[number]) != start:
@@ -42,8 +43,6 @@ class Checks:
             elif crc32(payload) != crcs[suffix]:
                 raise self._differ(utterance, f"the CRC32 of the {suffix} is another")
 
-    def _differ(self, utterance: Utterance, what: str) -> DataError:
+    def _differ(self, utterance: TarUtterance, what: str) -> DataError:
         message = f"the bytes are not those that were indexed ({what}): fetch or pack the file again"
-        error = DataError("bad_crc", message, url=self._url, member=utterance.key, offset=utterance.offset)
-        error.key = utterance.key
-        return error
+        return finding("bad_crc", message, self._url, utterance.key, utterance.offset)

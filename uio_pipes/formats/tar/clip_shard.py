@@ -16,8 +16,11 @@ ClipMember = tuple[str, Payload | tuple[int, int]]  # name, and the audio or its
 
 
 def members(url: str, most: int) -> list[ClipMember]:
-    """The audio of a shard: references into a local plain tar; of a stream the bytes, as long as they are at
-    most ``most`` in all, and then where they are."""
+    """Return the audio members of a shard.
+
+    In a local plain tar they are references. In a stream they are bytes, at most ``most`` in all, and further members
+    are their offsets and sizes.
+    """
     source = open_source(url)
     found: list[ClipMember] = []
     held = 0
@@ -38,7 +41,7 @@ def members(url: str, most: int) -> list[ClipMember]:
 
 
 def _next_audio(reader: TarMembers) -> Member:
-    """The next member that is audio by its suffix. Raises StopIteration at the end."""
+    """Return the next member with an audio suffix. Raises: StopIteration at the end."""
     while True:
         member = reader.next()
         parts = None if member is None else split_name(member.name, "wenet")
@@ -51,7 +54,7 @@ def weight(members: list[ClipMember]) -> int:
 
 
 def read_again(url: str, offset: int, size: int) -> Payload:
-    """A member of a stream too large to be kept: read from its beginning once more."""
+    """Read a member of a stream that was too large to be kept: the stream is read again from its beginning."""
     source = open_source(url)
     try:
         payload = source.payload(offset, size)

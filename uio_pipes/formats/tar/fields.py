@@ -1,4 +1,4 @@
-"""What the members of an utterance are to a sample: the same for shards read through and for indexed ones."""
+"""The fields of a sample, made from the members of an utterance, the same for streamed and for indexed shards."""
 
 from __future__ import annotations
 
@@ -7,39 +7,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Utterance
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.local import Payload
 from uio_pipes.io.text_ref import TextRef
 
 __all__ = ["TEXT_SUFFIXES", "as_fields", "text_of"]
 
 # Members that are text wherever they are used. The bytes of all others are left as they are: json, cls, pyd, …
-TEXT_SUFFIXES = frozenset(
-    [
-        "txt",
-        "text",
-        "transcript",
-        "speaker",
-        "spk",
-        "gender",
-        "age",
-        "lang",
-        "language",
-        "locale",
-        "dialect",
-        "accent",
-        "task",
-        "domain",
-        "emotion",
-        "style",
-    ]
-)
+TEXT_SUFFIXES = frozenset([
+    "txt", "text", "transcript", "speaker", "spk", "gender", "age", "lang", "language", "locale", "dialect", "accent",
+    "task", "domain", "emotion", "style",
+])  # fmt: skip
 
 
 def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, Any]:
-    """``key``, ``txt``, ``wav`` (the first audio member), ``feat`` (npy) and other members under their suffix.
+    """Return ``key``, ``txt``, ``wav`` (the first audio member), ``feat`` (npy) and other members under their suffix.
 
-    Those of ``TEXT_SUFFIXES`` are texts, decoded when they are touched (webdataset's ``en.txt`` is one, by its end).
+    Members of ``TEXT_SUFFIXES`` are decoded when they are touched; of webdataset's ``en.txt`` the last part counts.
     """
     fields: dict[str, Any] = {"key": key, "txt": txt}
     for suffix, payload in members.items():
@@ -53,8 +37,8 @@ def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, A
     return fields
 
 
-def text_of(utterance: Utterance, url: str, text: str = "txt") -> str:
-    """The transcript, without blanks around it: the member ``text``, or for ``SUFFIX:NAME`` a field of its JSON.
+def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
+    """Return the transcript, stripped: the member ``text``, or for ``SUFFIX:NAME`` a field of the member's JSON.
 
     Raises: DataError ``bad_text`` or ``missing_text``.
     """

@@ -26,7 +26,7 @@ class Header(NamedTuple):
 
 
 def parse_header(block: bytes) -> Header:
-    """The header in ``block`` (512 bytes); raises ``BadHeader``."""
+    """Parse the header in ``block`` (512 bytes). Raises: BadHeader."""
     field = block[148:156]
     try:
         stored = int(field.strip(b"\0 "), 8)
@@ -42,17 +42,17 @@ def parse_header(block: bytes) -> Header:
 
 
 def has_magic(block: bytes) -> bool:
-    """Whether ``block`` is marked as a ustar or GNU header."""
+    """Return whether ``block`` is marked as a ustar or GNU header."""
     return block[257:262] == b"ustar"
 
 
 def padded(size: int) -> int:
-    """What a payload of ``size`` bytes takes in the archive."""
+    """Return how many bytes a payload of ``size`` bytes takes in the archive."""
     return -(-size // BLOCK) * BLOCK
 
 
 def parse_pax(payload: bytes) -> dict[str, str]:
-    """The records ``length key=value\\n`` of a PAX header; raises ``BadHeader``."""
+    """Parse the records ``length key=value\\n`` of a PAX header. Raises: BadHeader."""
     records = {}
     at, end = 0, len(payload.rstrip(b"\0"))
     while at < end:
@@ -67,7 +67,7 @@ def parse_pax(payload: bytes) -> dict[str, str]:
 
 
 def _signed_sum(block: bytes) -> int:
-    """The sum of signed bytes, which some old tars wrote."""
+    """Return the sum of signed bytes, which some old tars wrote."""
     return sum(byte - 256 if byte > 127 else byte for byte in block[:148] + block[156:]) + 256
 
 

@@ -1,7 +1,7 @@
-"""The index of one tar shard, in a small file beside it: keys, texts, where members are, how long the audio is.
+"""The index of one tar shard, in a small file beside it: keys, texts, places of members, lengths of audio.
 
 Layout: magic, version, bytes of the header, CRC32 of all that follows; a JSON header (the shard's size, time or ETag
-and CRC32, the columns, the spots that are damaged); the columns, unsigned little-endian numbers and UTF-8 text.
+and CRC32, the columns, the damaged spots); the columns, unsigned little-endian numbers and UTF-8 text.
 Nothing in it is executed, and every bound is checked before it is used.
 """
 
@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.sidecar_frame import framed, unframed
+from uio_pipes.formats.tar.header import BLOCK  # offsets are counted in blocks
 from uio_pipes.io.audio_info import AudioInfo
 
-__all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "Member", "ShardIndex", "ShardStamp", "dumps", "loads"]
+__all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "IndexedMember", "ShardIndex", "ShardStamp", "dumps", "loads"]
 
 MAGIC, VERSION = b"UIOTARIX", 1
-BLOCK = 512  # offsets are counted in blocks of a tar
 _DTYPES = {"u1", "u2", "u4", "u8"}
 _TEXTS = ("keys", "txts")
 PER_UTTERANCE = ("key_ends", "txt_ends", "starts", "member_ends", "samples", "sample_rates", "channels")
@@ -35,7 +35,7 @@ Column = npt.NDArray[np.unsignedinteger[Any]]
 
 @dataclass(frozen=True)
 class ShardStamp:
-    """What a shard was when it was indexed. ``stamp``: ``mtime:ns`` or ``etag:…``, "" where there is neither."""
+    """The identity of a shard when it was indexed. ``stamp``: ``mtime:ns``, ``etag:…``, or "" without either."""
 
     size: int
     stamp: str
@@ -43,13 +43,13 @@ class ShardStamp:
     compression: str = ""
 
     def differs(self, size: int, stamp: str) -> bool:
-        """Whether a shard of this size and stamp is another."""
+        """Return whether a shard of this size and stamp is another one."""
         kinds = self.stamp.partition(":")[0], stamp.partition(":")[0]
         return size != self.size or (kinds[0] == kinds[1] and stamp != self.stamp)
 
 
-class Member(NamedTuple):
-    """One member of an utterance: where its bytes are in the shard, and their CRC32."""
+class IndexedMember(NamedTuple):
+    """One member of an utterance: the place of its bytes in the shard, and their CRC32."""
 
     suffix: str
     offset: int
@@ -59,10 +59,10 @@ class Member(NamedTuple):
 
 @dataclass
 class ShardIndex:
-    """The utterances of one shard, by number, and the spots that are damaged.
+    """The utterances of one shard, by number, and its damaged spots.
 
-    ``grouping``, ``text``: as it was read, see ``load_from_tar``; ``columns``: numbers per utterance and per member;
-    ``keys``, ``txts``: all of them joined.
+    ``grouping``, ``text``: the options it was read with, see ``load_from_tar``; ``columns``: numbers per utterance and
+    per member; ``keys``, ``txts``: all of them, joined.
     """
 
     shard: ShardStamp
@@ -89,35 +89,37 @@ class ShardIndex:
         return texts[int(column[number - 1]) if number else 0 : int(column[number])].decode("utf-8", "replace")
 
     def start(self, number: int) -> int:
-        """Byte offset of an utterance's first header."""
+        """Return the byte offset of an utterance's first header."""
         return int(self.columns["starts"][number]) * BLOCK
 
-    def members(self, number: int) -> Iterator[Member]:
-        """In the order of the shard."""
+    def members(self, number: int) -> Iterator[IndexedMember]:
+        """Yield an utterance's members in the order of the shard."""
         ends, columns = self.columns["member_ends"], self.columns
         for i in range(int(ends[number - 1]) if number else 0, int(ends[number])):
             suffix = self.suffixes[columns["suffix"][i]]
-            yield Member(suffix, int(columns["offset"][i]) * BLOCK, int(columns["size"][i]), int(columns["crc"][i]))
+            yield IndexedMember(
+                suffix, int(columns["offset"][i]) * BLOCK, int(columns["size"][i]), int(columns["crc"][i])
+            )
 
     def info(self, number: int) -> AudioInfo | None:
-        """Length of the audio, or of features (frames, at 100 Hz); None where only decoding tells."""
+        """Return the length of the audio, or of features (frames, at 100 Hz); None if only decoding tells it."""
         columns = self.columns
         rate = int(columns["sample_rates"][number])
         return AudioInfo(int(columns["samples"][number]), rate, int(columns["channels"][number])) if rate else None
 
     @property
     def frames(self) -> int:
-        """10 ms frames in all, where headers tell them."""
+        """The total of 10 ms frames, as far as headers tell it."""
         return int(self.lengths(100).sum())
 
     def lengths(self, rate: int) -> npt.NDArray[np.int64]:
-        """Of each utterance, in samples at ``rate`` Hz, rounded up; 0 where only decoding tells."""
+        """Return the length of each utterance in samples at ``rate`` Hz, rounded up; 0 if only decoding tells it."""
         samples = self.columns["samples"].astype(np.int64)
         rates = np.maximum(self.columns["sample_rates"].astype(np.int64), 1)
         return -(-samples * rate // rates)
 
     def find(self, key: str) -> int | None:
-        """The number of the first utterance with this key."""
+        """Return the number of the first utterance with this key, None if there is none."""
         wanted, at = key.encode("utf-8", "surrogateescape"), -1
         ends = self.columns["key_ends"]
         while wanted and (at := self.keys.find(wanted, at + 1)) >= 0:
@@ -129,7 +131,7 @@ class ShardIndex:
 
 
 def dumps(index: ShardIndex) -> bytes:
-    """The bytes of an index."""
+    """Return the bytes of an index."""
     columns = {name: _smallest(index.columns[name]) for name in (*PER_UTTERANCE, *PER_MEMBER)}
     body = b"".join([index.keys, index.txts, *(column.tobytes() for column in columns.values())])
     header = {
@@ -153,11 +155,11 @@ def _smallest(values: Column) -> Column:
 
 
 def loads(data: bytes, name: str, url: str = "") -> ShardIndex:
-    """What :func:`dumps` made, for the shard at ``url``. Raises: ListError naming the file, whatever is in it."""
+    """Parse the index of the shard at ``url``. Raises: ListError naming the file for bytes that are no index."""
     try:
         return _loads(data, url)
     except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError, AttributeError) as error:
-        raise ListError(f"the index {name} is damaged or is none ({error}): make it anew with uio index") from error
+        raise ListError(f"the index {name} is damaged or no index ({error}): make it anew with uio index") from error
 
 
 def _loads(data: bytes, url: str) -> ShardIndex:
@@ -218,7 +220,7 @@ def _error(fields: Any, url: str) -> DataError:
 
 
 def _check(index: ShardIndex) -> None:
-    """Raises: ValueError if a column points outside of what it points into."""
+    """Check the bounds of all columns. Raises: ValueError."""
     columns = index.columns
     ends = {"key_ends": len(index.keys), "txt_ends": len(index.txts), "member_ends": len(columns["suffix"])}
     for name, end in ends.items():
@@ -233,4 +235,4 @@ def _check(index: ShardIndex) -> None:
     if not index.shard.compression and len(columns["offset"]):
         last = columns["offset"].astype(np.int64) * BLOCK + columns["size"].astype(np.int64)
         if int(last.max()) > index.shard.size:
-            raise ValueError("a member ends behind the shard")
+            raise ValueError("a member ends after the shard")

@@ -1,4 +1,4 @@
-"""Where the indexes of shards are, and whether they still fit."""
+"""The paths of shards' indexes, and the check that an index still fits its shard."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from uio_pipes.io.remote import is_local
 __all__ = [
     "SUFFIX",
     "Indexed",
+    "check_fresh",
     "identity",
     "has_sidecar",
     "open_sidecar",
@@ -34,7 +35,7 @@ AT_ONCE = 32  # remote indexes that are fetched at the same time
 
 
 def sidecar_path(url: str, folder: str | None = None) -> str:
-    """Of the shard at ``url``: beside it, or under ``folder``, by the whole path of the shard."""
+    """Return the path of a shard's index: beside the shard, or under ``folder`` by the shard's whole path."""
     if folder is None:
         if "://" not in url:
             return url + SUFFIX
@@ -48,7 +49,7 @@ def sidecar_path(url: str, folder: str | None = None) -> str:
 
 
 def identity(url: str, access: Access | None = None) -> tuple[int, str]:
-    """Size and ``mtime:ns`` of a local shard, size and ``etag:…`` of a remote one. Raises: DataError."""
+    """Return size and ``mtime:ns`` of a local shard, size and ``etag:…`` of a remote one. Raises: DataError."""
     if (path := is_local(url)) is not None:
         try:
             status = os.stat(path)
@@ -61,7 +62,7 @@ def identity(url: str, access: Access | None = None) -> tuple[int, str]:
 
 
 def has_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> bool:
-    """Whether the shard at ``url`` has an index, good or bad."""
+    """Return whether the shard at ``url`` has an index, good or bad."""
     name = sidecar_path(url, folder)
     if (path := is_local(name)) is not None:
         return os.path.exists(path)
@@ -77,7 +78,7 @@ def _remedy(url: str, folder: str | None) -> str:
 
 
 def read_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
-    """The index of the shard at ``url``, as it was. Raises: ListError if there is none, or it is damaged."""
+    """Read the index of the shard at ``url``. Raises: ListError if there is none, or it is damaged."""
     name, shown = sidecar_path(url, folder), redact(url)
     try:
         with open_binary(name, access) as file:
@@ -90,8 +91,15 @@ def read_sidecar(url: str, access: Access | None = None, folder: str | None = No
 
 
 def open_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
-    """As :func:`read_sidecar`, of the shard as it is now. Raises: ListError, also if the index is of another."""
-    index, shown = read_sidecar(url, access, folder), redact(url)
+    """As :func:`read_sidecar`, for the shard as it is now. Raises: ListError also if the index is stale."""
+    index = read_sidecar(url, access, folder)
+    check_fresh(index, url, access, folder)
+    return index
+
+
+def check_fresh(index: ShardIndex, url: str, access: Access | None = None, folder: str | None = None) -> None:
+    """Compare size and stamp of the shard with those of its index. Raises: ListError if they differ."""
+    shown = redact(url)
     try:
         size, stamp = identity(url, access)
     except DataError as error:
@@ -102,7 +110,6 @@ def open_sidecar(url: str, access: Access | None = None, folder: str | None = No
             f"the index of {shown} is stale: it is of {was}; the shard is now of {size} bytes, {stamp or 'no time'}: "
             f"{_remedy(url, folder)}"
         )
-    return index
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,7 @@ class Indexed:
 
 
 def open_sidecars(urls: Sequence[str], access: Access | None = None, folder: str | None = None) -> list[Indexed]:
-    """The indexes of all shards, in order. Raises: ListError for the first that cannot be used."""
+    """Open the indexes of all shards, in order. Raises: ListError for the first that cannot be used."""
     near = folder is not None and is_local(folder) is not None
     if all(is_local(url) is not None for url in urls) and (folder is None or near):
         return [Indexed(url, open_sidecar(url, access, folder)) for url in urls]

@@ -1,4 +1,4 @@
-"""The members of a tar archive, one after the other; damage is an error and reading goes on behind it."""
+"""The members of a tar archive, one after the other; damage is an error, and reading goes on after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_MEMBER = 1 << 30  # bytes: a member above that is passed over
 _MAX_METADATA = 1 << 20  # bytes of a PAX header or a long name
 
 _RECORD = 20  # blocks that GNU tar, Python and libarchive fill up with zeros
-_RECORDS = (1, _RECORD, *(1 << n for n in range(5, 12)))  # other writers fill up nothing; tar -b, what it is told
+_RECORDS = (1, _RECORD, *(1 << n for n in range(5, 12)))  # other writers fill up nothing, or as tar -b says
 
 _REGULAR = frozenset({b"0", b"\0", b"7"})
 _NO_PAYLOAD = frozenset({b"1", b"2", b"3", b"4", b"5", b"6"})  # links, devices, directories, fifos: size is ignored
@@ -32,10 +32,10 @@ class Member(NamedTuple):
 
 
 class TarMembers:
-    """Reads headers from ``offset`` on. ``start`` and ``at``: where the last thing read began and the next begins.
+    """Reader of headers from ``offset`` on. ``start``: offset of the last thing read; ``at``: of the next one.
 
-    ``damaged``: what lies before is damaged and reported, so an archive that ends right there is no news.
-    ``note``: after a run of zero blocks, ``unclear_end`` if it need not be what it was taken for, an archive's end.
+    ``damaged``: the bytes before are damaged and reported, so that an archive that ends here is no news.
+    ``note``: after a run of zero blocks that was taken for an archive's end but need not be one, ``unclear_end``.
     """
 
     def __init__(self, url: str, source: ByteSource, offset: int, damaged: bool, largest: int = MAX_MEMBER) -> None:
@@ -47,9 +47,9 @@ class TarMembers:
         self.note: DataError | None = None
 
     def next(self) -> Member | None:
-        """The next regular file; None for a run of zero blocks; ``StopIteration`` at the end.
+        """Return the next regular file; None for a run of zero blocks. Raises: StopIteration at the end.
 
-        Raises ``DataError``: ``bad_header``, ``truncated``, ``missing_end``, ``zeros``, ``unsupported_member``,
+        Raises: DataError ``bad_header``, ``truncated``, ``missing_end``, ``zeros``, ``unsupported_member``,
         ``huge_member``, or what the source raises. May be called again after each, except that a failing source fails
         again.
         """
@@ -72,7 +72,7 @@ class TarMembers:
         raise StopIteration
 
     def cut_short(self, what: str, offset: int, end: int) -> DataError:
-        """The error for an archive that ends within ``what`` at ``offset``, or the failure that made it end there."""
+        """Return the error for an archive that ends within ``what`` at ``offset``, or the failure that made it end."""
         reason, message = "truncated", f"the archive ends within {what}: fetch or pack the file again"
         if self._source.failure is not None:
             reason, message = self._source.failure.reason, self._source.failure.message
@@ -87,7 +87,7 @@ class TarMembers:
         return self._block
 
     def _end(self, rest: bytes) -> NoReturn:
-        """The archive ends with ``rest``, less than a block."""
+        """Handle the end of the archive; ``rest`` is less than a block."""
         self._over = True
         sound = self._source.failure is None and not rest.strip(b"\0")
         if (sound and self._zeros >= 2) or (self.damaged and not rest):
@@ -100,8 +100,8 @@ class TarMembers:
         raise self._error("missing_end", message, end)
 
     def _pass_zeros(self) -> None:
-        """Goes behind the zero blocks at ``at``. Raises: DataError if they cannot be what a tar ends with: two, and
-        up to the end of a record, behind members."""
+        """Skip the zero blocks at ``at``. Raises: DataError if they cannot be the end of a tar: after members, two
+        blocks or more, up to the end of a record."""
         while (block := self._read()) == ZEROS:
             self._zeros, self.at = self._zeros + 1, self.at + BLOCK
         ended, size = len(block) < BLOCK, self._zeros * BLOCK
@@ -128,7 +128,7 @@ class TarMembers:
         return self._error("unclear_end", message, self.start)
 
     def _member(self, block: bytes) -> Member | None:
-        """What the header ``block`` at ``at`` begins, None for a directory; its metadata blocks come before it."""
+        """Return the member whose first header, perhaps of metadata, is ``block`` at ``at``; None for a directory."""
         long_name, pax = "", dict[str, str]()
         while (header := parse_header(block)).type in _METADATA:
             if header.type == b"L":
@@ -152,7 +152,7 @@ class TarMembers:
         )
 
     def _located(self, header: Header) -> Member | None:
-        """Passes over the member that ``header``, at ``at``, describes."""
+        """Return the member that ``header``, at ``at``, describes, and skip it."""
         name, size, kind = header
         self.damaged, self._last = False, name
         offset = self.at + BLOCK
@@ -164,7 +164,7 @@ class TarMembers:
             raise self._error("unsupported_member", message, self.start)
         if size > self._largest:
             message = f"a member of {size} bytes, above the limit of {self._largest}: leave it out, or raise max_member"
-            self.damaged = True  # what it belongs to goes with it
+            self.damaged = True  # the utterance that it belongs to is lost with it
             raise self._error("huge_member", message, self.start)
         return Member(name, self.start, offset, size)
 
@@ -177,7 +177,7 @@ class TarMembers:
         return payload.read() if isinstance(payload, Ref) else payload
 
     def _resync(self, why: str) -> DataError:
-        """Goes to the next header behind the bad one at ``at``; returns the error to raise."""
+        """Skip to the next header after the bad one at ``at``; return the error to raise."""
         bad, self.damaged = self._block, True
         message = f"not a tar header, {why} (it begins with {bad[:16]!r}): fetch or pack the file again"
         error = self._error("bad_header", message, self.at)
@@ -191,7 +191,7 @@ class TarMembers:
         return error
 
     def _pass_over(self, block: bytes) -> None:
-        """Goes behind the member that ``block`` at ``at`` begins."""
+        """Skip the member that ``block`` at ``at`` begins."""
         while len(block) == BLOCK and _is_header(block):
             header = parse_header(block)
             self.at += BLOCK + (0 if header.type in _NO_PAYLOAD else padded(header.size))
@@ -210,7 +210,7 @@ def _pax_size(text: str, otherwise: int) -> int:
 
 
 def _is_header(block: bytes) -> bool:
-    """Whether ``block`` is beyond doubt a header: payload is searched for it too."""
+    """Return whether ``block`` is a header beyond doubt: payload is searched for headers too."""
     if not has_magic(block):
         return False
     try:

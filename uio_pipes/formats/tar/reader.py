@@ -1,7 +1,7 @@
 """Utterances from a tar shard: consecutive members of one prefix. Never silently short, resumable between any two.
 
 One damaged spot is one error. A complete utterance before it is delivered first; an incomplete one that touches it
-is dropped with it. Reading goes on behind it.
+is dropped with it. Reading goes on after it.
 """
 
 from __future__ import annotations
@@ -10,27 +10,26 @@ import re
 from typing import Literal, NamedTuple
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.header import BLOCK
 from uio_pipes.formats.tar.members import MAX_MEMBER, Member, TarMembers
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import ByteSource
 
-__all__ = ["AUDIO_SUFFIXES", "Grouping", "TarReader", "Utterance", "split_name"]
+__all__ = ["AUDIO_SUFFIXES", "UNREADABLE", "Grouping", "TarReader", "TarUtterance", "split_name"]
 
 AUDIO_SUFFIXES = frozenset({"wav", "flac", "mp3", "m4a", "ogg", "opus", "wma", "aac"})
-# one member is of no use, or nothing is known to be wrong: the archive is sound
+# The archive is sound: only one member is of no use, or nothing is known to be wrong.
 _INTACT = frozenset({"unsupported_member", "bad_member_name", "unclear_end"})
-_RETRY = frozenset(
-    {"missing_file", "unreadable_file", "changed_file"}
-)  # the source failed, nothing is known of the tar
+UNREADABLE = frozenset({"missing_file", "unreadable_file", "changed_file"})  # the source failed, not the archive
 
 _META = re.compile(r"__[^/]*__($|/)")  # as in webdataset's tariterators
 
 Grouping = Literal["wenet", "webdataset"]
 
 
-class Utterance(NamedTuple):
-    """Members by suffix, in lower case (``txt``, ``wav``, ``npy``, …); ``offset``: of the first header block, bytes."""
+class TarUtterance(NamedTuple):
+    """One utterance: members by suffix in lower case (``txt``, …); ``offset``: of its first header, in bytes."""
 
     key: str
     offset: int
@@ -38,10 +37,10 @@ class Utterance(NamedTuple):
 
 
 class TarReader:
-    """Reads ``source`` from ``offset`` on, both as an earlier reader's ``tell()`` gave them.
+    """Reader of ``source`` from the ``offset``, ``damaged`` and ``last`` that an earlier reader's ``tell()`` gave.
 
-    ``grouping``: where a name is cut into key and suffix, see ``split_name``; members that webdataset keeps for itself
-    (``__…__``) are passed over where it says so. ``largest``: bytes of a member. ``text``: suffix of the transcript.
+    ``grouping``: the rule that cuts a name into key and suffix, see ``split_name``; "webdataset" also passes over its
+    own members (``__…__``). ``largest``: limit of a member, in bytes. ``text``: suffix of the transcript.
     """
 
     def __init__(
@@ -63,22 +62,22 @@ class TarReader:
         self._position = (offset, damaged)
         self._text = text
         self._last = last  # key of the last utterance delivered
-        self._group: Utterance | None = None
+        self._group: TarUtterance | None = None
         self._touched = damaged  # the group under way, or the next one, borders on damage
         self._ahead: Member | None = None  # read, but it begins the next group
         self._error: DataError | None = None  # met, but a group had to be delivered first
         self._over = False
 
     def tell(self) -> tuple[int, bool, str]:
-        """(offset, damaged, last key) where the next one begins: a new reader with these yields exactly the rest,
+        """Return (offset, damaged, last key) of the next utterance: a new reader with these yields exactly the rest,
         errors included.
 
         A source that fails to read (``unreadable_file``, ``changed_file``) is not passed over: it is tried again.
         """
         return *self._position, self._last
 
-    def next(self) -> Utterance:
-        """The next utterance; ``StopIteration`` at the end, again and again.
+    def next(self) -> TarUtterance:
+        """Return the next utterance. Raises: StopIteration at the end, again and again.
 
         Raises ``DataError`` and may then be called again: ``bad_header``, ``truncated``, ``missing_end``,
         ``zeros``, ``corrupt_stream``, ``unsupported_member``, ``bad_member_name``, ``huge_member``, ``unsafe_name``,
@@ -98,21 +97,21 @@ class TarReader:
 
     @property
     def sound(self) -> int | None:
-        """Where the damaged part of a compressed stream begins, once the damage has been met."""
+        """The offset of the damaged part of a compressed stream, once the damage has been met."""
         return self._source.sound
 
     @property
     def unchecked(self) -> bool:
-        """Whether what was read came from a compressed stream without checksums."""
+        """True if the bytes came from a compressed stream without checksums."""
         return self._source.unchecked
 
     def close(self) -> None:
-        """Ends the reading and closes the source."""
+        """End the reading and close the source."""
         self._over, self._error = True, None
         self._source.close()
 
-    def _step(self) -> Utterance | None:
-        """Takes in one member; returns the group that ends before it."""
+    def _step(self) -> TarUtterance | None:
+        """Take in one member; return the group that ends before it."""
         member, self._ahead = self._ahead or self._members.next(), None
         group = self._group
         if member is None:
@@ -127,26 +126,26 @@ class TarReader:
             raise DataError("bad_member_name", message, url=self._url, member=member.name, offset=member.start)
         key, suffix = parts
         if group is None:
-            group = self._group = Utterance(key, member.start, {})
+            group = self._group = TarUtterance(key, member.start, {})
         elif group.key != key or suffix in group.fields:
             self._ahead = member
             return self._finished(member.start)
         payload = self._source.payload(member.offset, member.size)
         if payload is None:
-            self._group = None  # never delivered without what it has lost
+            self._group = None  # never delivered without the members that it has lost
             raise self._members.cut_short("a payload", member.start, member.offset + member.size)
         group.fields[suffix] = payload.read() if suffix == self._text and isinstance(payload, Ref) else payload
         return None
 
-    def _finished(self, offset: int) -> Utterance | None:
-        """The group under way, which ends before ``offset``; None if there is none or damage made it incomplete."""
+    def _finished(self, offset: int) -> TarUtterance | None:
+        """Return the group that ends before ``offset``; None if there is none, or damage made it incomplete."""
         group, touched = self._group, self._touched
         if group is None:
             return None
         self._group, self._touched, self._position = None, False, (offset, False)
         return None if touched and self._lacks(group) else group
 
-    def _checked(self, group: Utterance) -> Utterance:
+    def _checked(self, group: TarUtterance) -> TarUtterance:
         key = group.key
         if ".." in key or key[0] == "/" or not key.isascii():
             self._check_key(group)
@@ -162,14 +161,14 @@ class TarReader:
         self._last = group.key
         return group
 
-    def _lacks(self, group: Utterance) -> str:
-        """``missing_audio``, ``missing_text`` or ``""``."""
+    def _lacks(self, group: TarUtterance) -> str:
+        """Return ``missing_audio``, ``missing_text`` or ``""``."""
         if AUDIO_SUFFIXES.isdisjoint(group.fields) and "npy" not in group.fields:
             return "missing_audio"
         return "" if self._text in group.fields else "missing_text"
 
-    def _check_key(self, group: Utterance) -> None:
-        """Raises: DataError for names that would lead out of a folder, or that cannot be written in UTF-8."""
+    def _check_key(self, group: TarUtterance) -> None:
+        """Refuse a key that would lead out of a folder, or that cannot be written in UTF-8. Raises: DataError."""
         if group.key[0] == "/" or ".." in group.key.split("/"):
             message = "an absolute name, or one with '..': pack with relative names (tar -C FOLDER .)"
             raise self._bad("unsafe_name", message, group)
@@ -178,13 +177,11 @@ class TarReader:
         except UnicodeEncodeError:
             raise self._bad("bad_member_name", "the name is no UTF-8: pack it under another", group) from None
 
-    def _bad(self, reason: str, message: str, group: Utterance) -> DataError:
-        error = DataError(reason, message, url=self._url, member=group.key, offset=group.offset)
-        error.key = group.key
-        return error
+    def _bad(self, reason: str, message: str, group: TarUtterance) -> DataError:
+        return finding(reason, message, self._url, group.key, group.offset)
 
-    def _interrupted(self, error: DataError) -> Utterance:
-        """Delivers the group that ends before ``error``, if it is one, and raises ``error``, now or next time."""
+    def _interrupted(self, error: DataError) -> TarUtterance:
+        """Deliver the group that ends before ``error``, if there is one, and raise ``error`` now or next time."""
         group = self._group
         if group is not None and error.reason == "zeros" and _ends_in_zeros(group):
             error.key = group.key  # the zeros began within it
@@ -195,9 +192,9 @@ class TarReader:
         raise self._raised(error)
 
     def _raised(self, error: DataError) -> DataError:
-        """Accounts for ``error``, which is about to be raised."""
+        """Account for ``error``, which is about to be raised."""
         self._error = self._group = None
-        if error.reason in _RETRY:
+        if error.reason in UNREADABLE:
             self._over = True
         else:
             self._touched = error.reason not in _INTACT
@@ -205,17 +202,17 @@ class TarReader:
         return error
 
 
-def _ends_in_zeros(group: Utterance) -> bool:
-    """Whether the last block of its last payload is nothing but zeros."""
+def _ends_in_zeros(group: TarUtterance) -> bool:
+    """Return whether the last block of the last payload is nothing but zeros."""
     payload = next(reversed(group.fields.values()))
     data = payload.read() if isinstance(payload, Ref) else payload
     return bool(data) and not data[-(len(data) % BLOCK or BLOCK) :].strip(b"\0")
 
 
 def split_name(name: str, grouping: Grouping) -> tuple[str, str] | None:
-    """``(key, suffix in lower case)``, None if either would be empty; the key keeps the directories.
+    """Return ``(key, suffix in lower case)``, None if either would be empty; the key keeps the directories.
 
-    wenet cuts at the last dot, webdataset at the first dot of the base name.
+    "wenet" cuts at the last dot, "webdataset" at the first dot of the base name.
     """
     base = name.rfind("/") + 1
     dot = name.rfind(".") if grouping == "wenet" else name.find(".", base)

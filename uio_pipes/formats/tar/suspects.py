@@ -1,18 +1,21 @@
-"""What came out of the damaged part of a compressed stream before the damage showed."""
+"""Notes on utterances from the damaged part of a compressed stream that came out before the damage showed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.reader import TarReader
 
 __all__ = ["suspect", "suspects", "unchecked"]
 
 
 def suspects(read: Callable[[], TarReader], sound: int, url: str) -> Iterator[DataError]:
-    """A note for each utterance that ``read()``, from the beginning of the shard, gives and that ends behind byte
-    ``sound``, until the damage is met again. Nothing had to be remembered for it, and a resumed run finds the same."""
+    """Yield a note for each utterance that ends after byte ``sound``, until the damage is met again.
+
+    ``read`` opens the shard at its beginning: nothing has to be remembered, and a resumed run finds the same.
+    """
     try:
         reader = read()
     except DataError:
@@ -32,15 +35,13 @@ def suspects(read: Callable[[], TarReader], sound: int, url: str) -> Iterator[Da
 
 
 def suspect(url: str, key: str, offset: int) -> DataError:
-    """The note for one utterance."""
+    """Return the note for one utterance."""
     message = "it came from the damaged part of the stream, before the damage showed: it may be wrong; fetch the file "
-    note = DataError("suspect", f"{message}again, or leave it out with exclude", url=url, member=key, offset=offset)
-    note.key = key
-    return note
+    return finding("suspect", f"{message}again, or leave it out with exclude", url, key, offset)
 
 
 def unchecked(url: str) -> DataError:
-    """The note for a shard without checksums."""
+    """Return the note for a shard without checksums."""
     message = (
         "the compressed stream has no checksum of its content, so damage may go unnoticed: compress with one "
         "(zstd --check, xz --check=crc64, uio pack --compress), or index it and read it with verify='crc'"

@@ -1,4 +1,4 @@
-"""What is asked of a shard as a whole: its line in the list, and its end against the manifest. No torch in here."""
+"""Checks of a shard as a whole: its line in the list, and its content against the manifest. No torch in here."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from uio_pipes.base.printable import counted
 from uio_pipes.base.redact import redact
 from uio_pipes.formats.lists.manifest import ShardEntry
 
-__all__ = ["NO_UTTERANCE", "UNREADABLE", "against_manifest", "listed_in", "miscounted", "no_raw_line"]
+__all__ = ["NO_UTTERANCE", "against_manifest", "listed_in", "miscounted", "no_raw_line"]
 
-# what was no utterance anyway
+# failures that are no utterances
 NO_UTTERANCE = frozenset(["missing_end", "changed_shard", "unsupported_member", "bad_member_name"]) | NOTES
-UNREADABLE = frozenset(["missing_file", "unreadable_file", "changed_file"])
 
 
 def no_raw_line(text: str, place: str) -> None:
-    """Raises: ListError if the line of a list of shards is one of a raw list."""
+    """Refuse a line of a raw list in a list of shards. Raises: ListError."""
     if text.startswith("{"):
         raise ListError(
             f"{place} is a JSON object, not a path or URL of a shard: {redact(text)[:80]} … "
@@ -24,7 +23,7 @@ def no_raw_line(text: str, place: str) -> None:
 
 
 def listed_in(error: DataError, url: str, place: str) -> DataError:
-    """``error``, which kept a shard from being opened, with the shard's place in the list."""
+    """Return ``error``, which kept a shard from being opened, with the shard's place in the list."""
     message = f"{error.message} (listed in {place})"
     return DataError(error.reason, message, url=error.url or url, member=error.member, offset=error.offset)
 
@@ -32,8 +31,8 @@ def listed_in(error: DataError, url: str, place: str) -> DataError:
 def against_manifest(
     url: str, expected: ShardEntry, seen: int, size: int | None, crc: str | None = None
 ) -> DataError | None:
-    """The error for a shard that is not what its list's manifest says: another number of utterances, or as many in a
-    file of another length or CRC32. ``size``, ``crc``: None where they are not known."""
+    """Return the error for a shard that differs from its entry in the manifest: in the number of utterances, or else in
+    length or CRC32. ``size``, ``crc``: None if they are not known."""
     if seen != expected.utterances:
         return miscounted(url, expected.utterances, seen)
     if size in (expected.bytes, None) and crc in (expected.crc32, None):
@@ -49,7 +48,7 @@ def against_manifest(
 
 
 def miscounted(url: str, expected: int, seen: int, who: str = "manifest") -> DataError:
-    """The error for a shard with another number of utterances than its list's manifest, or its index, says."""
+    """Return the error for a shard with another number of utterances than its manifest or its index says."""
     message = (
         f"the {who} says {counted(expected, 'utterance')}, the shard has {seen} (failed ones included): fetch the "
         "shard again, or if it was packed anew, write its list's manifest anew (uio index --manifest)"

@@ -1,7 +1,7 @@
 """The CRC32 of every record of ``NAME.bin`` of a TouchDataset, in a small file beside it or under a folder.
 
-They are of the content, not of a place: a copy of the folder can be compared with them. They belong to one
-``NAME.idx``: its hash, kept with them, tells whether they still fit.
+They depend on the content alone: a copy of the folder can be compared with them. They belong to one ``NAME.idx``; its
+hash, kept with them, tells whether they still fit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAGIC, VERSION = b"UIOCRC32", 1
 
 @dataclass(frozen=True)
 class Checksums:
-    """Of the records, by number. ``digest``: of the index that they belong to; ``stamp``: of ``.bin``, as it was."""
+    """The CRC32s of the records, by number. ``digest``: of their index; ``stamp``: of ``.bin`` when they were made."""
 
     digest: str
     stamp: str
@@ -35,13 +35,13 @@ class Checksums:
 
 
 def dumps(digest: str, stamp: str, records: Iterable[memoryview]) -> bytes:
-    """The bytes of the file, from all records in their order."""
+    """Return the bytes of the file, from all records in their order."""
     crcs = np.fromiter(map(crc32, records), "<u4")
     return framed(MAGIC, VERSION, {"digest": digest, "stamp": stamp, "records": len(crcs)}, crcs.tobytes())
 
 
 def read_checksums(url: str, access: Access | None = None, folder: str | None = None) -> Checksums:
-    """Those of ``NAME.bin`` at ``url``. Raises: ListError if there are none, or they are damaged."""
+    """Read the checksums of ``NAME.bin`` at ``url``. Raises: ListError if there are none, or they are damaged."""
     name, remedy = redact(sidecar_path(url, folder)), remedy_for(url, folder)
     try:
         with open_binary(sidecar_path(url, folder), access) as file:
@@ -54,19 +54,21 @@ def read_checksums(url: str, access: Access | None = None, folder: str | None = 
         header, at = unframed(data, MAGIC, VERSION)
         digest, stamp, count = header["digest"], header["stamp"], header["records"]
         if not isinstance(digest, str) or not isinstance(stamp, str) or len(data) != at + 4 * count:
-            raise ValueError("it has not what its header says")
+            raise ValueError("its content is not what its header says")
         return Checksums(digest, stamp, np.frombuffer(data, "<u4", count, at).copy())
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ListError(f"the checksums {name} are damaged or are none ({error}): make them anew, {remedy}") from error
+        raise ListError(
+            f"the checksums {name} are damaged or no checksums ({error}): make them anew, {remedy}"
+        ) from error
 
 
 def remedy_for(url: str, folder: str | None) -> str:
-    """The command that makes the checksums of ``NAME.bin`` at ``url``."""
+    """Return the command that makes the checksums of ``NAME.bin`` at ``url``."""
     return f"uio index {redact(url.rpartition('/')[0] or '.')}" + (f" --into {folder}" if folder else "")
 
 
 def bad_crc(url: str, offset: int, member: str = "") -> DataError:
-    """The error for bytes that are others than those that were indexed."""
+    """Return the error for bytes that differ from those that were indexed."""
     message = (
         "the bytes are not those that were indexed (their CRC32 differs): fetch the file again, or if it was made "
         "anew, make its checksums anew (uio index)"

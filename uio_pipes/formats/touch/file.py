@@ -36,9 +36,10 @@ _EVERY = 16  # of items that follow one another, the offset of each 16th is kept
 
 
 class IndexedFile:
-    """Items by number, none read yet. Takes 4 bytes an item; 12 where items do not follow one another in the file.
+    """The items of a pair, by number, read when they are asked for. Takes 4 bytes an item, or 12 if items do not follow
+    one another in the file.
 
-    Raises: ListError if the two files cannot be used. Items are checked to fill ``.bin``, without gaps or overlaps.
+    Raises: ListError if the two files cannot be used; items must fill ``.bin`` without gaps or overlaps.
     """
 
     def __init__(self, prefix: str, access: Access | None = None) -> None:
@@ -63,7 +64,7 @@ class IndexedFile:
         return len(self.lengths)
 
     def span(self, number: int) -> tuple[int, int]:
-        """Offset and size of an item, in bytes."""
+        """Return offset and size of an item, in bytes."""
         size = self._length[number] * self._width
         if not self._contiguous:
             return self._offset[number], size
@@ -71,13 +72,13 @@ class IndexedFile:
         return self._offset[block] + sum(self._length[block * _EVERY : number]) * self._width, size
 
     def read(self, number: int) -> bytes:
-        """An item's bytes. Raises: DataError."""
+        """Return an item's bytes. Raises: DataError."""
         data = self.data.read(*self.span(number))
         self.check(number, data)
         return data
 
     def each(self) -> Iterator[memoryview]:
-        """All items in turn, read in large pieces and not compared with anything. Raises: DataError."""
+        """Yield all items, read in large pieces and not compared with checksums. Raises: DataError."""
         first = 0
         while first < len(self):
             begin, size = self.span(first)
@@ -89,7 +90,7 @@ class IndexedFile:
             first += len(ends)
 
     def compare(self, indexes: str | None = None) -> None:
-        """Compare items with the checksums that ``uio index`` made, from now on. ``indexes``: its ``--into``.
+        """From now on, compare items with the checksums that ``uio index`` made. ``indexes``: its ``--into``.
 
         Raises: ListError if there are none, or they are of another index.
         """
@@ -100,10 +101,10 @@ class IndexedFile:
                 f"the checksums of {redact(url)} are stale, they are of another index than the .idx beside it: fetch "
                 f"that again, or if the data was made anew, make them anew with {remedy_for(url, indexes)}"
             )
-        self._crcs = known.crcs.data  # whose items are numbers of Python
+        self._crcs = known.crcs.data  # its items are Python's numbers
 
     def crc(self, number: int) -> int | None:
-        """The CRC32 that an item must have; None where items are not compared."""
+        """Return the CRC32 that an item must have; None if items are not compared."""
         return None if self._crcs is None else self._crcs[number]
 
     def check(self, number: int, data: bytes) -> None:
@@ -112,7 +113,7 @@ class IndexedFile:
             raise bad_crc(self.data.path, self.span(number)[0])
 
     def _columns(self, index: RandomFile) -> tuple[int, memoryview, memoryview]:
-        """How many items there are; lengths and offsets, and bounds of documents, as they stand in the file."""
+        """Return the number of items; lengths and offsets; bounds of documents, the latter two as bytes of the file."""
         head = index.read_upto(0, HEADER.size)
         again = "convert the data again (uio convert), or fetch the file again"
         if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
@@ -154,25 +155,25 @@ class IndexedFile:
         last = int(sizes.max(initial=0))
         if last < size:
             raise ListError(
-                f"{self.data.path} has {size} bytes, of which {name} knows {last}: the two are not of one making; "
+                f"{self.data.path} has {size} bytes, of which {name} knows {last}: the two do not belong together; "
                 "fetch both again"
             )
         self._contiguous = _in_order(offsets, sizes)
         if not self._contiguous:
             _check_cover(offsets, sizes, name)
         self._width = self.dtype.itemsize
-        self._length: memoryview[int] = self.lengths.data  # whose items are Python's numbers, and soon had
+        self._length: memoryview[int] = self.lengths.data  # its items are Python's numbers, which are fast to get
         self._offset: memoryview[int] = (offsets[::_EVERY] if self._contiguous else offsets).copy().data
 
 
 def _in_order(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> bool:
-    """Whether each item begins where the one before it ends, the first one at 0."""
+    """Return whether each item begins where the one before it ends, the first one at 0."""
     return not len(starts) or (starts[0] == 0 and bool(np.array_equal(starts[1:], ends[:-1])))
 
 
 def _check_cover(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], name: str) -> None:
-    """Items may stand in any order, but every byte belongs to exactly one of them: writers leave no gaps, and an offset
-    or a length that is damaged does. Raises: ListError naming the item."""
+    """Check that every byte belongs to exactly one item, in whatever order: writers leave no gaps, but a damaged offset
+    or length does. Raises: ListError naming the item."""
     order = np.lexsort((ends, starts))
     begins, before = starts[order], np.concatenate([[0], ends[order][:-1]])
     bad = np.flatnonzero(begins != before)
@@ -191,7 +192,7 @@ def _check_cover(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], nam
 
 
 def _check_documents(bounds: npt.NDArray[np.int64], count: int, name: str) -> None:
-    """Documents begin at item 0, end at the last one and never go back. Raises: ListError naming the bound."""
+    """Check that documents begin at item 0, end at the last one and never go back. Raises: ListError."""
     if not len(bounds):
         return
     wrong = np.flatnonzero(bounds[1:] < bounds[:-1]) + 1

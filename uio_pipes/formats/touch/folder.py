@@ -14,11 +14,11 @@ from uio_pipes.io.remote import is_local
 
 __all__ = ["IndexedFolder", "parse_metainfo"]
 
-WHOLE = 64 << 20  # bytes of a metainfo.bin far away that is fetched in one piece
+WHOLE = 64 << 20  # bytes of a remote metainfo.bin that is fetched in one piece
 
 
 class IndexedFolder:
-    """Utterances by number. Raises: ListError if the folder cannot be used."""
+    """The utterances of a folder, by number. Raises: ListError if it cannot be used."""
 
     def __init__(self, path: str, metainfo: str, access: Access) -> None:
         self.path = path.rstrip("/")
@@ -28,7 +28,7 @@ class IndexedFolder:
         if len(self.audio) != len(self.metainfo):
             raise ListError(
                 f"{self.path}: audio.idx has {len(self.audio)} utterances, {metainfo}.idx {len(self.metainfo)}; they "
-                "are not of one making: fetch both again, or write the metadata again (uio_pipes.prep.metainfo)"
+                "do not belong together: fetch both again, or write the metadata again (uio_pipes.prep.metainfo)"
             )
         self.far = is_local(path) is None and self.metainfo.data.size <= WHOLE
 
@@ -36,8 +36,8 @@ class IndexedFolder:
         return len(self.audio)
 
     def fields(self, number: int, texts: bytes | None = None) -> dict[str, Any]:
-        """The metadata of utterance ``number``, its audio as ``wav`` (not read). ``texts``: all of metainfo.bin, if it
-        is there. Raises: DataError."""
+        """Return the metadata of utterance ``number``, with its audio as ``wav`` (not read). ``texts``: all of
+        metainfo.bin, if it has been fetched. Raises: DataError."""
         if texts is None:
             return self.parsed(number, self.metainfo.read(number))
         offset, size = self.metainfo.span(number)
@@ -46,7 +46,7 @@ class IndexedFolder:
         return self.parsed(number, data)
 
     def parsed(self, number: int, data: bytes) -> dict[str, Any]:
-        """As :meth:`fields`; ``data``: the utterance's metadata. Raises: DataError."""
+        """As :meth:`fields`, from ``data``, the bytes of the utterance's metadata. Raises: DataError."""
         offset, url = self.metainfo.span(number)[0], self.metainfo.data.path
         fields = parse_metainfo(data, url, offset)
         rate = fields.get("sample_rate")
@@ -63,7 +63,7 @@ class IndexedFolder:
 
 
 def parse_metainfo(data: bytes, url: str, offset: int) -> dict[str, Any]:
-    """One utterance's metadata. Raises: DataError ``bad_line``, ``missing_key``, ``missing_text``, ``bad_segment``."""
+    """Parse the metadata. Raises: DataError ``bad_line``, ``missing_key``, ``missing_text``, ``bad_segment``."""
     try:
         fields: Any = json.loads(data)
         if not isinstance(fields, dict):

@@ -34,20 +34,14 @@ class Pcm(Ref):
     info: AudioInfo
 
     def __init__(
-        self,
-        file: RandomFile,
-        offset: int,
-        size: int,
-        dtype: np.dtype[Any],
-        sample_rate: int,
-        crc: int | None = None,
+        self, file: RandomFile, offset: int, size: int, dtype: np.dtype[Any], sample_rate: int, crc: int | None = None
     ) -> None:
         check_claims(sample_rate)
         self.file, self.offset, self.size, self.head, self.crc, self.dtype = file, offset, size, b"", crc, dtype
         self.info = AudioInfo(size // dtype.itemsize, sample_rate, 1)
 
     def decode(self, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
-        """Float32 (1, S) of the seconds from ``start`` to ``end``, of which alone the bytes are read; and the rate.
+        """Return the seconds from ``start`` to ``end`` as float32 (1, S), and the rate. Only their bytes are read.
 
         Raises: DataError as ``decode``.
         """
@@ -69,7 +63,7 @@ class Pcm(Ref):
         return Pcm(_Fetched(bytes_), self.offset, self.size, self.dtype, self.info.sample_rate, self.crc)
 
     def compare(self) -> None:
-        """Read all of the recording, once, if its CRC32 is known. Raises: DataError ``bad_crc``."""
+        """Compare the whole recording with its CRC32, once, if that is known. Raises: DataError ``bad_crc``."""
         if self.crc is None:
             return
         crc = 0
@@ -93,7 +87,7 @@ class Pcm(Ref):
         return self.size if isinstance(self.file, _Fetched) else 0
 
     def read(self) -> bytes:
-        """As the bytes of a wav file: what a function that wants an audio file's bytes gets."""
+        """Return the bytes of a wav file, for functions that want those of an audio file."""
         data, dtype = self._compared(self.read_at(0, self.size)), self.dtype
         if dtype.str not in _WAV:
             data, dtype = _to_float(np.frombuffer(data, dtype)).tobytes(), np.dtype("<f4")
@@ -104,7 +98,7 @@ class Pcm(Ref):
 
 
 class _Fetched:
-    """What was fetched early, as the file that it was fetched from."""
+    """Bytes that were fetched early, in place of the file that they came from."""
 
     __slots__ = ("path", "ref", "size", "stamp")
 
@@ -121,7 +115,7 @@ _WAV = {"|u1": 1, "<i2": 1, "<i4": 1, "<f4": 3, "<f8": 3}  # format tags
 
 
 def _to_float(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """In memory of its own. (Two passes over what the cache holds: NumPy's mixed multiplication takes longer.)"""
+    """Convert to float32 in new memory. (Two passes within the cache: NumPy's mixed multiplication takes longer.)"""
     out: npt.NDArray[np.float32] = samples.astype(np.float32)
     scale, offset = _SCALES[samples.dtype.str]
     if offset:

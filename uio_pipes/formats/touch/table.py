@@ -26,12 +26,12 @@ __all__ = ["LISTS", "METAINFO", "IndexedTable", "folders", "names_folder", "pars
 
 LISTS = (".list", ".lst", ".txt")  # a URL that ends so is a data list; any other one is a folder
 METAINFO = "metainfo"
-_TEXTS = 256 << 20  # bytes of far metainfo.bin that stay in memory
-_OPENING = 16  # far folders opened at a time
+_TEXTS = 256 << 20  # bytes of remote metainfo.bin that stay in memory
+_OPENING = 16  # remote folders opened at a time
 
 
 class IndexedTable:
-    """All utterances of the given folders, in their order. Satisfies ``Listed`` and ``Records``.
+    """All utterances of the given folders, in their order.
 
     Raises: ListError naming the folder, or the list's line.
     """
@@ -77,7 +77,7 @@ class IndexedTable:
             return self.place(number)
 
     def fields(self, number: int) -> dict[str, Any]:
-        """``key``, ``txt``, ``sample_rate``, ``wav`` (a :class:`Pcm`), and what else the metadata tells."""
+        """Return ``key``, ``txt``, ``sample_rate``, ``wav`` (a :class:`Pcm`), and the other fields of the metadata."""
         folder, local = self._locate(number)
         if not folder.far:
             return folder.fields(local)
@@ -90,7 +90,7 @@ class IndexedTable:
 
 
 def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> Iterator[tuple[str, str]]:
-    """Each folder and the name of its metadata. Raises: ListError."""
+    """Yield each folder and the name of its metadata. Raises: ListError."""
     for name in (name for entry in entries for name in expand(entry, access)):
         path = is_local(name)
         if os.path.isfile(path or "") or (path is None and name.endswith(LISTS)):
@@ -103,26 +103,26 @@ def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> I
 
 
 def names_folder(line: str) -> bool:
-    """Whether a line of some list is one of a data list, with its second word."""
+    """Return whether a line names the folder of a TouchDataset, with ``audio+metainfo`` as its second word."""
     folder, _, word = line.rpartition(" ")
     return bool(folder) and not line.startswith("{") and "+" in word and "/" not in word and "." not in word
 
 
 def parse_entry(line: str, place: str, metainfo: str | None = None) -> tuple[str, str]:
-    """A line of a data list, ``FOLDER audio+metainfo``, the second word being optional: folder and metadata.
+    """Parse a line of a data list, ``FOLDER audio+metainfo`` or only ``FOLDER``: return folder and metadata.
 
     Raises: ListError.
     """
     folder, _, word = line.rpartition(" ")
     if "+" not in word or "/" in word:
         if word in ("audio", "metainfo", "texttoken"):
-            raise ListError(f"{place} tells {word!r}; what can be read is FOLDER audio+metainfo")
+            raise ListError(f"{place} says {word!r}; only FOLDER audio+metainfo can be read")
         if line.startswith("{") or line.endswith(".tar"):
             raise ListError(f"{place} is no folder, but {line[:80]!r}; name a list of FOLDER audio+metainfo lines")
         return line.strip(), metainfo or METAINFO
     audio, _, own = word.partition("+")
     if audio != "audio" or not own or "+" in own:
-        raise ListError(f"{place} tells {word!r}; what can be read is audio+metainfo (or audio+ANOTHER_METAINFO)")
+        raise ListError(f"{place} says {word!r}; only audio+metainfo (or audio+ANOTHER_METAINFO) can be read")
     return folder.strip(), metainfo or own
 
 

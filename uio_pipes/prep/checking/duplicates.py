@@ -1,8 +1,8 @@
-"""Keys that occur more than once, over any number of shards or lists, in little memory; shards listed twice."""
+"""Keys that occur more than once in any number of shards or lists, found in little memory; shards listed twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -10,18 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.quarantine import home
-from uio_pipes.formats.lists.table import Table
-from uio_pipes.prep.checking.findings import finding
 
 __all__ = ["PackedKeys", "duplicates", "listed_twice"]
 
-_GAP = "\0"  # is in no name of a tar
+_GAP = "\0"  # no name in a tar has it
 
 
 @dataclass(frozen=True)
 class PackedKeys:
-    """The keys of one shard or list, in one string. ``starts``: byte offset of each, or its line."""
+    """The keys of one shard or list, in one string. ``starts``: the byte offset or the line of each."""
 
     url: str
     joined: str
@@ -32,7 +31,7 @@ class PackedKeys:
         return cls(url, _GAP.join(key.replace(_GAP, " ") for key in keys), np.array(starts, np.int64))
 
     def hashes(self) -> npt.NDArray[np.uint64]:
-        """64 bits of each key."""
+        """Return a 64-bit hash of each key."""
         keys = self.joined.encode().split(_GAP.encode()) if len(self.starts) else []
         digests = b"".join(blake2b(key, digest_size=8).digest() for key in keys)
         return np.frombuffer(digests, np.uint64)
@@ -42,7 +41,7 @@ class PackedKeys:
 
 
 def duplicates(packed: Sequence[PackedKeys]) -> Iterator[DataError]:
-    """One error for each utterance whose key an earlier one has: ``duplicate_key``."""
+    """Yield ``duplicate_key`` for each utterance whose key an earlier one has."""
     hashes = np.concatenate([keys.hashes() for keys in packed] or [np.empty(0, np.uint64)])
     firsts = np.cumsum([0, *(len(keys.starts) for keys in packed)])
     order = np.argsort(hashes, kind="stable")
@@ -57,11 +56,13 @@ def duplicates(packed: Sequence[PackedKeys]) -> Iterator[DataError]:
         yield finding("duplicate_key", message, keys.url, key, offset)
 
 
-def listed_twice(table: Table) -> Iterator[DataError]:
-    """One error for each shard that one list has again: ``duplicate_shard``. (Lists may well share shards.)"""
+def listed_twice(entries: Iterable[tuple[str, str]]) -> Iterator[DataError]:
+    """Yield ``duplicate_shard`` for each shard that one list has again; two lists may well share shards.
+
+    ``entries``: the items of lists, each with its place.
+    """
     seen = dict[tuple[str, str], str]()
-    for number in range(len(table)):
-        item, place = table[number], table.place(number)
+    for item, place in entries:
         first = seen.setdefault((home(place), item), place)
         if first != place and not item.startswith("{"):
             message = f"{place}, has it again after {first}, and all its utterances would come twice: take one line out"

@@ -1,4 +1,4 @@
-"""All checks of some lines of a raw list: the recordings that they name are opened."""
+"""All checks of some lines of a raw list, with the recordings that they name."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from uio_pipes.audio.decode import decode, sample_range
 from uio_pipes.audio.length import audio_info, npy_shape
 from uio_pipes.audio.sniff import belies
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.lists.raw_line import parse
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.checking.findings import finding
 from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
 
 __all__ = ["verify_lines", "verify_recording"]
 
 
 def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Access | None = None) -> Checked:
-    """Check lines, each with its place. Recordings are read whole."""
+    """Check lines, each given with its place. Recordings are read whole."""
     findings, keys, numbers = list[DataError](), list[str](), list[int]()
     size = 0
     for text, place in lines:
@@ -32,7 +32,8 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
             key = fields["key"]
             keys.append(key)
             numbers.append(int(place.rpartition(" ")[2]) if place.rpartition(" ")[2].isdecimal() else 0)
-            data = _read(fields, access)
+            with open_binary(fields.get("feat") or fields["wav"], access) as file:
+                data = file.read()
             size += len(data)
             found = list(verify_recording(fields, data, wanted))
         except DataError as error:
@@ -42,13 +43,8 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
     return Checked(PackedKeys.of(where, keys, numbers), len(keys), size, findings)
 
 
-def _read(fields: dict[str, Any], access: Access | None) -> bytes:
-    with open_binary(fields.get("feat") or fields["wav"], access) as file:
-        return file.read()
-
-
 def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Iterator[DataError]:
-    """Check one utterance of a recording, ``data``. Raises: DataError for what ends the check."""
+    """Check one utterance of a recording, ``data``. Raises: DataError for a finding that ends the check."""
     if "feat" in fields:
         npy_shape(data, len(data))
         return
@@ -56,7 +52,7 @@ def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Ite
     name = fields["wav"] if isinstance(fields["wav"], str) else ""
     suffix = os.path.splitext(name.partition("?")[0])[1][1:].lower()
     if (form := belies(suffix, data[:16])) is not None and suffix:
-        yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}: it decodes as what it is; name it so")
+        yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}, and is decoded as that: rename it")
     if info is not None:
         stated = fields.get("sample_rate", wanted.rate)
         if fields.get("end") is not None:

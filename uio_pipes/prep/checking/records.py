@@ -1,4 +1,4 @@
-"""All checks of utterances that tables know: TouchDatasets and Kaldi folders."""
+"""All checks of the utterances of TouchDatasets and Kaldi folders."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.index_files import has_sidecar
 from uio_pipes.formats.touch.checksums import remedy_for
 from uio_pipes.formats.touch.pcm import Pcm
@@ -18,28 +19,25 @@ from uio_pipes.formats.touch.table import IndexedTable
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_binary
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.checking.findings import finding
 from uio_pipes.prep.checking.lines import verify_recording
 from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.kaldi import ListKaldi
 
-__all__ = ["Records", "verify_records"]
-
-Listing = ListIndexed | ListKaldi
+__all__ = ["Share", "verify_records"]
 
 
-class Records(NamedTuple):
-    """The ``part``-th of ``parts`` shares of what ``listing`` lists; ``name``: what it is called."""
+class Share(NamedTuple):
+    """The ``part``-th of ``parts`` shares of the utterances that ``listing`` lists; ``name``: its path."""
 
     name: str
-    listing: Listing
+    listing: ListIndexed | ListKaldi
     part: int = 0
     parts: int = 1
 
 
-def verify_records(records: Records, wanted: Wanted) -> Checked:
-    """Check a share. What cannot be opened is ``bad_index``."""
+def verify_records(records: Share, wanted: Wanted) -> Checked:
+    """Check a share. A folder that cannot be opened is the finding ``bad_index``."""
     checked = Checked(PackedKeys.of(records.name, [], []))
     try:
         table = records.listing.table()
@@ -77,7 +75,7 @@ def verify_records(records: Records, wanted: Wanted) -> Checked:
 
 
 def _checksums(table: IndexedTable, wanted: Wanted) -> Iterator[DataError]:
-    """Have the records compared with their checksums, where there are some."""
+    """Have the records compared with their checksums, if there are any."""
     for file in table.files:
         if not has_sidecar(file.data.path, folder=wanted.indexes):
             if wanted.crc:
@@ -120,7 +118,7 @@ def _samples(wav: Pcm, fields: dict[str, Any], wanted: Wanted) -> Iterator[DataE
 
 
 def _features(feat: StoredFeatures, wanted: Wanted) -> None:
-    """Raises: DataError."""
+    """Check the header, or all of the features. Raises: DataError."""
     if not wanted.decode:
         feat.frames  # noqa: B018  reads the header
     elif not np.isfinite(feat.load()).all():

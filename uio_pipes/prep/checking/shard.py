@@ -11,14 +11,14 @@ import numpy as np
 from uio_pipes.audio.decode import decode
 from uio_pipes.audio.sniff import belies
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.tar.index import ShardIndex
-from uio_pipes.formats.tar.index_files import has_sidecar, open_sidecar, read_sidecar
+from uio_pipes.formats.tar.index_files import check_fresh, has_sidecar, read_sidecar
 from uio_pipes.formats.tar.reader import Grouping
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, miscounted
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.checking.findings import finding
 from uio_pipes.prep.indexing.scan import Looked, Pass
 
 __all__ = ["Checked", "Wanted", "verify_shard"]
@@ -26,10 +26,10 @@ __all__ = ["Checked", "Wanted", "verify_shard"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is looked at beyond structure, headers, texts and counts.
+    """The checks to be made beyond structure, headers, texts and counts.
 
-    ``decode``: all audio and features; ``crc``: a shard or folder without an index is a finding (where there is
-    one, CRC32s are always compared); ``rate``: Hz that all audio must have; ``indexes``: the folder of
+    ``decode``: decode all audio and load all features; ``crc``: a shard or folder without an index is a finding (if
+    there is one, CRC32s are always compared); ``rate``: Hz that all audio must have; ``indexes``: the folder of
     ``uio index --into``.
     """
 
@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass
 class Checked:
-    """What was found in one shard, or in some lines of a raw list."""
+    """The findings in one shard, or in some lines of a raw list."""
 
     keys: PackedKeys
     utterances: int = 0
@@ -52,7 +52,7 @@ class Checked:
 
 
 def verify_shard(url: str, entry: ShardEntry | None, wanted: Wanted, access: Access | None = None) -> Checked:
-    """Check one shard. ``entry``: of the list's manifest."""
+    """Check one shard. ``entry``: its entry in the list's manifest."""
     checked = Checked(PackedKeys.of(url, [], []))
     try:
         reading = Pass(url, access, wanted.grouping, wanted.text)
@@ -81,10 +81,10 @@ def _named(url: str, looked: Looked, found: Iterator[DataError]) -> Iterator[Dat
 
 
 def _utterance(looked: Looked, wanted: Wanted) -> Iterator[DataError]:
-    """What is wrong with one utterance beyond its header."""
+    """Yield the findings of one utterance beyond its header."""
     audio = looked.audio
     if audio is not None and (form := belies(audio[0], audio[1][:16])) is not None:
-        message = f"named .{audio[0]}, but it is {form}: it decodes as what it is; name it so"
+        message = f"named .{audio[0]}, but it is {form}, and is decoded as that: rename it"
         yield DataError("wrong_suffix", message)
     if audio is not None and looked.info is not None and "npy" not in looked.utterance.fields:
         yield from check_rate(looked.info.sample_rate, wanted.rate)
@@ -103,7 +103,7 @@ def check_rate(rate: int, wanted: int | None) -> Iterator[DataError]:
 
 
 def _features(looked: Looked) -> None:
-    """Raises: DataError ``bad_features``."""
+    """Load the features. Raises: DataError ``bad_features``."""
     data = looked.utterance.fields.get("npy")
     if not isinstance(data, bytes):
         return
@@ -129,14 +129,14 @@ def _against_index(url: str, now: ShardIndex, wanted: Wanted, access: Access | N
         if wanted.crc:
             yield DataError("missing_index", "the shard has no index: make it with uio index", url=url)
         return
-    try:
-        open_sidecar(url, access, wanted.indexes)
-    except ListError as error:
-        yield DataError("stale_index", str(error), url=url)
+    then: ShardIndex | None = None
     try:
         then = read_sidecar(url, access, wanted.indexes)
-    except ListError:
-        return  # damaged, said so above
+        check_fresh(then, url, access, wanted.indexes)
+    except ListError as error:
+        yield DataError("stale_index", str(error), url=url)
+    if then is None:
+        return
     crcs = {now.start(i): {m.suffix: m.crc for m in now.members(i)} for i in range(len(now))}
     for i in range(len(then)):
         members = {m.suffix: m.crc for m in then.members(i)}

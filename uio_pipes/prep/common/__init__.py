@@ -1,1 +1,1 @@
-"""What all preparation shares: pools, progress bars, suggestions."""
+"""Helpers that all preparation shares: pools, progress bars, suggestions."""

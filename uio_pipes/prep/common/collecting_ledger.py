@@ -1,4 +1,4 @@
-"""What fails in a source, kept with all that is known of it, however much it is."""
+"""A ledger that keeps all failures of a source."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ class Noting(Ledger):
             self.found.append(error)
 
     def take(self) -> list[DataError]:
-        """What failed since."""
+        """Return the failures since the last call."""
         found, self.found = self.found, []
         return found

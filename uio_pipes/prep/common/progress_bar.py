@@ -1,4 +1,4 @@
-"""One look for every progress bar: what, how much of it, how fast, how long still."""
+"""One look for every progress bar: the task, how much of it is done, and the time left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def progress_bar() -> Progress:
-    """A bar that stays on the screen when it is full."""
+    """Return a bar that stays on the screen when it is full."""
     return Progress(
         TextColumn("{task.description:<28}"),
         BarColumn(),
@@ -34,7 +34,7 @@ def progress_bar() -> Progress:
 
 
 def follow(groups: Iterable[tuple[T, int]], what: str, total: int | None) -> Iterator[T]:
-    """Pass items on while a bar counts what each of them is worth; it is full after the last, whatever was left out."""
+    """Pass items on while a bar adds up their counts; after the last item the bar is full, whatever was left out."""
     done = 0
     with progress_bar() as bar:
         task = bar.add_task(what, total=total)
@@ -47,6 +47,6 @@ def follow(groups: Iterable[tuple[T, int]], what: str, total: int | None) -> Ite
 
 
 def byte_bar() -> Progress:
-    """A bar that counts bytes."""
+    """Return a bar that counts bytes."""
     columns = (TextColumn("{task.description:<28}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     return Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True))

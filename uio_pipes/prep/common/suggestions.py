@@ -1,4 +1,4 @@
-"""What was probably meant by a mistyped path or URL."""
+"""Suggestions for a mistyped path or URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USUAL = ("http", "https", "s3", "oss", "gs")
 
 
 def near(url: str) -> str:
-    """``; is data/shards.list meant?`` for a local path that is not there, or ``""``: the nearest name beside it."""
+    """Return ``; is data/shards.list meant?`` with the name nearest to a missing local path, or ``""``."""
     path = is_local(url)
     if path is None:
         return ""
@@ -30,7 +30,7 @@ def near(url: str) -> str:
 
 
 def meant(url: str) -> str:
-    """``; is s3:// meant?`` for a protocol that fsspec does not know, or the usual ones; ``""`` for one it knows."""
+    """Return ``; is s3:// meant?``, or the usual protocols, for one that fsspec does not know; else ``""``."""
     protocol, separator, _ = url.partition("://")
     known = fsspec.available_protocols()
     if not separator or protocol in known:

@@ -1,4 +1,4 @@
-"""The files of the example folder: see ``example`` for which they are. Written to ``data`` in the working directory."""
+"""The files of the example folder, listed in ``example``. They are written to ``data`` in the working directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from uio_pipes.prep.dictionary import characters, write_table
 from uio_pipes.prep.examples.sentences import RATE, SENTENCES, Samples, Spoken, noises, rooms
 from uio_pipes.prep.pack import PackSettings, pack
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Audio, encode
+from uio_pipes.prep.writing.cutting import Audio
+from uio_pipes.prep.writing.encoding import encode
 from uio_pipes.prep.writing.files import write_lines
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.shard_writer import open_unit
@@ -25,7 +26,7 @@ PER_SHARD = 4  # twelve shards: something for each of twelve lanes
 
 
 def write_all(spoken: list[Spoken], seed: int) -> None:
-    """Everything: recordings, lists, tables, shards, dictionary, features."""
+    """Write everything: recordings, lists, tables, shards, dictionary, features."""
     _write_recordings(spoken)
     _write_sounds("noise", noises(seed))
     _write_sounds("rooms", rooms(seed))
@@ -38,7 +39,7 @@ def write_all(spoken: list[Spoken], seed: int) -> None:
 
 
 def _write_recordings(spoken: list[Spoken]) -> None:
-    """The recordings, the raw list, and Kaldi's tables."""
+    """Write the recordings, the raw list, and Kaldi's tables."""
     paths = _write_wavs("data/wav", {one.key: one.samples for one in spoken})
     lines = [{"key": u.key, "wav": p, "txt": u.txt, "speaker": u.speaker} for u, p in zip(spoken, paths, strict=True)]
     write_lines(Path("data/raw.list"), (json.dumps(line, ensure_ascii=False) for line in lines))
@@ -47,7 +48,7 @@ def _write_recordings(spoken: list[Spoken]) -> None:
 
 
 def _write_sounds(name: str, sounds: Iterable[Samples]) -> None:
-    """Recordings without texts, and the list of them."""
+    """Write recordings without texts, and their list."""
     paths = _write_wavs(f"data/{name}", {f"{name}{number}": samples for number, samples in enumerate(sounds)})
     write_lines(Path(f"data/{name}.list"), paths)
 
@@ -60,7 +61,7 @@ def _write_wavs(folder: str, sounds: dict[str, Samples]) -> list[str]:
 
 
 def _write_features(spoken: list[Spoken]) -> None:
-    """Filter banks in shards, and their mean and variance."""
+    """Write filter banks in shards, and their mean and variance."""
     import uio_pipes as uio
     from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
 
@@ -79,7 +80,7 @@ def _write_features(spoken: list[Spoken]) -> None:
 
 
 def _array(features: npt.NDArray[np.float32]) -> Audio:
-    """What is stored of an utterance: ``KEY.npy`` in place of audio."""
+    """Return features as the member ``KEY.npy`` of an utterance, in place of audio."""
     buffer = io.BytesIO()
     np.save(buffer, features)
     return Audio(buffer.getvalue(), "npy", len(features))

@@ -1,7 +1,7 @@
-"""What the example folder lets hear: short Mandarin sentences of a few speakers, noises and rooms. From the seed alone.
+"""The sounds of the example folder: short Mandarin sentences of a few speakers, noises and rooms, made from a seed.
 
-espeak-ng speaks, where ``espeakng-loader`` is installed; otherwise each character is a tone of its own, which is enough
-to try everything on, and to learn a little. Both last about two seconds.
+espeak-ng speaks if ``espeakng-loader`` is installed; otherwise each character is a tone of its own, which is enough to
+try everything, and to train a little. Both last about two seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uio_pipes.dsp.tones import toned
-from uio_pipes.prep.examples.speech import NOISE, RATE, Speaker, SpeechError, Voice, draw_voice, to_int16
+from uio_pipes.prep.examples.speech import NOISE, RATE, EspeakVoices, SpeechError, Voice, draw_voice, to_int16
 
 __all__ = ["RATE", "SENTENCES", "Spoken", "noises", "rooms", "talk"]
 
@@ -41,7 +41,7 @@ class Spoken:
 
 
 def talk(seed: int) -> tuple[str, list[Spoken]]:
-    """How it was made, in words, and all utterances, speaker by speaker.
+    """Return the way the speech was made, in words, and all utterances, speaker by speaker.
 
     The same in every process that has not spoken before, see ``speech``.
     """
@@ -60,7 +60,7 @@ def _plan(seed: int) -> Iterator[tuple[str, Voice, str]]:
 
 def _voices(room: np.random.Generator) -> tuple[str, Say]:
     try:
-        speaker = Speaker()
+        speaker = EspeakVoices()
     except ImportError:
         how = "tones, a character each: pip install espeakng-loader to have it spoken"
     except (OSError, SpeechError) as error:
@@ -76,7 +76,7 @@ def _voices(room: np.random.Generator) -> tuple[str, Say]:
 
 
 def noises(seed: int) -> list[Samples]:
-    """Two to five seconds each, from a hiss to a rumble."""
+    """Return noises of two to five seconds, from a hiss to a rumble."""
     rng, made = np.random.default_rng([seed, 1]), []
     for number in range(NOISES):
         white = rng.standard_normal(RATE * (2 + number))
@@ -87,7 +87,7 @@ def noises(seed: int) -> list[Samples]:
 
 
 def rooms(seed: int) -> list[Samples]:
-    """Impulse responses: the direct sound, then an echo that fades within a quarter to three quarters of a second."""
+    """Return impulse responses: the direct sound, then an echo that fades within 0.25 to 0.75 seconds."""
     rng, made = np.random.default_rng([seed, 2]), []
     for number in range(1, ROOMS + 1):
         samples = RATE * number // 4

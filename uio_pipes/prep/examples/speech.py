@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NOISE", "RATE", "Speaker", "SpeechError", "Voice", "draw_voice", "to_16khz", "to_int16"]
+__all__ = ["NOISE", "RATE", "EspeakVoices", "SpeechError", "Voice", "draw_voice", "to_16khz", "to_int16"]
 
 RATE = 16_000
 NOISE = 1.0  # standard deviation, of 32768
@@ -37,15 +37,15 @@ class Voice:
 
 
 def draw_voice(rng: random.Random) -> Voice:
-    """A voice whose speech is the same in every run."""
+    """Draw a voice whose speech is the same in every run."""
     return Voice(rng.choice(_VARIANTS), rng.randint(160, 190), rng.randint(40, 60))
 
 
 class SpeechError(RuntimeError):
-    """espeak-ng refused."""
+    """espeak-ng returned an error."""
 
 
-class Speaker:
+class EspeakVoices:
     """espeak-ng, loaded once in this process.
 
     Raises: ImportError without ``espeakng-loader``; OSError or SpeechError where its library does not work.
@@ -69,7 +69,7 @@ class Speaker:
         return 0
 
     def speak(self, text: str, voice: Voice, room: np.random.Generator) -> NDArray[np.int16]:
-        """One utterance, 16 kHz, in a quiet room: without noise, its pauses would be zeros, as in no recording."""
+        """Speak one utterance at 16 kHz, with the faint noise of a room: no recording has pauses of zeros."""
         self._chunks.clear()
         self._check(self._library.espeak_SetVoiceByName(f"cmn+{voice.variant}".encode()), f"voice {voice.variant}")
         self._library.espeak_SetParameter(_SPEED, voice.speed, 0)
@@ -93,5 +93,5 @@ def to_16khz(samples: NDArray[np.int16]) -> NDArray[np.float64]:
 
 
 def to_int16(samples: NDArray[np.float64]) -> NDArray[np.int16]:
-    """Rounded and clipped."""
+    """Convert to 16-bit samples, rounded and clipped."""
     return np.clip(np.rint(samples), -32768, 32767).astype(np.int16)

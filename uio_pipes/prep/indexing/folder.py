@@ -24,7 +24,7 @@ Dataset = tuple[str, tuple[str, ...]]  # a folder, and the names of its metadata
 
 
 def datasets(paths: Iterable[str], access: Access | None = None) -> tuple[list[Dataset], list[str]]:
-    """The folders that the paths are or list, and the paths that are of another kind. Raises: ListError."""
+    """Return the TouchDatasets that the paths name or list, and the paths of another kind. Raises: ListError."""
     found, others = dict[str, dict[str, None]](), list[str]()
     for path in paths:
         names = list(expand(path, access or PLAIN))
@@ -40,12 +40,12 @@ def datasets(paths: Iterable[str], access: Access | None = None) -> tuple[list[D
 def _is_one(name: str) -> bool:
     try:
         return names_touchdataset(name)
-    except ListError:  # as a list of shards it gets a better message
+    except ListError:  # reading it as a list of shards gives a better message
         return False
 
 
 def _beside(folder: str) -> list[str]:
-    """The other metadata in a folder on this machine."""
+    """Return the names of all metadata in a local folder."""
     path = is_local(folder)
     names = sorted(os.listdir(path)) if path is not None and os.path.isdir(path) else []
     pairs = [name.removesuffix(".idx") for name in names if name.endswith(".idx") and not name.startswith(".")]
@@ -55,7 +55,7 @@ def _beside(folder: str) -> list[str]:
 def index_folder(
     dataset: Dataset, into: str | None = None, access: Access | None = None, force: bool = False
 ) -> IndexedShard:
-    """Write the checksums of one folder, unless they fit. Raises: ListError if they cannot be written."""
+    """Write the checksums of one folder, unless those that exist fit. Raises: ListError if they cannot be written."""
     folder, names = dataset
     try:
         tables = [IndexedFolder(folder, name, access or PLAIN) for name in names]
@@ -86,7 +86,7 @@ def _unread(folder: str, error: DataError) -> IndexedShard:
 
 
 def _fits(file: IndexedFile, into: str | None, access: Access | None) -> bool:
-    """Whether its checksums are there, and of the data as it is now."""
+    """Return whether the file has checksums that fit the data as it is now."""
     try:
         known = read_checksums(file.data.path, access, into)
     except ListError:
@@ -99,7 +99,7 @@ def _checksums(file: IndexedFile, access: Access | None) -> bytes:
 
 
 class _Seen:
-    """The utterances of a folder: keys and numbers of those that can be read, frames of 10 ms, and what is wrong."""
+    """The utterances of a folder: keys and numbers of those that can be read, frames of 10 ms, and problems."""
 
     def __init__(self, table: IndexedFolder) -> None:
         self.keys, self.numbers, self.problems = list[str](), list[int](), list[DataError]()

@@ -1,4 +1,4 @@
-"""One pass over a tar shard: its index, the CRC32 of the file, and all that is wrong with it."""
+"""One pass over a tar shard: its index, the CRC32 of the file, and all findings."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ import numpy as np
 
 from uio_pipes.audio.length import audio_info, npy_shape
 from uio_pipes.base.errors import NOTES, DataError
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.fields import text_of
 from uio_pipes.formats.tar.index import BLOCK, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
 from uio_pipes.formats.tar.index_files import identity
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Grouping, TarReader, Utterance
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, UNREADABLE, Grouping, TarReader, TarUtterance
 from uio_pipes.formats.tar.suspects import suspect, unchecked
 from uio_pipes.io.access import Access
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.compression import detect
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import StreamBytes
-from uio_pipes.prep.checking.findings import finding
 
 __all__ = ["Looked", "Scan", "scan_shard"]
 
 _CHUNK = 1 << 20
-_UNREADABLE = frozenset(["missing_file", "unreadable_file", "changed_file"])
 
 
 @dataclass
 class Scan:
-    """What one pass over a shard found.
+    """The result of one pass over a shard.
 
-    ``index.errors``: failures that reading it meets; ``bad``: utterances whose audio or features are, by their headers,
-    and notes.
+    ``index.errors``: failures that reading meets; ``bad``: notes, and utterances whose audio or features have a bad
+    header.
     """
 
     index: ShardIndex
@@ -44,22 +43,22 @@ class Scan:
 
 @dataclass(frozen=True)
 class Looked:
-    """One utterance as it is passed: its payloads by suffix, and what its header tells, or the error that it is."""
+    """One utterance of the pass: its payloads, and the length that its header tells, or the header's error."""
 
-    utterance: Utterance
+    utterance: TarUtterance
     txt: str
     info: AudioInfo | None
     error: DataError | None
 
     @property
     def audio(self) -> tuple[str, bytes] | None:
-        """Suffix and bytes of the audio."""
+        """The suffix and the bytes of the audio."""
         members = self.utterance.fields.items()
         return next(((s, data) for s, data in members if s in AUDIO_SUFFIXES and isinstance(data, bytes)), None)
 
 
 class Pass:
-    """A shard read from its beginning to its end, as bytes that are counted. ``scan`` is complete at the end."""
+    """A shard that is read from its beginning to its end; after that, call :meth:`scan`."""
 
     def __init__(self, url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt") -> None:
         self.url, self._access, self._grouping, self._text = url, access, grouping, text
@@ -72,7 +71,7 @@ class Pass:
         self._ends: list[int] = []  # of the utterances
 
     def __iter__(self) -> Iterator[Looked]:
-        """Each utterance. Raises: DataError if the shard cannot be read, or changes meanwhile."""
+        """Yield each utterance. Raises: DataError if the shard cannot be read, or changes meanwhile."""
         try:
             while True:
                 try:
@@ -81,7 +80,7 @@ class Pass:
                 except StopIteration:
                     break
                 except DataError as error:
-                    if error.reason in _UNREADABLE:
+                    if error.reason in UNREADABLE:
                         raise
                     self._failed(error)
                     continue
@@ -102,13 +101,13 @@ class Pass:
         (self.bad if error.reason in NOTES else self.errors).append(error)
 
     def scan(self) -> Scan:
-        """After the last utterance."""
+        """Return the result, after the last utterance."""
         form = detect(self._file.head, self.url)
         size, stamp = self._before
         shard = ShardStamp(self._file.size or size, stamp, self._file.crc, form.name if form else "")
         return Scan(self._columns.index(shard, self._grouping, self._text, self.errors), self.bad)
 
-    def _look(self, utterance: Utterance, txt: str) -> Looked:
+    def _look(self, utterance: TarUtterance, txt: str) -> Looked:
         info, error = None, None
         try:
             info = _info(utterance)
@@ -126,8 +125,8 @@ def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wen
     return reading.scan()
 
 
-def _info(utterance: Utterance) -> AudioInfo | None:
-    """What the first audio member's header tells, or that of the features: frames, at 100 Hz."""
+def _info(utterance: TarUtterance) -> AudioInfo | None:
+    """Return the length that the header of the first audio member tells, or of the features: frames, at 100 Hz."""
     npy = utterance.fields.get("npy")
     if isinstance(npy, bytes):
         frames, bins = npy_shape(npy, len(npy))
@@ -137,7 +136,7 @@ def _info(utterance: Utterance) -> AudioInfo | None:
 
 
 class _Columns:
-    """The columns of an index as lists that grow."""
+    """The columns of an index, as lists that grow."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, list[int]] = {name: [] for name in (*PER_UTTERANCE, *PER_MEMBER)}
@@ -158,7 +157,7 @@ class _Columns:
         add(samples=info.samples, sample_rates=info.sample_rate, channels=info.channels)
 
     def suspects(self, url: str, first: int) -> Iterator[DataError]:
-        """Notes for the utterances from number ``first`` on."""
+        """Yield notes for the utterances from number ``first`` on."""
         ends = [0, *self.numbers["key_ends"]]
         for number in range(first, len(ends) - 1):
             key = self.keys[ends[number] : ends[number + 1]].decode()
@@ -192,7 +191,7 @@ class _Placing(StreamBytes):
 
 
 class _Counted:
-    """A file whose bytes are counted as they are read. Whoever reads it may close it at its own end."""
+    """A file whose bytes are counted as they are read, to its end even if its reader closes it earlier."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -207,7 +206,7 @@ class _Counted:
         return data
 
     def close(self) -> None:
-        """Not yet: a damaged stream is given up before its end."""
+        """Do nothing: a damaged stream is given up before its end, see :meth:`end`."""
 
     def drain(self) -> None:
         while self.read(_CHUNK):

@@ -1,16 +1,13 @@
-"""Indexes for tar shards that exist already: one small file each, beside it or under a folder; nothing is repacked."""
+"""Indexes of existing tar shards: a small file beside each, or under a folder; nothing is packed again."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.processes import begin_helper, pool_context, uninterrupted
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.tar.index import ShardIndex, dumps
 from uio_pipes.formats.tar.index_files import open_sidecar, sidecar_path
@@ -19,20 +16,21 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 from uio_pipes.io.transport import filesystem
 from uio_pipes.prep.checking.duplicates import PackedKeys
+from uio_pipes.prep.common.pool import as_done
 from uio_pipes.prep.indexing.scan import scan_shard
 from uio_pipes.prep.writing.files import atomic_path
 
-__all__ = ["IndexedShard", "each_shard", "index_shard", "index_shards", "write_sidecar"]
+__all__ = ["PRELOAD", "IndexedShard", "index_shard", "index_shards", "write_sidecar"]
 
-T = TypeVar("T")
+PRELOAD = ["uio_pipes.prep.indexing.scan"]  # imported once for all processes of a pool
 
 
 @dataclass(frozen=True)
 class IndexedShard:
-    """What became of one shard. ``problems``: what reading it meets, and audio whose header is damaged.
+    """The result for one shard. ``problems``: failures that reading meets, notes, and audio with a damaged header.
 
-    ``frames``: of 10 ms, where headers tell them; ``fresh``: it had an index that fits;
-    ``damaged``: reading meets failures.
+    ``frames``: of 10 ms, as far as headers tell them; ``fresh``: it had an index that fits; ``damaged``: reading meets
+    failures.
     """
 
     url: str
@@ -48,7 +46,7 @@ class IndexedShard:
     damaged: bool = False
 
     def entry(self, line: str) -> ShardEntry:
-        """For the manifest of a list in which the shard is ``line``."""
+        """Return the entry for the manifest of a list in which the shard is ``line``."""
         return ShardEntry(line, self.utterances, self.frames, self.bytes, self.crc32)
 
 
@@ -62,30 +60,15 @@ def index_shards(
     access: Access | None = None,
     force: bool = False,
 ) -> Iterator[IndexedShard]:
-    """Index each shard, several at a time; they come as they are done. A shard whose index fits is left as it is,
-    unless ``force``. One that cannot be read has the reason in its ``problems``, and no index.
+    """Index shards, several at a time, and yield them as they are done.
+
+    A shard whose index fits is left as it is, unless ``force``. One that cannot be read has the reason in its
+    ``problems``, and no index.
 
     Raises: ListError if an index cannot be written.
     """
-    arguments = [(url, into, grouping, text, access, force) for url in urls]
-    yield from each_shard(index_shard, arguments, jobs)
-
-
-def each_shard(work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[T]:
-    """``work(*arguments)`` of each, in ``jobs`` processes, as they are done."""
-    if jobs <= 1 or len(arguments) <= 1:
-        yield from (work(*each) for each in arguments)
-        return
-    context = pool_context(preload=["uio_pipes.prep.indexing.scan"])
-    with ProcessPoolExecutor(min(jobs, len(arguments)), mp_context=context, initializer=begin_helper) as pool:
-        with uninterrupted():
-            futures = [pool.submit(work, *each) for each in arguments]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            for future in futures:
-                future.cancel()
+    work = ((url, (url, into, grouping, text, access, force)) for url in urls)
+    return (shard for _, shard in as_done(index_shard, work, min(jobs, len(urls)), PRELOAD))
 
 
 def index_shard(
@@ -134,7 +117,7 @@ def _summary(
 
 
 def write_sidecar(name: str, data: bytes, access: Access | None = None) -> None:
-    """Write an index: complete, or not at all. Raises: ListError."""
+    """Write an index, completely or not at all. Raises: ListError."""
     path = is_local(name)
     try:
         if path is not None:
@@ -143,6 +126,6 @@ def write_sidecar(name: str, data: bytes, access: Access | None = None) -> None:
                 os.chmod(temporary, 0o644)
             return
         fs, inner = filesystem(name, access or Access())
-        fs.pipe_file(inner, data)  # object stores show it when it is complete
+        fs.pipe_file(inner, data)  # object stores show an object only when it is complete
     except (OSError, NotImplementedError) as error:
         raise ListError(f"cannot write the index {name} ({error}): name a folder for it with --into") from error

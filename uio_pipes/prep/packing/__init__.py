@@ -1,1 +1,1 @@
-"""Packing: which shard an utterance belongs to, and packing on a cluster."""
+"""Packing: the placement of utterances in shards, and packing on a cluster."""

@@ -1,4 +1,4 @@
-"""Which shard an utterance belongs to: known from the list alone, before anything is decoded."""
+"""The placement of utterances in shards: known from the list alone, before anything is decoded."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.prep.reading.utterance_lists import Bad, Source, Utterance
-from uio_pipes.prep.writing.cutting import FRAMES_PER_SECOND, Form
+from uio_pipes.prep.writing.cutting import Form
+from uio_pipes.prep.writing.encoding import FRAMES_PER_SECOND
 
 __all__ = ["Group", "PackSettings", "Placement", "Split", "parse_group", "parse_groups", "parse_split"]
 
@@ -23,19 +25,19 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class Group:
-    """Utterances of ``low`` <= frames < ``high``, frames of 10 ms."""
+    """The utterances of ``low`` <= frames < ``high``, in frames of 10 ms."""
 
     low: int
     high: int
 
     @property
     def folder(self) -> str:
-        """``10_500``."""
+        """The group's folder: ``10_500``."""
         return f"{self.low}_{self.high}"
 
 
 def parse_group(text: str) -> Group:
-    """``"10:500"``, as CAT writes it. Raises: ValueError."""
+    """Parse ``"10:500"``, as CAT writes it. Raises: ValueError."""
     low, colon, high = text.strip().partition(":")
     if not (colon and low.isdigit() and high.isdigit() and int(low) < int(high)):
         raise ValueError(f"a group is LOW:HIGH in frames of 10 ms with LOW below HIGH, as 10:500; not {text!r}")
@@ -43,7 +45,7 @@ def parse_group(text: str) -> Group:
 
 
 def parse_groups(text: str) -> tuple[Group, ...]:
-    """``"10:500,500:1000"``: none shares a length with another. Raises: ValueError."""
+    """Parse ``"10:500,500:1000"``; groups must not overlap. Raises: ValueError."""
     groups = tuple(parse_group(part) for part in text.split(",") if part)
     for one, other in itertools.pairwise(sorted(groups, key=lambda group: group.low)):
         if other.low < one.high:
@@ -64,7 +66,7 @@ class Split:
 
 
 def parse_split(text: str) -> Split:
-    """``"3/8"``: the third of eight. Raises: ValueError."""
+    """Parse ``"3/8"``, the third share of eight. Raises: ValueError."""
     index, slash, count = text.strip().partition("/")
     if not (slash and index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
         raise ValueError(f"a share is i/n with i from 1 to n, as 3/8; not {text!r}")
@@ -73,7 +75,7 @@ def parse_split(text: str) -> Split:
 
 @dataclass(frozen=True)
 class PackSettings:
-    """How to pack. ``size``: utterances in a shard; ``name``: of a shard, its number to be filled in.
+    """Settings of a packing. ``size``: utterances in a shard; ``name``: of a shard, with a field for its number.
 
     ``form`` and ``sample_rate`` are those of ``cut_recording``; a rate of None keeps each recording's own.
     """
@@ -85,18 +87,17 @@ class PackSettings:
     name: str = "data-{:05d}.tar"
 
     def identity(self, digest: str) -> dict[str, Any]:
-        """These settings and the content of what is packed."""
+        """Return these settings and the digest of the list, as the journal keeps them."""
         return asdict(self) | {"groups": [group.folder for group in self.groups], "list": digest}
 
 
 class Placement:
-    """Where everything of a source goes. Reads it once, again if keys come twice; 4 bytes an utterance stay in memory
-    (12 while it is read).
+    """The shard of each utterance of a source. The source is read once, or twice if a key occurs twice; 4 bytes an
+    utterance stay in memory (12 while it is read).
 
     Attributes: ``shards`` (names, in the order in which they begin), ``counts`` (utterances of each), ``left_out``
-    (reasons and counts of what lies in no group), ``bad`` (lines that cannot be read, and keys that an
-    utterance before has), ``apart`` (no recording is in
-    two shards, as far as neighbours tell).
+    (reasons and counts of utterances in no group), ``bad`` (lines that cannot be read, and keys that an earlier
+    utterance has), ``apart`` (no recording is in two shards, as far as neighbours tell).
     """
 
     def __init__(self, source: Source, settings: PackSettings) -> None:
@@ -136,7 +137,7 @@ class Placement:
         self._leave_out_twice(np.frombuffer(hashes, np.int64))
 
     def _leave_out_twice(self, hashes: npt.NDArray[np.int64]) -> None:
-        """The second and later utterances of one key, in whichever shard, go nowhere: readers would join them."""
+        """Leave out the second and later utterances of one key, in any shard: readers would join them."""
         placed = np.flatnonzero(np.frombuffer(self._of, np.int32) != NOWHERE)
         hashes = hashes[placed]
         sorted_hashes = np.sort(hashes)
@@ -154,14 +155,14 @@ class Placement:
         self._drop_empty()
 
     def _drop_empty(self) -> None:
-        """Shards that have nothing left."""
+        """Drop shards that have no utterance left."""
         kept = [number for number, count in enumerate(self.counts) if count]
         moved = {old: new for new, old in enumerate(kept)} | {NOWHERE: NOWHERE}
         self._of = array("i", (moved[number] for number in self._of))
         self.shards, self.counts = [self.shards[n] for n in kept], [self.counts[n] for n in kept]
 
     def share(self, split: Split) -> set[str]:
-        """Shards of one job: of each folder's, neighbours, so that few recordings are cut by two jobs."""
+        """Return the shards of one job: neighbours within each folder, so that two jobs seldom cut one recording."""
         folders: dict[str, list[str]] = {}
         for shard in self.shards:
             folders.setdefault(shard.rpartition("/")[0], []).append(shard)
@@ -173,17 +174,19 @@ class Placement:
         }
 
     def utterances(self, wanted: set[str]) -> Iterator[tuple[str, Utterance]]:
-        """Shard (a path relative to the folder) and utterance, in the source's order, of the ``wanted`` shards."""
+        """Yield the utterances of the ``wanted`` shards in the source's order, each with its shard (relative path)."""
         want = [shard in wanted for shard in self.shards]
         for number, one in zip(self._of, self.source, strict=True):
             if number != NOWHERE and want[number] and isinstance(one, Utterance):
                 yield self.shards[number], one
 
     def count(self, shard: str) -> int:
-        """Utterances that belong to a shard."""
-        if not hasattr(self, "_counts"):
-            self._counts = dict(zip(self.shards, self.counts, strict=True))
+        """Return the number of utterances of a shard."""
         return self._counts[shard]
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        return dict(zip(self.shards, self.counts, strict=True))
 
     def _folder(self, one: Utterance | Bad) -> str | None:
         if isinstance(one, Bad):

@@ -1,4 +1,4 @@
-"""Packing on a Ray cluster: the pieces of a shard go from the nodes that cut them to the one that writes it.
+"""Packing on a Ray cluster: the pieces of a shard are sent from the nodes that cut them to the one that writes it.
 
 The nodes need this package, the recordings, and the output folder (a shared file system, or a URL). The bytes are
 those that one machine writes. A lost node's tasks run again elsewhere.
@@ -29,7 +29,7 @@ PER_CORE = 4  # tasks under way, for each core of the cluster
 def pack_on_ray(
     tasks: Iterator[list[Placed]], placement: Placement, folder: Folder, mark: str, jobs: int
 ) -> Iterator[Finished]:
-    """Cut ``tasks`` and write the shards; each that is in its place, as they become so.
+    """Cut ``tasks`` and write the shards; yield each shard when it is in its place.
 
     Joins the cluster that ``RAY_ADDRESS`` names, or starts Ray on ``jobs`` cores of this machine.
     """
@@ -93,7 +93,7 @@ class _Cluster:
                 self.writing.append(self.write.remote(self.folder.url, shard, self.mark, *self.pieces.pop(shard)))
 
     def _take(self, timeout: float | None) -> Iterator[Finished]:
-        """What has been written; waits for something to end, if ``timeout`` is None."""
+        """Yield the shards that have been written; if ``timeout`` is None, wait until something ends."""
         under_way = self.cutting + self.writing
         done, _ = self.ray.wait(under_way, num_returns=len(under_way) if timeout == 0 else 1, timeout=timeout,
                                 fetch_local=False)  # fmt: skip

@@ -1,1 +1,1 @@
-"""Reading what is to be prepared: lists, Kaldi folders, texts."""
+"""Reading the data to be prepared: lists, Kaldi folders, texts."""

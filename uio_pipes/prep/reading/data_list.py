@@ -1,4 +1,4 @@
-"""A data list as the trainer has it, raw or of shards: which of the two it is, and its utterances."""
+"""A data list of a trainer: its kind (raw or of shards), its first line, its utterances."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.formats.kaldi.files import is_folder
 from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.formats.lists.table import ARCHIVES
 from uio_pipes.formats.touch.table import METAINFO, names_folder
-from uio_pipes.prep.reading.utterance_lists import exists, is_folder, read_lines
+from uio_pipes.prep.reading.input_files import exists, read_lines
 
 if TYPE_CHECKING:
     import uio_pipes as uio
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 __all__ = [
     "DataType",
     "count_utterances",
+    "data_type_by",
     "data_type_of",
     "digest_of_list",
     "first_line",
+    "is_archive",
     "names_touchdataset",
     "utterances_of",
 ]
@@ -28,10 +31,12 @@ DataType = Literal["raw", "shard"]
 
 
 def data_type_of(url: str) -> DataType:
-    """WeNet's ``data_type`` of a list, by its first line. Raises: ListError if it is missing, empty or none."""
-    if url.endswith(ARCHIVES):
-        return "shard"
-    first = first_line(url)
+    """Tell WeNet's ``data_type`` of a list. Raises: ListError if it is missing, empty or no list."""
+    return "shard" if is_archive(url) else data_type_by(url, first_line(url))
+
+
+def data_type_by(url: str, first: str) -> DataType:
+    """Tell the ``data_type`` of the list ``url`` by its first line. Raises: ListError if this is no line of a list."""
     if first.startswith("{") and not first.endswith(ARCHIVES):
         return "raw"
     if first.partition("?")[0].endswith(ARCHIVES):
@@ -41,14 +46,19 @@ def data_type_of(url: str) -> DataType:
 
 
 def names_touchdataset(url: str) -> bool:
-    """Whether this is the folder of a TouchDataset, or a data list of such folders. Raises: ListError."""
+    """Return whether this is the folder of a TouchDataset, or a data list of such folders. Raises: ListError."""
     if is_folder(url):
         return exists(f"{url.rstrip('/')}/{METAINFO}.idx")
-    return not url.partition("?")[0].endswith(ARCHIVES) and names_folder(first_line(url))
+    return not is_archive(url) and names_folder(first_line(url))
+
+
+def is_archive(url: str) -> bool:
+    """Return whether this names a shard itself, not a list."""
+    return url.partition("?")[0].endswith(ARCHIVES)
 
 
 def first_line(url: str) -> str:
-    """The first that is neither blank nor a comment. Raises: ListError if there is none."""
+    """Return the first line that is neither blank nor a comment. Raises: ListError if there is none."""
     for line in read_lines(url):
         if (text := line.strip()) and not text.startswith(b"#"):
             return text.decode("utf-8-sig", "replace")
@@ -56,7 +66,7 @@ def first_line(url: str) -> str:
 
 
 def digest_of_list(url: str) -> str:
-    """A hash of the list's own content."""
+    """Return a hash of the list's own content."""
     digest = blake2b(digest_size=16)
     for line in read_lines(url):
         digest.update(line)
@@ -64,7 +74,7 @@ def digest_of_list(url: str) -> str:
 
 
 def count_utterances(url: str, data_type: DataType) -> int | None:
-    """How many there are, as far as the list or its manifest tells: for a progress bar."""
+    """Count utterances for a progress bar, as far as the list or its manifest tells; None if neither does."""
     if data_type == "raw":
         return sum(1 for _ in read_lines(url))
     entries = read_manifest(url)
@@ -72,7 +82,7 @@ def count_utterances(url: str, data_type: DataType) -> int | None:
 
 
 def utterances_of(url: str, data_type: DataType) -> uio.Pipeline:
-    """The pipeline of a list."""
+    """Return the pipeline of a list."""
     import uio_pipes as uio
 
     return uio.from_raw_list(url) if data_type == "raw" else uio.from_shard_list(url)

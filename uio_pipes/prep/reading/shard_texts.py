@@ -1,4 +1,4 @@
-"""The texts of tar shards, one after the other, and all that is wrong with a shard. No torch in here."""
+"""The texts of tar shards, one after the other, and the failures in a shard. No torch in here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.tar.fields import text_of
-from uio_pipes.formats.tar.reader import TarReader
+from uio_pipes.formats.tar.reader import UNREADABLE, TarReader
 from uio_pipes.formats.tar.suspects import suspects, unchecked
-from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, UNREADABLE, against_manifest, listed_in, no_raw_line
+from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, listed_in, no_raw_line
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import known_size
 from uio_pipes.io.stream import open_source
@@ -20,7 +20,7 @@ __all__ = ["shard_texts"]
 
 
 def shard_texts(url: str) -> Iterator[str | DataError]:
-    """The texts of the shards in a list, and the failures that ``load_from_tar`` would count. Raises: ListError."""
+    """Yield the texts of the shards in a list, and the failures that ``load_from_tar`` counts. Raises: ListError."""
     table = Table((url,), PLAIN)
     for number in range(len(table)):
         shard, place, expected = table[number], table.place(number), table.expected(number)
@@ -43,7 +43,7 @@ def _reader(shard: str) -> TarReader:
 
 
 def _of_one(shard: str, reader: TarReader, expected: ShardEntry | None) -> Generator[str | DataError, None, int]:
-    """Returns how many utterances there were, failed ones included."""
+    """Yield the texts of one shard; return the number of its utterances, failed ones included."""
     seen = 0
     while True:
         try:
@@ -52,7 +52,7 @@ def _of_one(shard: str, reader: TarReader, expected: ShardEntry | None) -> Gener
             break
         except DataError as error:
             if error.reason == "unclear_end" and expected is not None:
-                continue  # its manifest tells
+                continue  # the manifest will tell
             yield error
             if error.reason in UNREADABLE:
                 break

@@ -1,4 +1,4 @@
-"""The texts of whatever holds some, for dictionaries: audio is neither opened nor missed."""
+"""The texts of any data list, for dictionaries: audio is not opened, and need not be there."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import logging
 from collections.abc import Callable, Iterator
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
+from uio_pipes.formats.kaldi.files import is_folder
 from uio_pipes.formats.lists.raw_line import parse_object
 from uio_pipes.formats.touch.file import IndexedFile
-from uio_pipes.formats.touch.table import folders
+from uio_pipes.formats.touch.table import folders, names_folder
 from uio_pipes.io.access import PLAIN
-from uio_pipes.prep.reading.data_list import DataType, data_type_of, names_touchdataset
+from uio_pipes.prep.reading.data_list import DataType, data_type_by, first_line, is_archive, names_touchdataset
+from uio_pipes.prep.reading.input_files import read_table
 from uio_pipes.prep.reading.shard_texts import shard_texts
-from uio_pipes.prep.reading.utterance_lists import Bad, RawList, fields_of, is_folder, read_table, unwritable
+from uio_pipes.prep.reading.utterance_lists import Bad, RawList, fields_of, unwritable
 
 __all__ = ["Texts"]
 
@@ -20,7 +22,7 @@ logger = logging.getLogger("uio_pipes")
 
 
 class Texts:
-    """The texts of a raw list, a list of shards, TouchDatasets or a Kaldi folder; ``bad``: what could not be read."""
+    """The texts of a raw list, a list of shards, TouchDatasets or a Kaldi folder; ``bad``: unreadable ones."""
 
     def __init__(self, url: str, data_type: DataType | None = None) -> None:
         self.url, self.bad = url.rstrip("/") or "/", list[Bad]()
@@ -36,11 +38,14 @@ class Texts:
 
 
 def _reader(url: str, data_type: DataType | None) -> Callable[[str], Iterator[str | Bad]]:
-    if names_touchdataset(url):
-        return _of_indexed
     if is_folder(url):
-        return _of_kaldi
-    return _of_raw if (data_type or data_type_of(url)) == "raw" else _of_shards
+        return _of_indexed if names_touchdataset(url) else _of_kaldi
+    if not is_archive(url):
+        first = first_line(url)
+        if names_folder(first):
+            return _of_indexed
+        data_type = data_type or data_type_by(url, first)
+    return _of_raw if data_type == "raw" else _of_shards
 
 
 def _of_raw(url: str) -> Iterator[str | Bad]:
@@ -78,7 +83,7 @@ def _of_shards(url: str) -> Iterator[str | Bad]:
 
 
 def _text(line: bytes, place: str) -> str | Bad:
-    """Of the JSON of one utterance. Raises: ListError if it is something else."""
+    """Return the text of an utterance's JSON. Raises: ListError if the line is no JSON object."""
     fields = fields_of(line, place, parse_object)
     if isinstance(fields, Bad):
         return fields

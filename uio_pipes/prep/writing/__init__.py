@@ -1,1 +1,1 @@
-"""Writing shards and folders: complete, or not there at all."""
+"""Writing shards and folders, completely or not at all."""

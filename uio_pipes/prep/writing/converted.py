@@ -1,8 +1,7 @@
-"""One utterance on its way from one form to another, and the parts that it is written to."""
+"""One utterance between two forms, and the parts that it is written to."""
 
 from __future__ import annotations
 
-import io
 import json
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import soundfile
 
 from uio_pipes.base.errors import DataError, UioError
 from uio_pipes.core.sample import Sample, compute
 from uio_pipes.io.local import Ref
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Audio, frames_of, to_int16
+from uio_pipes.prep.writing.cutting import Audio
+from uio_pipes.prep.writing.encoding import FileForm, encode, frames_of, to_int16
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.indexed_writer import PairWriter
 from uio_pipes.prep.writing.journal import Finished
@@ -30,8 +29,8 @@ _OF_AUDIO = frozenset(["wav", "start", "end", "duration", "sample_rate", "key", 
 
 
 class Converted(NamedTuple):
-    """``metadata``: ``key``, ``wav`` (where it was), ``txt``, ``sample_rate``, and what else is JSON of the fields;
-    ``dropped``: names of those that are not."""
+    """A decoded utterance. ``metadata``: ``key``, ``wav`` (its former place), ``txt``, ``sample_rate``, and all fields
+    that can be written as JSON; ``dropped``: the names of the others."""
 
     metadata: dict[str, Any]
     samples: npt.NDArray[np.int16]
@@ -43,7 +42,7 @@ class Converted(NamedTuple):
 
 
 def decode(sample: Sample) -> Converted | DataError:
-    """An utterance of a pipeline that ends with ``decode_audio``, or why there is none."""
+    """Decode an utterance of a pipeline that ends with ``decode_audio``; return it, or its failure."""
     wav = sample.fields.get("wav")
     where = wav if isinstance(wav, str) else wav.file.path if isinstance(wav, Ref) else sample.url
     try:
@@ -75,7 +74,7 @@ def _text(sample: Sample) -> str:
 
 
 class Part:
-    """One part under way. Used as a context: it comes to its place when the block ends well."""
+    """One part under way. Used as a context: it is moved to its place when the block ends without an error."""
 
     keeps: ClassVar[frozenset[str] | None] = None  # fields that it has a place for; None: all
 
@@ -87,7 +86,7 @@ class Part:
         self.stack = ExitStack()
 
     def add(self, one: Converted) -> None:
-        """One utterance."""
+        """Add one utterance."""
         self.store(one)
         self.dropped.update(one.dropped)
         if self.keeps is not None:
@@ -99,11 +98,11 @@ class Part:
         raise NotImplementedError
 
     def fail(self, sample: Sample, error: UioError) -> None:
-        """What became of an utterance that could not be decoded."""
+        """Note an utterance that could not be decoded."""
         self.failed.append([sample.key, getattr(error, "reason", ""), str(error)])
 
     def finished(self) -> Finished:
-        """What to note of it."""
+        """Return the part's note for the journal."""
         return Finished(self.name, self.bytes, self.utterances, self.frames, "", self.failed)
 
     def __enter__(self) -> Part:
@@ -136,7 +135,7 @@ class IndexedPart(Part):
 class RawPart(Part):
     """A folder of audio files, and the lines of the raw list."""
 
-    def __init__(self, out: Folder, name: str, mark: str, form: Literal["wav", "flac"]) -> None:
+    def __init__(self, out: Folder, name: str, mark: str, form: FileForm) -> None:
         super().__init__(out, name)
         self.form = form
         self._folder: Path = self.stack.enter_context(out.staged_folder(name, mark))
@@ -152,11 +151,11 @@ class RawPart(Part):
 
 
 class ShardPart(Part):
-    """A tar of ``KEY.txt``, ``KEY.wav`` and, where it is known, ``KEY.speaker``."""
+    """A tar of ``KEY.txt``, ``KEY.wav`` and, if it is known, ``KEY.speaker``."""
 
     keeps: ClassVar[frozenset[str]] = frozenset(["key", "wav", "txt", "sample_rate", "speaker"])
 
-    def __init__(self, out: Folder, name: str, mark: str, form: Literal["wav", "flac"]) -> None:
+    def __init__(self, out: Folder, name: str, mark: str, form: FileForm) -> None:
         super().__init__(out, name)
         self.form = form
         self._shard = ShardFile(out, name, mark)
@@ -181,14 +180,12 @@ class ShardPart(Part):
             self._shard.abandon(kind, error, trace)
 
 
-def open_part(to: To, out: Folder, name: str, mark: str, form: Literal["wav", "flac"]) -> Part:
-    """A part to be written."""
+def open_part(to: To, out: Folder, name: str, mark: str, form: FileForm) -> Part:
+    """Open a part to be written."""
     if to == "indexed":
         return IndexedPart(out, name, mark)
     return ShardPart(out, name, mark, form) if to == "shards" else RawPart(out, name, mark, form)
 
 
-def _encoded(one: Converted, form: Literal["wav", "flac"]) -> bytes:
-    buffer = io.BytesIO()
-    soundfile.write(buffer, one.samples, one.metadata["sample_rate"], format=form.upper(), subtype="PCM_16")
-    return buffer.getvalue()
+def _encoded(one: Converted, form: FileForm) -> bytes:
+    return encode(one.samples, one.metadata["sample_rate"], form)

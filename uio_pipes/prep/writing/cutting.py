@@ -1,4 +1,4 @@
-"""Utterances out of a recording: its bytes as they are, or decoded once and each one encoded as 16-bit wav or flac.
+"""Utterances cut from a recording: its bytes as they are, or decoded once and encoded one by one as wav or flac.
 
 No torch in here: the processes that pack start in a quarter of a second and stay small. The samples are those of
 ``uio_pipes`` in raw mode (``decode_audio`` of the same segment): equal for lossless formats; of Opus, which raw
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import io
 import os
-import wave
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -28,18 +29,18 @@ from uio_pipes.io.command import run_command
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.io.regular import open_data, open_regular
 from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.prep.writing.encoding import FileForm, encode, frames_of, resampled, to_int16
 
-__all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording", "encode", "frames_of", "to_int16"]
+__all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording"]
 
 Form = Literal["as-is", "wav", "flac"]
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
 BLOCK = 1 << 20  # samples decoded at a time
 UNKNOWN = 2**62  # libsndfile's count of samples where the header tells none is above this
-FRAMES_PER_SECOND = 100
 
 
 class Audio(NamedTuple):
-    """An audio file: its bytes, what its name ends in, and how long it is in frames of 10 ms (-1: not known)."""
+    """An audio file: its bytes, the suffix of its name, and its length in frames of 10 ms (-1: not known)."""
 
     data: bytes
     suffix: str
@@ -48,7 +49,7 @@ class Audio(NamedTuple):
 
 @dataclass(frozen=True)
 class Failure:
-    """An utterance that could not be cut: a ``reason`` to count it under, and what exactly was wrong."""
+    """An utterance that could not be cut: the ``reason`` under which it is counted, and the details."""
 
     reason: str
     detail: str
@@ -57,16 +58,11 @@ class Failure:
 Cut = Audio | Failure
 
 
-def frames_of(samples: int, sample_rate: int) -> int:
-    """Frames of 10 ms that samples take, the last one begun: as everywhere where lengths are planned."""
-    return -(-samples * FRAMES_PER_SECOND // sample_rate)
-
-
 def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None, form: Form) -> list[Cut]:
-    """For each utterance of this recording, its audio file, or why there is none.
+    """Return for each utterance of this recording its audio file, or its failure.
 
-    ``form`` "as-is": whole files stay what they are, but for those of another rate than ``sample_rate``, if that is
-    given; what must be decoded becomes wav.
+    ``form`` "as-is": whole files are kept, except those of another rate than ``sample_rate``, if that is given; audio
+    that must be decoded becomes wav.
     """
     try:
         whole = form == "as-is" and all(one.start is None and one.end is None for one in utterances)
@@ -91,16 +87,24 @@ def _failure(error: DataError, wav: str) -> Failure:
     return Failure(error.reason, str(error) if error.url else f"{wav}: {error}")
 
 
-def _head(source: str | bytes) -> tuple[bytes, int]:
-    """First bytes of a file or its content, and the size of it all."""
+@contextmanager
+def _readable(source: str | bytes) -> Iterator[tuple[Callable[[int, int], bytes], int]]:
+    """Open a file, or its content: a function that reads at an offset so many bytes, and the size."""
     if isinstance(source, bytes):
-        return source, len(source)
+        yield lambda offset, count: source[offset : offset + count], len(source)
+        return
     with open_regular(source) as file:
-        return file.read(HEAD), os.fstat(file.fileno()).st_size
+        yield lambda offset, count: os.pread(file.fileno(), count, offset), os.fstat(file.fileno()).st_size
+
+
+def _head(source: str | bytes) -> tuple[bytes, int]:
+    """Return the first bytes of a file, or of its content, and its size."""
+    with _readable(source) as (read, size):
+        return read(0, size if isinstance(source, bytes) else HEAD), size
 
 
 def _told(error: Exception) -> str:
-    """Without the name that libsndfile knows: of bytes it is that of a Python object."""
+    """Return the message without libsndfile's name of the file: for bytes this would be a Python object."""
     if isinstance(error, soundfile.LibsndfileError):
         return str(error.error_string)
     return (isinstance(error, OSError) and error.strerror) or str(error)
@@ -130,14 +134,15 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     with soundfile.SoundFile(io.BytesIO(with_length(data))) as audio:
         check_claims(audio.samplerate, audio.channels)
         rate, samples = audio.samplerate, audio.frames
-        if suffix in ("flac", "mp3") and 0 < samples < UNKNOWN:  # a cut shows at the end only
+        if suffix in ("flac", "mp3") and 0 < samples < UNKNOWN:  # a file that was cut off fails only at its end
             audio.seek(samples - 1)
             if not len(audio.read(1)):
                 raise DataError("truncated_audio", "the file ends before its header says; copy it again", url=wav)
     if sample_rate not in (None, rate):
         return None
     if form == "ogg":
-        check_ogg(lambda offset, count: data[offset : offset + count], len(data))
+        with _readable(data) as (read, size):
+            check_ogg(read, size)
     if samples <= 0:
         raise DataError("empty_audio", "it has no samples", url=wav)
     known = samples < UNKNOWN
@@ -145,7 +150,7 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
 
 
 def _decoded(
-    source: str | bytes, wav: str, utterances: list[Utterance], sample_rate: int | None, form: Literal["wav", "flac"]
+    source: str | bytes, wav: str, utterances: list[Utterance], sample_rate: int | None, form: FileForm
 ) -> list[Cut]:
     if (kind := sniff(source)) in CODED:
         decoded = decode_coded(source, kind, None, None)
@@ -180,26 +185,15 @@ def _suffix(name: str) -> str:
 
 
 def _check_ogg(source: str | bytes, audio: soundfile.SoundFile, first: int, last: int) -> None:
-    """Raises: DataError if pages that hold these samples are damaged or missing; libsndfile would not tell."""
-    if isinstance(source, bytes):
-        where = audio.samplerate, audio.frames, first, last
-        check_ogg_segment(lambda offset, count: source[offset : offset + count], len(source), *where)
-        return
-    with open_regular(source) as file:
-        size = os.fstat(file.fileno()).st_size
-        where = audio.samplerate, audio.frames, first, last
-        check_ogg_segment(lambda offset, count: os.pread(file.fileno(), count, offset), size, *where)
+    """Check the pages that hold these samples: libsndfile does not report damaged ones. Raises: DataError."""
+    with _readable(source) as (read, size):
+        check_ogg_segment(read, size, audio.samplerate, audio.frames, first, last)
 
 
 def _alone(
-    source: str | bytes,
-    audio: soundfile.SoundFile,
-    wav: str,
-    utterance: Utterance,
-    sample_rate: int,
-    form: Literal["wav", "flac"],
+    source: str | bytes, audio: soundfile.SoundFile, wav: str, utterance: Utterance, sample_rate: int, form: FileForm
 ) -> Cut:
-    """One utterance of a damaged recording: what was decoded before it would not tell where it begins."""
+    """Cut one utterance of a damaged recording by itself: positions after damage cannot be counted from the start."""
     rate, total = audio.samplerate, audio.frames
     try:
         last = total if utterance.end is None else round(utterance.end * rate)
@@ -215,7 +209,7 @@ def _alone(
 
 
 def _range(utterance: Utterance, rate: int, total: int) -> tuple[int, int] | Failure:
-    """First and last + 1 sample."""
+    """Return the first sample and the one after the last."""
     if not 0 < total < UNKNOWN:
         return Failure("empty_audio", f"{utterance.wav} has no samples")
     low = 0.0 if utterance.start is None else utterance.start * rate
@@ -228,7 +222,7 @@ def _range(utterance: Utterance, rate: int, total: int) -> tuple[int, int] | Fai
 
 
 def _decode(audio: soundfile.SoundFile, wav: str, wanted: int) -> NDArray[np.int16]:
-    """The first channel's first ``wanted`` samples, fewer if decoding ends early."""
+    """Decode the first ``wanted`` samples of the first channel, fewer if decoding ends early."""
     exact = audio.subtype == "PCM_16"
     samples = np.empty(wanted, np.int16)
     done = 0
@@ -243,47 +237,12 @@ def _decode(audio: soundfile.SoundFile, wav: str, wanted: int) -> NDArray[np.int
     return samples[:done]
 
 
-def to_int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Of [-1, 1], as 16-bit PCM: rounded and clipped."""
-    scaled: NDArray[np.float32] = np.rint(samples * np.float32(32768))
-    np.clip(scaled, -32768, 32767, out=scaled)
-    return scaled.astype(np.int16)
-
-
 def _encode(
-    samples: NDArray[np.int16],
-    first: int,
-    last: int,
-    rate: int,
-    sample_rate: int,
-    form: Literal["wav", "flac"],
-    wav: str,
+    samples: NDArray[np.int16], first: int, last: int, rate: int, sample_rate: int, form: FileForm, wav: str
 ) -> Cut:
     if last > len(samples):
         return Failure("truncated_audio", f"{wav}: decoding ended after {len(samples) / rate:.2f} s")
     cut = samples[first:last]
     if rate != sample_rate:
-        cut = _resampled(cut, rate, sample_rate)
+        cut = resampled(cut, rate, sample_rate)
     return Audio(encode(cut, sample_rate, form), form, frames_of(len(cut), sample_rate))
-
-
-def encode(samples: NDArray[np.int16], sample_rate: int, form: Literal["wav", "flac"]) -> bytes:
-    """A mono wav or flac file, 16 bits."""
-    buffer = io.BytesIO()
-    if form == "flac":
-        soundfile.write(buffer, samples, sample_rate, format="FLAC", subtype="PCM_16")
-        return buffer.getvalue()
-    with wave.open(buffer, "wb") as file:
-        file.setparams((1, 2, sample_rate, 0, "NONE", ""))
-        file.writeframes(samples.astype("<i2", copy=False).tobytes())
-    return buffer.getvalue()
-
-
-def _resampled(samples: NDArray[np.int16], rate: int, sample_rate: int) -> NDArray[np.int16]:
-    import torch  # only here, for recordings of another rate
-
-    from uio_pipes.dsp.resample import resample
-
-    torch.set_num_threads(1)  # the cores are shared by processes, and one thread gives the same bits everywhere
-    waveform = torch.from_numpy(samples.astype(np.float32) / np.float32(32768))[None]
-    return to_int16(resample(waveform, rate, sample_rate)[0].numpy())

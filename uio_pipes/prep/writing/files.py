@@ -1,4 +1,4 @@
-"""Files that are either complete or not there: written beside their place, then moved into it."""
+"""Files that are written completely or not at all: beside their place first, then moved into it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from pathlib import Path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -14,7 +13,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """An error of a disk that is full names ``path``: the system's own names nothing."""
+    """Name ``path`` in the error of a full disk: the system's own error names no file."""
     try:
         yield
     except OSError as error:
@@ -24,10 +23,11 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; becomes ``path`` when the block ends well, and vanishes when it does not."""
+def atomic_path(path: Path, name: str | None = None) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; it becomes ``path`` when the block ends without an error, and is removed
+    otherwise. ``name``: of the temporary file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(name or f".{path.name}.{os.getpid()}")
     try:
         with naming(path):
             yield temporary
@@ -37,32 +37,23 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """A file that is complete or not there."""
+    """Write a file, completely or not at all."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a text file, a line an item."""
+    """Write a text file, one line for each item."""
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file without their ends; blank ones left out."""
+    """Return the lines of a text file without line ends and blank lines."""
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def count_lines(path: Path) -> int:
-    """How many lines a text file has."""
+    """Count the lines of a text file."""
     with path.open("rb") as file:
         return sum(1 for _ in file)
-
-
-def digest_of(path: Path) -> str:
-    """A hash of the content, for files of any size."""
-    digest = blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

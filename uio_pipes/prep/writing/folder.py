@@ -1,4 +1,4 @@
-"""The folder that is written to, on this machine or wherever fsspec writes: files in it are complete or not there."""
+"""The folder that is written to, local or wherever fsspec writes: files appear in it only when they are complete."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import fsspec
 from uio_pipes.base.errors import ListError
 from uio_pipes.io.opening import is_local
 from uio_pipes.prep.common.suggestions import meant
-from uio_pipes.prep.writing.files import naming
+from uio_pipes.prep.writing.files import atomic_path, naming
 
 __all__ = ["Folder", "write_to"]
 
 
 class Folder:
-    """A folder by path or URL. On this machine files are written beside their place and moved into it; elsewhere they
-    are uploaded whole (of an object store, nobody sees an object before it is complete)."""
+    """A folder by path or URL. Local files are written beside their place and moved into it; remote ones are uploaded
+    whole (object stores show an object only when it is complete)."""
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
         self.url = os.fspath(url).rstrip("/") or "/"
@@ -34,11 +34,11 @@ class Folder:
             self._fs, self._root = _filesystem(self.url)
 
     def join(self, name: str) -> str:
-        """Path or URL of a file in it."""
+        """Return the path or URL of a file in it."""
         return f"{self.url}/{name}" if self.path is None else str(self.path / name)
 
     def sizes(self, suffixes: tuple[str, ...]) -> dict[str, int]:
-        """Bytes of the files below it whose names end so, by names relative to it."""
+        """Return the sizes in bytes of all files below it with these suffixes, by their relative names."""
         if self.path is not None:
             files = (path for path in self.path.rglob("*") if path.name.endswith(suffixes))
             return {str(p.relative_to(self.path)): p.stat().st_size for p in files if not p.name.startswith(".")}
@@ -52,16 +52,16 @@ class Folder:
                 for name, info in found.items() if name.endswith(suffixes)}  # fmt: skip
 
     def read(self, names: list[str]) -> list[bytes]:
-        """Their contents; files that are not there are an error of the system."""
+        """Return the contents of files. Raises: FileNotFoundError for one that is missing."""
         if self.path is not None:
             return [(self.path / name).read_bytes() for name in names]
         with self._reached():
             paths = [f"{self._root}/{name}" for name in names]
-            found: dict[str, bytes] = self._fs.cat(paths) if paths else {}
-            return [found[path] for path in paths] if len(paths) > 1 else list(_one(found))
+            found: dict[str, bytes] = self._fs.cat(paths) if paths else {}  # a dict, as a list is given
+            return [found[path] for path in paths]
 
     def exists(self, name: str) -> bool:
-        """Whether a file is there."""
+        """Return whether a file is there."""
         if self.path is not None:
             return (self.path / name).is_file()
         with self._reached():
@@ -83,8 +83,8 @@ class Folder:
 
     @contextlib.contextmanager
     def staged(self, name: str, mark: str = "") -> Iterator[Path]:
-        """A path on this machine to write to; it becomes ``name`` when the block ends well. ``mark``: of whose it is,
-        to be found as ``.NAME.MARK.PID.part`` if the process is killed."""
+        """Give a local path to write to; it becomes ``name`` when the block ends without an error. ``mark``: the owner
+        in ``.NAME.MARK.PID.part``, which is left if the process is killed."""
         if self.path is None:
             with tempfile.TemporaryDirectory(prefix="uio-") as scratch:
                 temporary = Path(scratch) / "file"
@@ -94,19 +94,13 @@ class Folder:
                     self._fs.put_file(str(temporary), f"{self._root}/{name}")
             return
         place = self.path / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = place.with_name(f".{place.name}.{mark}.{os.getpid()}.part")
-        try:
-            with naming(place):
-                yield temporary
-            os.replace(temporary, place)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with atomic_path(place, f".{place.name}.{mark}.{os.getpid()}.part") as temporary:
+            yield temporary
 
     @contextlib.contextmanager
     def staged_folder(self, name: str, mark: str) -> Iterator[Path]:
-        """A folder on this machine to write files to; they come to the folder ``name`` when the block ends well, those
-        that end in .idx last."""
+        """Give a local folder to write to; its files are moved to the folder ``name`` when the block ends without an
+        error, those that end in .idx last."""
         if self.path is None:
             with tempfile.TemporaryDirectory(prefix="uio-") as scratch:
                 with naming(Path(scratch)):
@@ -136,7 +130,7 @@ class Folder:
             self._fs.rm(f"{self._root}/{name}", recursive=True)
 
     def clean(self, mark: str) -> None:
-        """Remove what a killed process with this ``mark`` left."""
+        """Remove the files that a killed process with this ``mark`` left."""
         if self.path is not None:
             for leftover in self.path.rglob(f".*.{mark}.*.part"):
                 if leftover.is_dir():
@@ -165,16 +159,9 @@ def _indexes_last(folder: Path) -> list[Path]:
 
 
 def write_to(url: str | os.PathLike[str], data: bytes) -> None:
-    """Write one file by path or URL: complete, or not at all."""
+    """Write one file by path or URL, completely or not at all."""
     parent, _, name = os.fspath(url).rpartition("/")
     Folder(parent or ("/" if os.fspath(url).startswith("/") else ".")).write(name, data)
-
-
-def _one(found: Any) -> Iterator[bytes]:
-    if isinstance(found, bytes):
-        yield found
-    else:
-        yield from found.values()
 
 
 def _filesystem(url: str) -> tuple[Any, str]:

@@ -1,4 +1,4 @@
-"""One folder of a TouchDataset, written as a shard is: audio as 16-bit PCM, what is known of it as metadata."""
+"""One folder of a TouchDataset, written like a shard: audio as 16-bit PCM, all else as metadata."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from uio_pipes.prep.writing.indexed_writer import PairWriter
 from uio_pipes.prep.writing.journal import Finished
 from uio_pipes.prep.writing.shard_writer import Unit
 
-__all__ = ["IndexedShard"]
+__all__ = ["ShardFolder"]
 
 _HEADER = 44  # of the wav files that cutting makes; the rate is at byte 24
 
 
-class IndexedShard(Unit):
+class ShardFolder(Unit):
     """``audio.bin``, ``audio.idx``, ``metainfo.bin``, ``metainfo.idx`` in a folder ``name``."""
 
     def __init__(self, out: Folder, name: str, mark: str) -> None:

@@ -23,7 +23,7 @@ _CODES = {dtype: code for code, dtype in DTYPES.items()}
 class PairWriter:
     """Writes ``PREFIX.bin`` item by item and, on :meth:`close`, ``PREFIX.idx``; each item is a document of its own.
 
-    Both appear when they are complete, the index last. Used as a context, nothing is left where the block fails.
+    Both appear when they are complete, the index last. Used as a context, it leaves nothing if the block fails.
     """
 
     def __init__(self, prefix: Path, dtype: npt.DTypeLike) -> None:
@@ -35,7 +35,7 @@ class PairWriter:
         self._file = self._temporary[0].open("wb")
 
     def add(self, items: npt.NDArray[Any] | bytes) -> None:
-        """One item: an array of the dtype, or its bytes. Raises: DataError ``too_long``."""
+        """Add one item: an array of the dtype, or its bytes. Raises: DataError ``too_long``."""
         data = items if isinstance(items, bytes) else np.ascontiguousarray(items, self.dtype).data
         size = memoryview(data).nbytes // self.dtype.itemsize
         if size > LONGEST:
@@ -60,7 +60,7 @@ class PairWriter:
             os.replace(temporary, place)
 
     def abandon(self) -> None:
-        """Leave nothing of what is not complete."""
+        """Remove incomplete files."""
         self._file.close()
         for temporary in self._temporary:
             temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a packing has finished: a small file a shard, so that a packing killed at any moment goes on where it was.
+"""The journal of a packing: a small file for each finished shard, so that a killed packing goes on where it was.
 
 ::
 
@@ -6,23 +6,24 @@
                      10_500/data-00000.tar.json       {"shard": "10_500/data-00000.tar", "bytes": 123, "crc32": …}
                      1of8.lock                        held by the job that packs the first of eight shares
 
-A shard is noted after it has come to its place. Any number of jobs share a journal, on any file system; each packs
+A shard is noted when it is in its place. Any number of jobs share a journal, on any file system; each packs
 shards of its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, TextIO
 
 from uio_pipes.base.errors import UioError
+from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.prep.packing.grouping import Split
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.locks import taken
 
-__all__ = ["Finished", "Journal", "OtherPacking", "note"]
+__all__ = ["Finished", "Journal", "OtherPacking", "note", "write_failures"]
 
 NAME = "pack.journal"
 SETTINGS = f"{NAME}/settings.json"
@@ -35,7 +36,7 @@ class OtherPacking(UioError):
 
 @dataclass(frozen=True)
 class Finished:
-    """One shard. No file belongs to one whose utterances all failed. ``frames``: of 10 ms."""
+    """One finished shard; if all its utterances failed, there is no file. ``frames``: of 10 ms."""
 
     shard: str
     bytes: int
@@ -44,10 +45,21 @@ class Finished:
     crc32: str = ""
     failed: list[list[str]] = field(default_factory=list)  # key, reason, detail
 
+    def entry(self, line: str) -> ShardEntry:
+        """Return the shard's entry in the manifest of a list in which it is ``line``."""
+        return ShardEntry(line, self.utterances, self.frames, self.bytes, self.crc32)
+
 
 def note(folder: Folder, done: Finished, mark: str) -> None:
     """Note a shard that is in its place, from whichever process wrote it; ``mark`` as of :meth:`Folder.staged`."""
     folder.write(f"{NAME}/{done.shard}.json", json.dumps(asdict(done), ensure_ascii=False).encode(), mark)
+
+
+def write_failures(folder: Folder, failures: Iterable[list[str]]) -> None:
+    """Write key, reason and detail of each utterance that failed to ``failed.jsonl``."""
+    lines = (dict(zip(("key", "reason", "detail"), failure, strict=True)) for failure in failures)
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    folder.write("failed.jsonl", text.encode("utf-8", "backslashreplace"))
 
 
 class Journal:
@@ -65,7 +77,7 @@ class Journal:
             folder.clean(self.mark)
 
     def take_over(self, settings: dict[str, Any]) -> None:
-        """Read what is there. Raises: OtherPacking if it is of another packing."""
+        """Read the notes that are there. Raises: OtherPacking if they are of another packing."""
         name, settings = SETTINGS, json.loads(json.dumps(settings))
         if not self.folder.exists(name):
             self.folder.write(name, json.dumps(settings, indent=1).encode(), self.mark)
@@ -79,7 +91,7 @@ class Journal:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what other jobs have finished meanwhile. A shard counts if it is there, and as long as it should be."""
+        """Read the notes of other jobs too. A shard counts if its file is there and has the right size."""
         sizes = self.folder.sizes((".tar", ".tar.zst", ".bin", ".json"))
         names = [note for note in sorted(sizes) if note.startswith(f"{NAME}/") and note != SETTINGS]
         for data in self.folder.read(names):
@@ -94,7 +106,7 @@ class Journal:
         note(self.folder, done, self.mark)
 
     def settled(self, retry_failed: bool = False) -> set[str]:
-        """Shards that need no more work: files that were not there, or out of reach, may be there the next time."""
+        """Return the shards that need no more work: missing files, or those out of reach, are tried again."""
         return {
             name
             for name, done in self.finished.items()
@@ -102,12 +114,12 @@ class Journal:
         }
 
     def failures(self, shards: set[str]) -> Iterator[list[str]]:
-        """Key, reason and detail of each utterance of ``shards`` that failed, shard by shard."""
+        """Yield key, reason and detail of each utterance of ``shards`` that failed, shard by shard."""
         for name, done in sorted(self.finished.items()):
             if name in shards:
                 yield from done.failed
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()

@@ -1,4 +1,4 @@
-"""Who is at work in a folder: locks that go with the process that holds them, whatever ends it."""
+"""Locks on a folder that end with the process that holds them, whatever ends it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Busy(Exception):
 
 
 def taken(descriptor: int, patience: float = 0.0) -> bool:
-    """Lock an open file for this process alone. False if another still holds it after ``patience`` seconds: one that
-    was killed a moment ago may live a little longer than what started it."""
+    """Lock an open file for this process alone; return False if another one still holds it after ``patience`` seconds.
+    (A process killed a moment ago may outlive its parent a little.)"""
     until = time.monotonic() + patience
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Writing shards: each comes to its place when it is complete, and is then noted in the journal."""
+"""Writing shards: each is moved to its place when it is complete, and then noted in the journal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from uio_pipes.prep.writing.journal import Finished, note
 __all__ = ["TARS", "ShardWriter", "Unit", "open_unit", "write_shard"]
 
 BLOCK, RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
-TARS = (".tar", ".tar.zst")  # what names of shards end in
+TARS = (".tar", ".tar.zst")  # suffixes of shards
 FRAME = 1 << 17  # bytes of a tar, or more, that are compressed together: whole utterances, with a checksum
 UPLOADS = 4  # shards on their way to a remote folder at a time
 
 
 class ShardWriter:
-    """Writes shards, a few open at a time; ``finished`` is told of each that is in its place, in this thread."""
+    """Writer of shards, a few open at a time; ``finished`` is called, in this thread, for each that is in its place."""
 
     def __init__(
         self, out: Folder, mark: str, count: Callable[[str], int], finished: Callable[[Finished], None]
@@ -38,7 +38,7 @@ class ShardWriter:
         self._uploads: list[Future[Finished]] = []
 
     def add(self, shard: str, utterance: Utterance, audio: Cut) -> None:
-        """The shard is finished with the last of its utterances."""
+        """Add one utterance, or its failure; the last one of a shard finishes it."""
         current = self._open.get(shard)
         if current is None:
             current = self._open[shard] = open_unit(self.out, shard, self.mark)
@@ -71,7 +71,7 @@ class ShardWriter:
 
 
 class Unit(ABC):
-    """One shard under way: counts what comes, and what cannot be taken."""
+    """One shard under way: counts its utterances, and those that failed."""
 
     def __init__(self, out: Folder, name: str) -> None:
         self.out, self.name = out, name
@@ -80,7 +80,7 @@ class Unit(ABC):
         self._stack = ExitStack()
 
     def add(self, utterance: Utterance, audio: Cut) -> None:
-        """One utterance, or what became of it."""
+        """Add one utterance, or its failure."""
         self.seen += 1
         audio = self._checked(utterance.key, audio)
         if isinstance(audio, Failure):
@@ -106,19 +106,19 @@ class Unit(ABC):
 
     @abstractmethod
     def finish(self) -> Finished:
-        """Bring it to its place. An empty one does not stay there."""
+        """Move the shard to its place, or remove it if it is empty."""
 
     def abandon(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave nothing."""
+        """Remove the incomplete shard."""
         self._stack.__exit__(kind or GeneratorExit, error or GeneratorExit(), trace)
 
 
 class ShardFile(Unit):
-    """One tar of ``KEY.txt``, ``KEY.wav`` (or another suffix) and, where it is known, ``KEY.speaker``.
+    """One tar of ``KEY.txt``, ``KEY.wav`` (or another suffix) and, if it is known, ``KEY.speaker``.
 
-    Named .zst, it is compressed in small frames, each with a checksum: readers give out nothing that is damaged.
+    With the suffix .zst it is compressed in small frames, each with a checksum: readers give out nothing damaged.
     """
 
     def __init__(self, out: Folder, name: str, mark: str) -> None:
@@ -177,7 +177,7 @@ class ShardFile(Unit):
 
 
 def write_shard(out: Folder, name: str, mark: str, content: Iterable[tuple[Utterance, Cut]]) -> Finished:
-    """Write one shard whole, and note it."""
+    """Write one whole shard, and note it in the journal."""
     unit = open_unit(out, name, mark)
     try:
         for utterance, audio in content:
@@ -191,9 +191,9 @@ def write_shard(out: Folder, name: str, mark: str, content: Iterable[tuple[Utter
 
 
 def open_unit(out: Folder, name: str, mark: str) -> Unit:
-    """A shard to be written: a tar, or by its name a folder of a TouchDataset."""
+    """Open a shard to be written: by its name a tar, or the folder of a TouchDataset."""
     if name.endswith(TARS):
         return ShardFile(out, name, mark)
-    from uio_pipes.prep.writing.indexed_shard import IndexedShard
+    from uio_pipes.prep.writing.indexed_shard import ShardFolder
 
-    return IndexedShard(out, name, mark)
+    return ShardFolder(out, name, mark)

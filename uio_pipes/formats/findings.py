@@ -1,4 +1,4 @@
-"""What checks find: the same errors that reading meets."""
+"""Failures of one utterance, as reading meets them and as checks find them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["finding"]
 
 
 def finding(reason: str, message: str, url: str, key: str = "", offset: int | None = None) -> DataError:
-    """The error of one utterance."""
+    """Return the error of one utterance."""
     error = DataError(reason, message, url=url, member=key, offset=offset)
     error.key = key
     return error
