@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from torch.utils.data import IterableDataset
 
@@ -13,9 +13,6 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.sources.iterable_nodes import IndexNode, SkipNode, StateNode
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["FromIterable", "is_indexed"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from uio_pipes.base.checks import require
 from uio_pipes.core.items import Record
@@ -11,9 +11,6 @@ from uio_pipes.core.sample import Origin
 from uio_pipes.formats.touch.table import IndexedTable
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import Listing
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ListIndexed"]
 

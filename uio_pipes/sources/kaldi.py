@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.core.items import Record
 from uio_pipes.core.sample import Origin
@@ -11,9 +11,6 @@ from uio_pipes.formats.kaldi.files import KaldiFiles
 from uio_pipes.formats.kaldi.table import KaldiTable
 from uio_pipes.io.access import Access
 from uio_pipes.sources.listing import Listing
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ListKaldi"]
 

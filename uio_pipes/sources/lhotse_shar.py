@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, ListError, StateError
 from uio_pipes.core.buffer import taken
@@ -21,9 +21,6 @@ from uio_pipes.formats.shar.reader import Cut, SharReader
 from uio_pipes.formats.shar.streams import is_lines
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import stamp
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["LoadFromShar"]
 _NUMBERS = listed(whole(1 << 60))

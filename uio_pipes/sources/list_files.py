@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.core.items import Item
 from uio_pipes.core.sample import Origin
@@ -11,9 +11,6 @@ from uio_pipes.core.stage import FileList
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import Listing
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ListFiles"]
 

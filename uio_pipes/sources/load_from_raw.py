@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.features import LOAD_FEATURES
@@ -16,9 +16,6 @@ from uio_pipes.core.upcoming import Upcoming
 from uio_pipes.formats.lists.raw_line import parse
 from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["LoadFromRaw"]
 

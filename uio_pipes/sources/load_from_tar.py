@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, StateError
@@ -28,9 +28,6 @@ from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, UNREADABLE, against_
 from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.stream import open_source
 from uio_pipes.sources.next_files import Far, NextFiles, begin
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["LoadFromTar"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.features import LOAD_FEATURES
@@ -13,9 +13,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Sample, run_key
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.upcoming import Upcoming
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["LoadRecords"]
 

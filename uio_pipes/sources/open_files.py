@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
@@ -13,9 +13,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.stage import FileList, Stage
 from uio_pipes.formats.tar.whole_shard import no_raw_line
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["OpenFiles"]
 

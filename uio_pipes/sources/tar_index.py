@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,6 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.remote import is_local, open_file
 from uio_pipes.sources.listing import Listing
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ListTarIndex", "OpenIndex", "TarIndex"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -17,9 +17,6 @@ from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.noise import add_noise
 from uio_pipes.formats.lists.clip_list import ClipTable, entries
 from uio_pipes.stages.noise_clips import ClipLink, ClipNode, Clips
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["AddNoise"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
@@ -19,9 +19,6 @@ from uio_pipes.core.state_kinds import Kind, listed, whole
 from uio_pipes.stages.bucket_window import WindowNode
 from uio_pipes.stages.buckets import Buckets, even_boundaries
 from uio_pipes.stages.budget import Budget, BudgetBuffer, no_samples
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["BucketBatch"]
 

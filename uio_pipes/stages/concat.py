@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import require
@@ -15,9 +15,6 @@ from uio_pipes.core.sample import Chain, Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.concat_links import joining, ticks
 from uio_pipes.stages.concat_sample import join
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Concat"]
 

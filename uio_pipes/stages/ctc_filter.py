@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import eq
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.checks import is_whole, require
@@ -18,9 +18,6 @@ from uio_pipes.core.stage import PerUtterance, Stage, sees_all
 from uio_pipes.stages.budget import waveform_samples
 from uio_pipes.stages.filter import FilterNode
 from uio_pipes.stages.tokenize import Tokenize
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["CtcFilter"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["DecodeAudio"]
 

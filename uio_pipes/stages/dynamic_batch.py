@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.lane import Lane, Site
@@ -13,9 +13,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, have_features
 from uio_pipes.stages.budget import Budget, BudgetBuffer, Filling, no_samples
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["DynamicBatch"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import NOTES, DataError, ListError, UioError
@@ -16,9 +16,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.regular import open_regular
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Exclude"]
 

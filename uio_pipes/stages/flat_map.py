@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError, UioError
@@ -14,9 +14,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Chain, Origin, Sample, run_key
 from uio_pipes.core.stage import Stage, wants
 from uio_pipes.core.state_kinds import OBJECT, whole
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Expanding", "FlatMap"]
 

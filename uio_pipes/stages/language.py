@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
@@ -14,9 +14,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.stages.normalize_text import text_of
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Language"]
 

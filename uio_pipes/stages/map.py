@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import require
@@ -14,9 +14,6 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import ANY, Sample
 from uio_pipes.core.stage import PerUtterance, Stage, StageLink, wants
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Map"]
 

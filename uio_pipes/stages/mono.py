@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -14,9 +14,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, sees_all
 from uio_pipes.stages.decode_audio import DecodeAudio
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Mono"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
@@ -18,9 +18,6 @@ from uio_pipes.formats.lists.overlay_table import OverlayTable, content_of
 from uio_pipes.formats.lists.raw_line import check_segment
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Overlay"]
 

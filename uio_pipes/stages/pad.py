@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,9 +15,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample, realize
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Pad"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.audio.length import SLACK, TICKS, Plan
 from uio_pipes.base.checks import require
@@ -12,9 +12,6 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, have_features
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["RandomCrop"]
 

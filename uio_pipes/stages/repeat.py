@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
@@ -13,9 +13,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.pulse import DEALS
 from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Repeat"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.audio.length import audio_info, check_no_features, segment_samples
 from uio_pipes.base.checks import is_number, require
@@ -17,9 +17,6 @@ from uio_pipes.core.stage import PerUtterance, Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.flat_map import Expanding
 from uio_pipes.stages.segment_runs import Run, merged, parse_segments, pieces, random_piece
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Segments"]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError
@@ -18,9 +18,6 @@ from uio_pipes.core.stage import PerUtterance
 from uio_pipes.io.local import Ref
 from uio_pipes.tokenizers.base import digest
 from uio_pipes.tokenizers.symbols import read_symbols
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Speaker"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
@@ -18,9 +18,6 @@ from uio_pipes.stages.normalize_text import remove_blanks, text_of
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, unk_id
 from uio_pipes.tokenizers.unknown import UnknownShare
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Tokenize"]
 
