@@ -71,3 +71,7 @@ class Record(NamedTuple):
     @property
     def key(self) -> str:
         return self.records.key(self.number)
+
+    @property
+    def place(self) -> str:
+        return self.records.place(self.number)

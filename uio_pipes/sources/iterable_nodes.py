@@ -15,10 +15,10 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import is_whole
 from uio_pipes.base.errors import DataError, PipelineError, StateError
-from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.features import Loaded
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Link, Origin, Sample, run_key
+from uio_pipes.core.sample import Link, Origin, Sample
 from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
 
 __all__ = ["IndexNode", "SkipNode", "StateNode"]
@@ -32,7 +32,7 @@ class IterableNode(Node):
     def __init__(self, items: Any, lane: Lane) -> None:
         super().__init__()
         self.items, self.lane = items, lane
-        self.chain, self.run_key = Chain(), run_key(lane)
+        self.loaded = Loaded(lane)
 
     def start(self) -> None:
         self.position = 0
@@ -71,10 +71,8 @@ class IterableNode(Node):
             )
         fields = {name: value for name, value in item.items() if value is not None}
         fields["key"] = str(fields.get("key", f"{number:09d}"))
-        chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
         wav, place = fields.get("wav"), f"from_iterable, item {number}"
         if isinstance(wav, (torch.Tensor, np.ndarray)):
-            chain = chain.then(AS_WAVEFORM)
             if not is_whole(fields.get("sample_rate")):
                 message = "samples need their sample_rate, a whole number of Hz"
                 raise DataError("missing_sample_rate", message, url=place, member=fields["key"])
@@ -82,7 +80,10 @@ class IterableNode(Node):
             message = f"wav must be a path, URL, bytes, array or tensor, not {type(wav).__name__}"
             raise DataError("bad_audio", message, url=place, member=fields["key"])
         origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
-        return Sample(fields, origin, self.run_key, chain, place)
+        sample = self.loaded.sample(fields, origin, place)
+        if isinstance(wav, (torch.Tensor, np.ndarray)):
+            sample.chain = sample.chain.then(AS_WAVEFORM)
+        return sample
 
     def skip(self, n: int) -> None:
         for _ in range(n):

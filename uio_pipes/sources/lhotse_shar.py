@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, ListError, StateError
 from uio_pipes.core.buffer import taken
-from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Sample, run_key
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
 from uio_pipes.formats.shar.fields import as_fields
@@ -50,7 +50,7 @@ class _SharNode(Node):
     def __init__(self, source: Node, lane: Lane, access: Access) -> None:
         super().__init__(source)
         self.lane, self.access = lane, access
-        self.chain, self.run_key = Chain(), run_key(lane)
+        self.loaded = Loaded(lane)
         self.reader: SharReader | None = None
 
     def start(self) -> None:
@@ -102,8 +102,7 @@ class _SharNode(Node):
         except DataError as error:
             key = str(cut.content.get("id", ""))
             raise DataError(error.reason, error.message, url=place, member=key) from error
-        chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
-        return Sample(fields, self.item.origin._replace(offset=cut.line), self.run_key, chain, place)
+        return self.loaded.sample(fields, self.item.origin._replace(offset=cut.line), place)
 
     def _stamps(self) -> dict[str, str]:
         assert self.item is not None

@@ -11,11 +11,11 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, StateError
 from uio_pipes.base.redact import redact
 from uio_pipes.core.buffer import taken
-from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import File
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Sample, run_key
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.formats.tar.checks import Checks
@@ -94,7 +94,7 @@ class _TarNode(Node):
     def __init__(self, source: Node, lane: Lane, stage: LoadFromTar) -> None:
         super().__init__(source)
         self.lane, self.stage = lane, stage
-        self.chain, self.run_key = Chain(), run_key(lane)
+        self.loaded = Loaded(lane)
         self.files = NextFiles(source)
         self.reader: TarReader | None = None
 
@@ -198,9 +198,7 @@ class _TarNode(Node):
         if self.checks is not None:
             self.checks.apply(utterance)
         fields = as_fields(utterance.key, text_of(utterance, self.file.url, self.stage.text), utterance.fields)
-        chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
-        origin = self.file.origin._replace(offset=utterance.offset)
-        return Sample(fields, origin, self.run_key, chain, self.file.url)
+        return self.loaded.sample(fields, self.file.origin._replace(offset=utterance.offset), self.file.url)
 
     def get_state(self) -> dict[str, Any]:
         if self.reader is None or self.file is None:

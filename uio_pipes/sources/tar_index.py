@@ -14,9 +14,11 @@ import numpy.typing as npt
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.redact import redact
-from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import Record
-from uio_pipes.core.sample import Chain, Origin, Sample
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.tar.fields import as_fields
 from uio_pipes.formats.tar.index_files import Indexed, identity, open_sidecars
@@ -187,7 +189,7 @@ class OpenIndex(Mapping[str, Sample]):
 
     def __init__(self, records: TarIndex) -> None:
         self.records = records
-        self._chain = Chain()
+        self._loaded = Loaded(Lane(Ledger()))
 
     def __getitem__(self, key: str) -> Sample:
         if not isinstance(key, str):
@@ -195,10 +197,8 @@ class OpenIndex(Mapping[str, Sample]):
                 f"an utterance is asked for by its key, which is text, not {key!r}; list(index) gives all keys"
             )
         number = self.records.find(key)
-        fields = self.records.fields(number)
-        chain = self._chain.then(LOAD_FEATURES) if "feat" in fields else self._chain
         origin = Origin(number, self.records.start(number))
-        return Sample(fields, origin, b"0/0", chain, self.records.place(number))
+        return self._loaded.sample(self.records.fields(number), origin, self.records.place(number))
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and super().__contains__(key)
