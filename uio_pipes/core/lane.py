@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Lane", "Site", "lanes_of", "worker_of"]
 
-PASSES = 32  # bits for the rounds of a repetition within a pass
+ROUND_BITS = 32  # of a pass, for the rounds of a repetition within it
+ROUNDS = 1 << ROUND_BITS  # that can be told apart
 T = TypeVar("T")
 
 
@@ -73,7 +74,7 @@ class Lane:
 
     def again(self, round_: int) -> Lane:
         """As what is repeated within the lane sees its ``round_``-th time: a pass of its own."""
-        return replace(self, pass_=(self.pass_ << PASSES) + round_)
+        return replace(self, pass_=(self.pass_ << ROUND_BITS) + round_)
 
     def within(self, name: str) -> Lane:
         """As the source called ``name`` of a mix sees it."""

@@ -6,21 +6,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from uio_pipes.base.checks import require
-from uio_pipes.core.items import Record
-from uio_pipes.core.sample import Origin
 from uio_pipes.formats.touch.table import IndexedTable
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.sources.listing import Listing
+from uio_pipes.sources.listing import RecordListing
 
 __all__ = ["ListIndexed"]
 
 
 @dataclass(frozen=True)
-class ListIndexed(Listing):
+class ListIndexed(RecordListing):
     """Utterances of TouchDatasets, none read yet. ``shuffle``: in another order each epoch, truly random."""
 
     name: ClassVar[str] = "list_indexed"
-    gives: ClassVar[str] = "record"
 
     dirs: tuple[str, ...]
     shuffle: bool = False
@@ -38,12 +35,5 @@ class ListIndexed(Listing):
         )
         require(isinstance(self.shuffle, bool), "from_indexed", "shuffle must be True or False", self.shuffle, "say")
 
-    def describe(self, *, stable: bool = False) -> str:
-        """For fingerprints without the paths: what the indexes hold has a fingerprint of its own."""
-        return f"list_indexed(shuffle={self.shuffle})" if stable else super().describe()
-
     def table(self) -> IndexedTable:
         return IndexedTable(self.dirs, self.metainfo, self.access, self.verify == "crc", self.indexes)
-
-    def item(self, table: IndexedTable, number: int, origin: Origin) -> Record:
-        return Record(table, number, origin)

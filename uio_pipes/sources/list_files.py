@@ -25,10 +25,6 @@ class ListFiles(Listing):
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
 
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints without the paths: what the lists hold has a fingerprint of its own."""
-        return f"list_files(shuffle={self.shuffle})" if stable else super().describe()
-
     def table(self) -> Table:
         """Read the lists. Raises: ListError naming list and line."""
         return Table(self.paths, self.access)

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.permutation import Permutation
+from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
-__all__ = ["Listed", "Listing"]
+__all__ = ["Listed", "Listing", "RecordListing"]
 
 
 class Listed(Protocol):
@@ -49,6 +50,10 @@ class Listing(Stage):
         """Item ``number`` of ``table``; it has a ``key`` and an ``origin``."""
         raise NotImplementedError
 
+    def describe(self, *, stable: bool = False) -> str:
+        """As for every stage. Fingerprints leave the paths out: what is listed has a fingerprint of its own."""
+        return f"{self.name}(shuffle={self.shuffle})" if stable else super().describe()
+
     def content(self) -> list[tuple[int, str]]:
         table = self.table()
         return [(len(table), table.digest)]
@@ -58,6 +63,15 @@ class Listing(Stage):
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         return [len(self.table())] * len(counts)
+
+
+class RecordListing(Listing):
+    """A source of utterances that are read in any order; its table is a :class:`~uio_pipes.core.items.Records`."""
+
+    gives: ClassVar[str] = "record"
+
+    def item(self, table: Any, number: int, origin: Origin) -> Record:
+        return Record(table, number, origin)
 
 
 Order = Permutation | npt.NDArray[np.int64]

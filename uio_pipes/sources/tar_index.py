@@ -27,7 +27,7 @@ from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.remote import is_local, open_file
-from uio_pipes.sources.listing import Listing
+from uio_pipes.sources.listing import RecordListing
 
 __all__ = ["ListTarIndex", "OpenIndex", "TarIndex"]
 
@@ -127,11 +127,10 @@ class TarIndex:
 
 
 @dataclass(frozen=True)
-class ListTarIndex(Listing):
+class ListTarIndex(RecordListing):
     """Utterances of indexed shards. ``shuffle``: all of them, in another order each epoch; without a buffer."""
 
     name: ClassVar[str] = "from_tar_index"
-    gives: ClassVar[str] = "record"
 
     paths: tuple[str, ...]
     shuffle: bool = False
@@ -160,7 +159,7 @@ class ListTarIndex(Listing):
         return TarIndex(shards, self.verify == "crc", self.access)
 
     def item(self, table: TarIndex, number: int, origin: Origin) -> Record:
-        return Record(table, number, origin._replace(offset=table.start(number)))
+        return super().item(table, number, origin._replace(offset=table.start(number)))
 
     def count(self, counts: list[int], source: str) -> list[int] | None:
         table = self.table()

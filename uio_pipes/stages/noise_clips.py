@@ -6,27 +6,27 @@ order of calls. In a shard the member is chosen among all that the shard holds, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from uio_pipes.audio.decode import decode, decode_at, decode_file
 from uio_pipes.audio.length import audio_info, segment_samples
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.base.lru import Lru
-from uio_pipes.core.lane import Site
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, StageLink
 from uio_pipes.dsp.resample import resample
-from uio_pipes.formats.lists.clip_list import ClipTable, Place, parse
+from uio_pipes.formats.lists.clip_list import ClipTable, Place, entries, parse
 from uio_pipes.formats.tar.clip_shard import MEMBER_BYTES, members, read_again, weight
 from uio_pipes.io.local import LocalFile, Payload, Ref
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["Choice", "ClipLink", "ClipNode", "Clips"]
+__all__ = ["Choice", "ClipStage", "Clips"]
 
 LONG = 30  # seconds: of longer files only the wanted segment is decoded
 BITS = 32
@@ -131,10 +131,43 @@ class Clips:
         return DataError(self.reason, f"{where}: {error.message} [{error.reason}]; mend it, or take it off the list")
 
 
-class ClipNode(Deferred):
-    """Adds the link of a stage that works with clips; its lanes share the clips' cache, and account for it."""
+class ClipStage(PerUtterance):
+    """A stage that works with clips. Subclasses are frozen dataclasses with these fields, and one for the paths."""
 
-    def __init__(self, source: Node, link: ClipLink) -> None:
+    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+    lists: ClassVar[str]  # the field for the paths
+    bad: ClassVar[str]  # the reason for which an utterance fails whose clip cannot be used
+
+    probability: float
+    cache_mb: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, self.lists, entries(self.name, self.lists, self._paths))
+        require(0 <= self.probability <= 1, self.name, "probability must be 0 to 1", self.probability, "try 0.5")
+        require(self.cache_mb >= 0, self.name, "cache_mb must be 0 or more MiB", self.cache_mb, "try 256")
+
+    @property
+    def _paths(self) -> Any:
+        return getattr(self, self.lists)
+
+    def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
+        """Change the waveform by the clip that ``draws`` choose."""
+        raise NotImplementedError
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        make = lambda: Clips(self._paths, self.bad, self.cache_mb << 20)  # noqa: E731
+        return _ClipNode(source, _ClipLink(self, site, lane.shared((self.name, self._paths, self.cache_mb), make)))
+
+    def content(self) -> list[tuple[int, str]]:
+        return [(0, ClipTable(self._paths).digest)]
+
+
+class _ClipNode(Deferred):
+    """Its lanes share the cache of the clips, and account for it."""
+
+    def __init__(self, source: Node, link: _ClipLink) -> None:
         super().__init__(source, link)
         self.clips = link.clips
         self.clips.lanes += 1
@@ -143,19 +176,15 @@ class ClipNode(Deferred):
         return super().memory() + self.clips.cache.limit // self.clips.lanes
 
 
-class ClipLink(StageLink):
-    """A stage that works with clips, at its place in a graph: ``act(sample, draws, clips)``."""
+class _ClipLink(StageLink):
+    __slots__ = ("change", "clips")
 
-    __slots__ = ("act", "clips")
-
-    def __init__(
-        self, stage: PerUtterance, site: Site, clips: Clips, act: Callable[[Sample, Draws, Clips], None]
-    ) -> None:
+    def __init__(self, stage: ClipStage, site: Site, clips: Clips) -> None:
         super().__init__(stage, site)
-        self.clips, self.act = clips, act
+        self.change, self.clips = stage.change, clips
 
     def apply(self, sample: Sample) -> None:
-        self.act(sample, sample.draws(self.salt), self.clips)
+        self.change(sample, sample.draws(self.salt), self.clips)
 
 
 def _finite(clip: torch.Tensor) -> torch.Tensor:

@@ -8,15 +8,13 @@ from typing import Any, ClassVar
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
-from uio_pipes.core.lane import PASSES, Lane, Site
+from uio_pipes.core.lane import ROUNDS, Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.pulse import DEALS
 from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
 
 __all__ = ["Repeat"]
-
-ENDLESS = 1 << PASSES  # rounds that can be told apart
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class _RepeatNode(Node):
         self.given = own["given"]
 
     def state_kinds(self) -> dict[str, Kind]:
-        return {"round": whole(self.rounds or ENDLESS), "given": FLAG}
+        return {"round": whole(self.rounds or ROUNDS), "given": FLAG}
 
     def _begin(self, number: int, state: dict[str, Any] | None) -> None:
         self.round, self.given = number, 0

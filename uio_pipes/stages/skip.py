@@ -10,6 +10,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind
+from uio_pipes.stages.take import CountdownNode
 
 __all__ = ["Skip"]
 
@@ -42,15 +43,10 @@ class Skip(Stage):
         return [max(0, n - self.number) for n in counts]
 
 
-class _SkipNode(Node):
-    state_fields = ("left",)
-
+class _SkipNode(CountdownNode):
     def __init__(self, source: Node, lane: Lane, count: int) -> None:
-        super().__init__(source)
-        self.lane, self.count = lane, count
-
-    def start(self) -> None:
-        self.left = self.count
+        super().__init__(source, count)
+        self.lane = lane
 
     def state_kinds(self) -> dict[str, Kind]:
         return {"left": Kind(f"0 or {self.count}", lambda value: type(value) is int and value in (0, self.count))}
@@ -60,5 +56,5 @@ class _SkipNode(Node):
             left, self.left = self.left, 0
             for _ in range(left):
                 self.source.skip(1)
-                self.lane.pulse.arrived += 1  # they came so far
+                self.lane.pulse.arrived += 1  # they came this far
         return self.source.next()

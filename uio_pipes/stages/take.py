@@ -11,7 +11,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
-__all__ = ["Take"]
+__all__ = ["CountdownNode", "Take"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Take(Stage):
         return [min(n, self.number) for n in counts]
 
 
-class _TakeNode(Node):
+class CountdownNode(Node):
+    """Counts the first items: ``left`` are still to come."""
+
     state_fields = ("left",)
 
     def __init__(self, source: Node, count: int) -> None:
@@ -51,6 +53,8 @@ class _TakeNode(Node):
     def start(self) -> None:
         self.left = self.count
 
+
+class _TakeNode(CountdownNode):
     def state_kinds(self) -> dict[str, Kind]:
         return {"left": whole(self.count + 1)}
 
