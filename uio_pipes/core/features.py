@@ -11,8 +11,9 @@ import torch
 
 from uio_pipes.audio.length import Plan, StoredFeatures
 from uio_pipes.base.errors import DataError
+from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.sample import Chain, Link, Origin, Sample, run_key
+from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_binary
 

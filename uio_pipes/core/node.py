@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
+from uio_pipes.core.chain import Link
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.sample import Link, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import OBJECT, Kind, like, read_field
 
 __all__ = ["Deferred", "Node", "name_node"]

@@ -3,27 +3,26 @@
 Stages that work on one utterance (decode, resample, tokenize, fbank, …) do nothing when an utterance passes: each
 only adds itself to the sample's chain. Touching a field runs the links that it depends on, and no others: a filter on
 labels tokenizes, but does not decode. What filters, sorting and batching need to know of audio, its length, is the
-*plan*: made from headers and each stage's own length rule, without decoding. :func:`realize` is the one place where
-the rest is run.
+*plan*: made from headers and each stage's own length rule, without decoding. The rest is run when the batch is made
+(:mod:`uio_pipes.core.realize`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, mix64
+from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
 from uio_pipes.io.local import Ref
-from uio_pipes.io.lookahead import fetch_early
 from uio_pipes.io.text_ref import TextRef
 
-__all__ = ["Chain", "Link", "Origin", "Sample", "compute", "realize"]
+__all__ = ["Origin", "Sample", "run_key"]
 
-ANY = frozenset(["*"])
 _MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
 MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
 
@@ -44,72 +43,6 @@ class Origin(NamedTuple):
     sub: tuple[int, ...] = ()
     pass_: int = 0
     source: str = ""
-
-
-class Link(Protocol):
-    """One deferred stage. ``reads`` and ``writes`` name fields; ``{"*"}`` stands for all."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def reads(self) -> frozenset[str]: ...
-    @property
-    def writes(self) -> frozenset[str]: ...
-    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None: ...
-    def apply(self, sample: Sample) -> None: ...
-
-
-def _meet(a: frozenset[str], b: frozenset[str]) -> bool:
-    return bool(a and b) and ("*" in a or "*" in b or not a.isdisjoint(b))
-
-
-class Chain:
-    """The deferred stages that a sample has passed, shared by all samples of a lane."""
-
-    __slots__ = ("_bits", "_then", "links", "needs")
-
-    def __init__(self, links: tuple[Link, ...] = ()) -> None:
-        self.links = links
-        self._then: dict[int, Chain] = {}
-        self._bits: dict[tuple[str, bool], int] = {}
-        # needs[j]: bits of the links that must have run before link j, itself included
-        self.needs: list[int] = []
-        for j, link in enumerate(links):
-            bits = 1 << j
-            for i, before in enumerate(links[:j]):
-                if _meet(before.writes, link.reads | link.writes) or _meet(before.reads, link.writes):
-                    bits |= self.needs[i]
-            self.needs.append(bits)
-
-    def then(self, link: Link) -> Chain:
-        """This chain with ``link`` at its end."""
-        chain = self._then.get(id(link))
-        if chain is None:
-            chain = self._then[id(link)] = Chain((*self.links, link))
-        return chain
-
-    def names(self, name: str) -> bool:
-        """Whether a link says that it writes field ``name``; one that may write any field does not say so."""
-        return any(name in link.writes for link in self.links)
-
-    def writers(self, name: str) -> int:
-        """Bits of the links to run before field ``name`` has its value."""
-        return self._find(name, reading=False)
-
-    def users(self, name: str) -> int:
-        """Bits of the links to run before field ``name`` may be overwritten."""
-        return self._find(name, reading=True)
-
-    def _find(self, name: str, reading: bool) -> int:
-        bits = self._bits.get((name, reading))
-        if bits is None:
-            wanted = frozenset([name])
-            bits = 0
-            for link, needs in zip(self.links, self.needs, strict=True):
-                if _meet(link.writes, wanted) or (reading and _meet(link.reads, wanted)):
-                    bits |= needs
-            self._bits[name, reading] = bits
-        return bits
 
 
 class Sample(MutableMapping[str, Any]):
@@ -173,7 +106,7 @@ class Sample(MutableMapping[str, Any]):
                 try:
                     link.apply(self)
                 except Exception as error:
-                    raise self._caused(error, link.name)  # noqa: B904
+                    raise self.caused(error, link.name)  # noqa: B904
                 self.done |= 1 << i
 
     def compute(self, link: Link) -> None:
@@ -224,7 +157,7 @@ class Sample(MutableMapping[str, Any]):
                         plan = links[i].plan(plan, self)
                 self._plan, self._planned = plan, len(links)
             except Exception as error:
-                raise self._caused(error, "plan")  # noqa: B904
+                raise self.caused(error, "plan")  # noqa: B904
         return self._plan
 
     def draws(self, salt: int) -> Draws:
@@ -239,7 +172,7 @@ class Sample(MutableMapping[str, Any]):
             self._seed = int.from_bytes(digest, "little")
         return self._seed
 
-    def _caused(self, error: Exception, stage: str) -> UioError:
+    def caused(self, error: Exception, stage: str) -> UioError:
         """:meth:`failure`, caused by ``error`` if it is another one: its own cause would be a reference cycle."""
         failure = self.failure(error, stage)
         if failure is not error:
@@ -296,50 +229,3 @@ NOTHING = Chain()
 def run_key(lane: Lane) -> bytes:
     """Key of the hashes of an epoch's samples."""
     return f"{lane.seed}/{lane.epoch}".encode()
-
-
-def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[tuple[Sample, int]]:
-    """Run all that is deferred, of one sample after the other; one that fails is handled by the policy and left out.
-
-    Gives each one that is left with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too:
-    samples that go to the trainer as they are.
-    """
-    fetch_early(sample.fields for sample in samples)
-    for sample in samples:
-        try:
-            actual = compute(sample)
-            if whole:
-                sample.read()
-        except DataError as error:
-            lane.ledger.fail(error, "realize")
-        else:
-            lane.ledger.fine("realize")
-            yield sample, actual.length if actual is not None else 0
-
-
-def compute(sample: Sample) -> Plan | None:
-    """Run all that is deferred; the length that came out. Raises: DataError, also if it is above the plan."""
-    planned = sample.planned()
-    sample.finish()
-    try:
-        actual = measure(sample.fields)
-    except Exception as error:
-        raise sample._caused(error, "realize")  # noqa: B904
-    if planned is not None and actual is not None:
-        check_length(sample, actual, planned)
-    return actual
-
-
-def check_length(sample: Sample, actual: Plan, planned: Plan) -> None:
-    """Raises: DataError ``length_mismatch`` if the realized length is above the plan."""
-    longer = (
-        actual.frames > planned.frames
-        if actual.frames is not None and planned.frames is not None
-        else (actual.samples * planned.sample_rate > planned.samples * actual.sample_rate)
-    )
-    if longer:
-        message = (
-            f"realized as {actual}, longer than planned ({planned}): its header or `duration` is too short, "
-            "or a stage's length rule is wrong"
-        )
-        raise sample.failure(DataError("length_mismatch", message), "realize")

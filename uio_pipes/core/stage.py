@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import KINDS, require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.base.redact import redact
+from uio_pipes.core.describe import show
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
@@ -21,7 +20,7 @@ from uio_pipes.io.access import Access
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
-__all__ = ["FileList", "PerUtterance", "Stage", "Upstream", "Wrapped", "have_features", "sees_all", "show"]
+__all__ = ["FileList", "PerUtterance", "Stage", "Upstream", "Wrapped", "have_features", "sees_all"]
 
 _SAME = "same"
 Upstream = Callable[[Lane], Node]
@@ -161,7 +160,7 @@ class Stage:
             if not f.repr:  # how files are reached: secrets may be in it, and nothing depends on it
                 continue
             value = getattr(self, f.name)
-            if value == f.default and not stable and f.default is not inspect.Parameter.empty:
+            if value == f.default and not stable:
                 continue
             text = show(value, stable=stable)
             shown.append(text if i == 0 and not stable else f"{f.name}={text}")
@@ -264,44 +263,3 @@ class StageLink:
 
     def apply(self, sample: Sample) -> None:
         self.stage.apply(sample, sample.draws(self.salt))
-
-
-def show(value: object, *, stable: bool = False) -> str:
-    """A short text for an argument; functions as ``name @ file:line`` (``stable``: ``module.name``)."""
-    if isinstance(value, partial):
-        inner = [show(v, stable=stable) for v in value.args]
-        inner += [f"{k}={show(v, stable=stable)}" for k, v in value.keywords.items()]
-        return f"partial({', '.join([show(value.func, stable=stable), *inner])})"
-    if inspect.isfunction(value) or inspect.ismethod(value):
-        code = value.__code__
-        if stable:
-            return _place(value)
-        return f"{value.__qualname__} @ {code.co_filename}:{code.co_firstlineno}"
-    if inspect.isclass(value):
-        return _place(value) if stable else value.__qualname__
-    if isinstance(value, (list, tuple)):
-        if len(value) == 1 and not stable:
-            return show(value[0])
-        inner = [show(v, stable=stable) for v in (value if stable else value[:4])]
-        inner += [f"… {len(value)} in all"] if len(value) > len(inner) else []
-        return f"[{', '.join(inner)}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k!r}: {show(v, stable=stable)}" for k, v in value.items()) + "}"
-    text = redact(repr(value))
-    if type(value).__repr__ is object.__repr__:  # its address would change from run to run
-        text = _place(type(value))
-    return text
-
-
-def _place(value: Any) -> str:
-    """``module.name``; of what is in this package without the module within it, which may change between versions."""
-    module = "uio_pipes" if value.__module__.startswith("uio_pipes.") else value.__module__
-    return f"{module}.{value.__qualname__}"
-
-
-def wants(function: Callable[..., Any], parameter: str) -> bool:
-    """Whether ``function`` has a parameter of this name."""
-    try:
-        return parameter in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False

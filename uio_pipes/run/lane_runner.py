@@ -19,7 +19,8 @@ from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger, Policy
-from uio_pipes.core.sample import Sample, realize
+from uio_pipes.core.realize import realize
+from uio_pipes.core.sample import Sample
 from uio_pipes.run.state import LaneState
 
 __all__ = ["LaneRunner", "LaneStream", "Message", "RunSpec", "one_thread"]

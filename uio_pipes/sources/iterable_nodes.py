@@ -15,10 +15,11 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import is_whole
 from uio_pipes.base.errors import DataError, PipelineError, StateError
+from uio_pipes.core.chain import Link
 from uio_pipes.core.features import Loaded
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Link, Origin, Sample
+from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
 
 __all__ = ["IndexNode", "SkipNode", "StateNode"]

@@ -9,9 +9,10 @@ from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.buffer import Buffer
+from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.concat_links import joining, ticks
 from uio_pipes.stages.concat_sample import join

@@ -8,8 +8,10 @@ import torch
 
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.core.chain import Chain
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.sample import Chain, Sample, compute
+from uio_pipes.core.realize import compute
+from uio_pipes.core.sample import Sample
 from uio_pipes.stages.concat_sample import Joined
 
 __all__ = ["join_text", "joining", "ticks", "total"]

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.core.chain import Chain
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.sample import Chain, Origin, Sample
+from uio_pipes.core.sample import Origin, Sample
 
 __all__ = ["Joined", "join"]
 

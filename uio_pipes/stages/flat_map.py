@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError, UioError
 from uio_pipes.core.buffer import MARK_EVERY, changed
+from uio_pipes.core.chain import Chain
+from uio_pipes.core.describe import wants
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Origin, Sample, run_key
-from uio_pipes.core.stage import Stage, wants
+from uio_pipes.core.sample import Origin, Sample, run_key
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import OBJECT, whole
 
 __all__ = ["Expanding", "FlatMap"]

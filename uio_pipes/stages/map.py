@@ -10,10 +10,12 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.chain import ANY
+from uio_pipes.core.describe import wants
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
-from uio_pipes.core.sample import ANY, Sample
-from uio_pipes.core.stage import PerUtterance, Stage, StageLink, wants
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, Stage, StageLink
 
 __all__ = ["Map"]
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, get_args
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.describe import show
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage, show
+from uio_pipes.core.stage import Stage
 from uio_pipes.stages.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
 
 if TYPE_CHECKING:

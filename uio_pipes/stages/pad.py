@@ -12,7 +12,8 @@ import uio_pipes.core.batch_memory as batch_memory  # as a name of the package i
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Sample, realize
+from uio_pipes.core.realize import realize
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import soundfile
 
 from uio_pipes.base.errors import DataError, UioError
-from uio_pipes.core.sample import Sample, compute
+from uio_pipes.core.realize import compute
+from uio_pipes.core.sample import Sample
 from uio_pipes.io.local import Ref
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Audio, frames_of, to_int16
