@@ -1,4 +1,4 @@
-"""The deferred stages that a sample has passed, and which of them a field depends on."""
+"""The deferred stages of a sample, and those of them that a field depends on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANY = frozenset(["*"])
 
 
 class Link(Protocol):
-    """One deferred stage. ``reads`` and ``writes`` name fields; ``{"*"}`` stands for all."""
+    """One deferred stage. ``reads`` and ``writes`` name fields; ``{"*"}`` stands for all fields."""
 
     @property
     def name(self) -> str: ...
@@ -32,7 +32,7 @@ def _meet(a: frozenset[str], b: frozenset[str]) -> bool:
 
 
 class Chain:
-    """The deferred stages that a sample has passed, shared by all samples of a lane."""
+    """The deferred stages of a sample in their order, shared by all samples of a lane."""
 
     __slots__ = ("_bits", "_then", "links", "needs")
 
@@ -50,22 +50,22 @@ class Chain:
             self.needs.append(bits)
 
     def then(self, link: Link) -> Chain:
-        """This chain with ``link`` at its end."""
+        """Return this chain with ``link`` added at its end."""
         chain = self._then.get(id(link))
         if chain is None:
             chain = self._then[id(link)] = Chain((*self.links, link))
         return chain
 
     def names(self, name: str) -> bool:
-        """Whether a link says that it writes field ``name``; one that may write any field does not say so."""
+        """True if a link writes field ``name``. A link that may write any field does not count."""
         return any(name in link.writes for link in self.links)
 
     def writers(self, name: str) -> int:
-        """Bits of the links to run before field ``name`` has its value."""
+        """Return the bits of the links that must run before field ``name`` has its value."""
         return self._find(name, reading=False)
 
     def users(self, name: str) -> int:
-        """Bits of the links to run before field ``name`` may be overwritten."""
+        """Return the bits of the links that must run before field ``name`` may be overwritten."""
         return self._find(name, reading=True)
 
     def _find(self, name: str, reading: bool) -> int:

@@ -1,4 +1,4 @@
-"""Arguments of stages as text: for people, and for fingerprints that hold on every machine."""
+"""Arguments of stages as text, for people and for fingerprints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["show", "wants"]
 
 
 def show(value: object, *, stable: bool = False) -> str:
-    """A short text for an argument; functions as ``name @ file:line`` (``stable``: ``module.name``)."""
+    """Return an argument as a short text, functions as ``name @ file:line`` (``stable``: as ``module.name``)."""
     if isinstance(value, partial):
         inner = [show(v, stable=stable) for v in value.args]
         inner += [f"{k}={show(v, stable=stable)}" for k, v in value.keywords.items()]
@@ -40,13 +40,13 @@ def show(value: object, *, stable: bool = False) -> str:
 
 
 def _place(value: Any) -> str:
-    """``module.name``; of what is in this package without the module within it, which may change between versions."""
+    """Return ``module.name``; names of this package without the module within it, which may change between versions."""
     module = "uio_pipes" if value.__module__.startswith("uio_pipes.") else value.__module__
     return f"{module}.{value.__qualname__}"
 
 
 def wants(function: Callable[..., Any], parameter: str) -> bool:
-    """Whether ``function`` has a parameter of this name."""
+    """True if ``function`` has a parameter of this name."""
     try:
         return parameter in inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Samples of loaded fields, and their precomputed features: ``feat`` from a .npy array of shape (T, F)."""
+"""Samples of the fields that sources load, and precomputed features: ``feat`` from a (T, F) .npy array."""
 
 from __future__ import annotations
 

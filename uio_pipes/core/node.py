@@ -1,8 +1,8 @@
-"""The nodes that run a pipeline in one lane, and the contract that they keep.
+"""The base of the nodes that run a pipeline in one lane, and the contract that they keep.
 
-:class:`Node` declares what its state is (``state_fields``); the base saves and restores it, copied, and refuses what it
-cannot be. A state is read between two ``next()`` calls and describes the first item not yet delivered. Nodes that hold
-samples back are in :mod:`uio_pipes.core.buffer`.
+A :class:`Node` declares its state (``state_fields``); the base class saves and restores it as a copy, and refuses
+values that cannot be right. A state is read between two ``next()`` calls and describes the first item not yet
+delivered. Nodes that hold samples back are in :mod:`uio_pipes.core.buffer`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
         """Set the state fields to their values at the start of the lane."""
 
     def state_kinds(self) -> Mapping[str, Kind]:
-        """What state fields can be, where that is less than anything of the kind that they start as."""
+        """Return what state fields can be, if not anything of the type that they start with."""
         return {}
 
     def read_state(self, state: object, name: str, kind: Kind) -> Any:
@@ -94,7 +94,7 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
             setattr(self, name, value)
 
     def get_state(self) -> dict[str, Any]:
-        """The node's state and its source's; a node without fields of its own has just its source's."""
+        """Return the node's state with that of its source; a node without state fields returns just its source's."""
         if not self.state_fields:
             return self.source.get_state() if self.source is not None else {}
         state = {name: copy.deepcopy(getattr(self, name)) for name in self.state_fields}
@@ -103,16 +103,16 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
         return state
 
     def skip(self, n: int) -> None:
-        """Pass over ``n`` items. Raises StopIteration if there are fewer."""
+        """Skip ``n`` items. Raises StopIteration if there are fewer."""
         for _ in range(n):
             self.next()
 
     def remaining(self) -> tuple[int, int]:
-        """What is known to be left: (samples held in buffers, list items not yet opened)."""
+        """Return what is known to be left: (samples held in buffers, list items not yet opened)."""
         return self.source.remaining() if hasattr(self.source, "remaining") else (0, 0)
 
     def memory(self) -> int:
-        """Bytes that the buffers of this lane hold, roughly."""
+        """Return roughly how many bytes the buffers of this lane hold."""
         return self.source.memory() if hasattr(self.source, "memory") else 0
 
 
@@ -130,7 +130,7 @@ class Deferred(Node):
 
 
 def name_node(node: Node, lane: Lane, site: Site) -> Node:
-    """``node``, which now knows for its messages what it runs: ``read/shuffle``, ``sort (number 2)``."""
+    """Tell ``node`` its name for messages, like ``read/shuffle`` or ``sort (number 2)``, and return it."""
     number = f" (number {site.ordinal + 1})" if site.ordinal else ""
     node.stage_name = f"{lane.source}/{site.name}{number}" if lane.source else f"{site.name}{number}"
     return node

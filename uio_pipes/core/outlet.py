@@ -1,4 +1,4 @@
-"""The end of a lane whose source has no end: notes what comes out."""
+"""The last node of a lane that has no end: it notes what comes out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Outlet"]
 
 
 class Outlet(Node):
-    """Tells the lane's pulse what came out, and lets it pass. ``slack``: see :class:`Pulse`."""
+    """Passes everything on, and tells the lane's pulse that something came out. ``slack``: see :class:`Pulse`."""
 
     def __init__(self, source: Node, lane: Lane, slack: int) -> None:
         super().__init__(source)

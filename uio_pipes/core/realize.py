@@ -1,4 +1,4 @@
-"""The one place where all that is deferred is run: when a batch is made of samples."""
+"""The one place where everything deferred is run: when a batch is made of samples."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["compute", "realize"]
 
 
 def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[tuple[Sample, int]]:
-    """Run all that is deferred, of one sample after the other; one that fails is handled by the policy and left out.
+    """Run everything deferred, one sample after the other; a sample that fails is handled by the policy and left out.
 
-    Gives each one that is left with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too:
-    samples that go to the trainer as they are.
+    Yields each other sample with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too,
+    since the samples go to the trainer as they are.
     """
     fetch_early(sample.fields for sample in samples)
     for sample in samples:
@@ -33,7 +33,7 @@ def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterat
 
 
 def compute(sample: Sample) -> Plan | None:
-    """Run all that is deferred; the length that came out. Raises: DataError, also if it is above the plan."""
+    """Run everything deferred, and return the actual length. Raises: DataError, also if that is above the plan."""
     planned = sample.planned()
     sample.finish()
     try:

@@ -1,6 +1,6 @@
 """One utterance: a mapping whose fields are computed when touched.
 
-Stages that work on one utterance (decode, resample, tokenize, fbank, …) do nothing when an utterance passes: each
+Stages that work on one utterance (decode, resample, tokenize, fbank, …) do nothing when an utterance passes: each one
 only adds itself to the sample's chain. Touching a field runs the links that it depends on, and no others: a filter on
 labels tokenizes, but does not decode. What filters, sorting and batching need to know of audio, its length, is the
 *plan*: made from headers and each stage's own length rule, without decoding. The rest is run when the batch is made
@@ -28,7 +28,7 @@ MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
 
 
 class Origin(NamedTuple):
-    """Where a sample came from. It never changes with ranks, workers or the order of the epoch.
+    """The origin of a sample: where it came from. It never changes with ranks, workers or the order of the epoch.
 
     Attributes:
         item: its number in the unshuffled list.
@@ -110,16 +110,16 @@ class Sample(MutableMapping[str, Any]):
                 self.done |= 1 << i
 
     def compute(self, link: Link) -> None:
-        """Run ``link``, which is in the chain, and what it needs."""
+        """Run ``link``, which is in the chain, and the links that it needs."""
         self._run(self.chain.needs[self.chain.links.index(link)])
 
     def finish(self) -> None:
-        """Run all that is still deferred, and read texts that are in members of their own."""
+        """Run everything still deferred, and read texts that are in members of their own."""
         self._run((1 << len(self.chain.links)) - 1)
         self._read(TextRef)
 
     def read(self) -> None:
-        """Read what is only referred to. Raises: DataError."""
+        """Read the payloads that are only referred to. Raises: DataError."""
         self._read(Ref)
 
     def _read(self, kind: type[Ref]) -> None:
@@ -132,7 +132,7 @@ class Sample(MutableMapping[str, Any]):
 
     @property
     def plan(self) -> Plan:
-        """The planned length, at this point of the graph; realizing never gives more.
+        """The planned length at this point of the graph; realizing never gives more.
 
         Raises: DataError if a header is bad, PipelineError if nothing tells a length.
         """
@@ -145,12 +145,12 @@ class Sample(MutableMapping[str, Any]):
         return plan
 
     def planned(self) -> Plan | None:
-        """As :attr:`plan`; None if nothing tells a length (text only)."""
+        """Return :attr:`plan`, or None if nothing tells a length (text only)."""
         links = self.chain.links
         if self._planned != len(links):
             try:
                 plan, first, done = self._plan, self._planned, 0
-                if first < 0:  # from the fields as they are: what has run already is in them
+                if first < 0:  # measured anew; fields show the effect of links that have run
                     plan, first, done = measure(self.fields), 0, self.done
                 for i in range(first, len(links)):
                     if not done >> i & 1:
@@ -161,26 +161,26 @@ class Sample(MutableMapping[str, Any]):
         return self._plan
 
     def draws(self, salt: int) -> Draws:
-        """The generator of this sample for the stage with ``salt``."""
+        """Return this sample's generator for the stage with ``salt``."""
         return Draws(mix64(self.seed ^ salt))
 
     @property
     def seed(self) -> int:
-        """64-bit hash of seed, epoch and origin."""
+        """A 64-bit hash of seed, epoch and origin."""
         if self._seed is None:
             digest = blake2b(repr(tuple(self.origin)).encode(), digest_size=8, key=self._run_key).digest()
             self._seed = int.from_bytes(digest, "little")
         return self._seed
 
     def caused(self, error: Exception, stage: str) -> UioError:
-        """:meth:`failure`, caused by ``error`` if it is another one: its own cause would be a reference cycle."""
+        """Return :meth:`failure` with ``error`` as its cause, unless they are the same: that would be a cycle."""
         failure = self.failure(error, stage)
         if failure is not error:
             failure.__cause__ = error
         return failure
 
     def failure(self, error: Exception, stage: str) -> UioError:
-        """``error`` of the stage named ``stage`` as a ``DataError`` that says where, unless all of the run is wrong."""
+        """Return ``error`` of the stage ``stage`` as a ``DataError`` that says where; errors of the run unchanged."""
         if isinstance(error, LeftOut):
             return error
         if isinstance(error, DataError):
@@ -200,21 +200,21 @@ class Sample(MutableMapping[str, Any]):
         return error
 
     def bare(self) -> Sample:
-        """The same fields with nothing deferred: what a deferred function of the user's gets."""
+        """Return a sample of the same fields with nothing deferred, for a deferred function of the user's."""
         return Sample(self.fields, self.origin, self._run_key, NOTHING, self.url)
 
     def replaced(self, fields: Mapping[str, Any]) -> Sample:
-        """A sample with these fields and nothing deferred, of the same origin."""
+        """Return a sample of ``fields`` with the same origin and nothing deferred."""
         return Sample(dict(fields), self.origin, self._run_key, Chain(), self.url)
 
     def copy(self) -> Sample:
-        """The same utterance: what is computed of either, the other does not have."""
+        """Return a copy: fields computed in one of them are not in the other."""
         copy = self._like(self.origin)
         copy._seed, copy._plan, copy._planned = self._seed, self._plan, self._planned
         return copy
 
     def child(self, sub: int) -> Sample:
-        """A copy of this one that is number ``sub`` of what ``flat_map`` made."""
+        """Return a copy as number ``sub`` of the results of a ``flat_map``."""
         return self._like(self.origin._replace(sub=(*self.origin.sub, sub)))
 
     def _like(self, origin: Origin) -> Sample:
@@ -227,5 +227,5 @@ NOTHING = Chain()
 
 
 def run_key(lane: Lane) -> bytes:
-    """Key of the hashes of an epoch's samples."""
+    """Return the key for the hashes of an epoch's samples."""
     return f"{lane.seed}/{lane.epoch}".encode()

@@ -161,7 +161,7 @@ class _Work:
 
     def _pass_over(self, node: Node) -> int:
         """The utterances of a part that is there: nothing is decoded, what fails has been noted."""
-        self.ledger.passing = True
+        self.ledger.quiet = True
         try:
             for passed in range(self.per_part):
                 try:
@@ -169,7 +169,7 @@ class _Work:
                 except StopIteration:
                     return passed
         finally:
-            self.ledger.passing = False
+            self.ledger.quiet = False
         return self.per_part
 
     def finish(self, target: str, source: str) -> Conversion:

@@ -84,7 +84,7 @@ class LaneRunner:
 
     def _restore(self, state: LaneState) -> None:
         """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
-        with one_thread(), self.ledger.passing_over(skimming=self.spec.pipeline._skims):
+        with one_thread(), self.ledger.replay(skimming=self.spec.pipeline._skims):
             self._reset(state.node_states)
             try:
                 for _ in range(_replayed(state, self.lane, self.spec)):

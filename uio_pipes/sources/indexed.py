@@ -15,7 +15,7 @@ __all__ = ["ListIndexed"]
 
 @dataclass(frozen=True)
 class ListIndexed(RecordListing):
-    """Utterances of TouchDatasets, none read yet. ``shuffle``: in another order each epoch, truly random."""
+    """Utterances of TouchDatasets, none read yet. ``shuffle``: in another random order in each epoch."""
 
     name: ClassVar[str] = "list_indexed"
 
@@ -30,10 +30,9 @@ class ListIndexed(RecordListing):
         ok = self.metainfo is None or (isinstance(self.metainfo, str) and self.metainfo and "/" not in self.metainfo)
         rule = "metainfo must be the name of a pair of files without .bin or .idx"
         require(bool(ok), "from_indexed", rule, self.metainfo, 'try "metainfo_v2"')
-        require(
-            self.verify in (None, "crc"), "from_indexed", "verify must be 'crc' or None", self.verify, "leave it out"
-        )
-        require(isinstance(self.shuffle, bool), "from_indexed", "shuffle must be True or False", self.shuffle, "say")
+        ok = self.verify in (None, "crc")
+        require(ok, "from_indexed", "verify must be 'crc' or None", self.verify, "leave it out")
+        require(isinstance(self.shuffle, bool), "from_indexed", "shuffle must be True or False", self.shuffle, "choose")
 
     def table(self) -> IndexedTable:
         return IndexedTable(self.dirs, self.metainfo, self.access, self.verify == "crc", self.indexes)

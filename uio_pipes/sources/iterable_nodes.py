@@ -1,4 +1,4 @@
-"""The nodes behind ``from_iterable``: resumed at a number, by the object's own state, or by passing over."""
+"""The nodes of ``from_iterable``: they resume at a number, by the object's own state, or by skipping."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["IndexNode", "SkipNode", "StateNode"]
 
 
 class IterableNode(Node):
-    """State: how many have been given."""
+    """State: how many items have been given."""
 
     state_fields: ClassVar[tuple[str, ...]] = ("position",)
 
@@ -42,11 +42,11 @@ class IterableNode(Node):
         return {"position": whole()}
 
     def item(self) -> Any:
-        """The next item. Raises: StopIteration at the end."""
+        """Return the next item. Raises: StopIteration at the end."""
         raise NotImplementedError
 
     def fresh(self) -> Any:
-        """A copy of the object's own for this lane and epoch: an IterDataPipe has but one iterator at a time."""
+        """Return the object for this lane and epoch, as a copy if it has a state."""
         items = copy.deepcopy(self.items) if _has_state(self.items) else self.items
         if hasattr(items, "set_epoch"):  # as Hugging Face's datasets shuffle
             items.set_epoch(self.lane.epoch + (self.lane.pass_ << 20))
@@ -97,7 +97,7 @@ class IterableNode(Node):
 
 class IndexNode(IterableNode):
     def state_kinds(self) -> dict[str, Kind]:
-        return {"position": whole(len(self.items) + self.lane.count)}  # skip went over the end in older versions
+        return {"position": whole(len(self.items) + self.lane.count)}  # older versions could skip beyond the end
 
     def item(self) -> Any:
         if self.position >= len(self.items):
@@ -128,7 +128,7 @@ class SkipNode(IterableNode):
 
 
 class StateNode(IterableNode):
-    """State: the object's own as well, and whether it has ended: some begin again by themselves then."""
+    """State: the object's own, too, and whether it has ended, because some objects then begin again by themselves."""
 
     state_fields = ("position", "ended")
 
@@ -170,7 +170,7 @@ class StateNode(IterableNode):
 
 
 class _AsWaveform:
-    """Samples of the user's in the form that audio stages take: float32 (C, S)."""
+    """Brings the user's audio samples into the form that audio stages take: float32 (C, S)."""
 
     name = "as_waveform"
     reads = writes = frozenset(["wav"])

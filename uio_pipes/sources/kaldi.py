@@ -15,7 +15,7 @@ __all__ = ["ListKaldi"]
 
 @dataclass(frozen=True)
 class ListKaldi(RecordListing):
-    """Utterances of Kaldi's tables. ``shuffle``: in another order each epoch, without a buffer."""
+    """Utterances of Kaldi tables. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_kaldi"
 

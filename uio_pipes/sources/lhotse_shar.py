@@ -1,4 +1,4 @@
-"""``from_lhotse_shar``: Lhotse's Shar, cuts with their recordings or features in shards, read without Lhotse."""
+"""``from_lhotse_shar``: the cuts of a Lhotse Shar with their recordings or features, read without Lhotse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBERS = listed(whole(1 << 60))
 
 @dataclass(frozen=True)
 class LoadFromShar(Stage):
-    """Cuts of a Lhotse Shar's shards, as utterances, with all files of a shard read in step."""
+    """The cuts of a Lhotse Shar as utterances. All files of a shard are read in step."""
 
     name: ClassVar[str] = "load_from_shar"
     takes: ClassVar[tuple[str, ...]] = ("item",)
@@ -37,15 +37,14 @@ class LoadFromShar(Stage):
     access: Access = field(default_factory=Access)
 
     def describe(self, *, stable: bool = False) -> str:
-        """How files are reached is none of a fingerprint's business."""
-        return "load_from_shar()"
+        return f"{self.name}()"  # how files are reached changes no result
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SharNode(source, lane, self.access)
 
 
 class _SharNode(Node):
-    """State: the source's from before the shard under way, and where in each of its files the next cut begins."""
+    """State: the source's from before the current shard, and where in each of its files the next cut begins."""
 
     def __init__(self, source: Node, lane: Lane, access: Access) -> None:
         super().__init__(source)
@@ -134,14 +133,14 @@ class _SharNode(Node):
             self._open({name: list(position) for name, position in at.items()})
         except DataError as error:
             raise StateError(
-                f"the shard under way when the state was saved cannot be read now: {error}. Restore it, "
+                f"the shard that was being read when the state was saved cannot be read now: {error}. Restore it, "
                 'or begin the epoch again with Loader(on_change="restart")'
             ) from error
         self.stamps = dict(old)
 
 
 def _are_positions(files: dict[str, str], value: Any) -> bool:
-    """Whether ``value`` can be what a reader of these files told: lines, or offset and damage."""
+    """True if ``value`` can be the position of a reader of these files: lines, or offset and damage."""
     numbers = isinstance(value, dict) and value.keys() == files.keys() and all(map(_NUMBERS.fits, value.values()))
     return numbers and all(len(at) == (1 if is_lines(name, files[name]) else 2) for name, at in value.items())
 

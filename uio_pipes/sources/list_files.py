@@ -17,7 +17,7 @@ __all__ = ["ListFiles"]
 
 @dataclass(frozen=True)
 class ListFiles(Listing):
-    """Lines of data lists. ``shuffle``: in another order each epoch, by hashes of seed, epoch and number."""
+    """Lines of data lists. ``shuffle``: in another order in each epoch, by hashes of seed, epoch and number."""
 
     name: ClassVar[str] = "list_files"
 

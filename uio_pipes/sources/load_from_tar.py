@@ -1,4 +1,4 @@
-"""``load_from_tar``: the utterances of tar shards, one by one, none silently lost."""
+"""``load_from_tar``: the utterances of tar shards, one after the other, none silently lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from uio_pipes.sources.next_files import Far, NextFiles, begin
 __all__ = ["LoadFromTar"]
 
 _AT = Kind(
-    "[offset (a multiple of 512, but for damage), 0 or 1 (damage), a name]",
+    "[offset (a multiple of 512, unless damaged), 0 or 1 (damaged), a name]",
     lambda v: (
         isinstance(v, list)
         and len(v) == 3
@@ -89,7 +89,7 @@ class LoadFromTar(Stage):
 
 
 class _TarNode(Node):
-    """State: the source's from before the shard under way, and where in the shard the next utterance begins."""
+    """State: the source's from before the current shard, and where in the shard the next utterance begins."""
 
     def __init__(self, source: Node, lane: Lane, stage: LoadFromTar) -> None:
         super().__init__(source)
@@ -100,11 +100,11 @@ class _TarNode(Node):
 
     def start(self) -> None:
         self.file: File | None = None
-        self.far: Far | None = None  # what reads it, if it is remote
+        self.far: Far | None = None  # reads the file, if it is remote
         self.reader = None
         self.before: dict[str, Any] = {}
         self.stamp = ""
-        self.seen = 0  # utterances of the shard under way, failed ones too
+        self.seen = 0  # utterances of the current shard, including failed ones
         self.checks: Checks | None = None
 
     def next(self) -> Sample:
@@ -130,7 +130,7 @@ class _TarNode(Node):
         if self.file is not None:
             error.item = self.file.origin.item
             if error.reason == "unclear_end" and self.file.expected is not None:
-                return  # its manifest tells
+                return  # its manifest tells more
         out_of_reach = self.reader is None or error.reason in UNREADABLE
         if self.reader is not None:
             self.seen += error.reason not in NO_UTTERANCE and not out_of_reach
@@ -139,7 +139,7 @@ class _TarNode(Node):
             self._end()
 
     def _end(self) -> None:
-        """Closes the shard, which was read to its end, or as far as can be, and reports what only its end tells."""
+        """Close the shard, which was read as far as possible, and report what only its end shows."""
         found = list(self._at_end()) if self.file is not None else []
         for error in found:
             error.item = self.file.origin.item if self.file is not None else None
@@ -149,11 +149,11 @@ class _TarNode(Node):
             self.lane.ledger.fail(error, self.stage.name)
 
     def _at_end(self) -> Iterator[DataError]:
-        """What is wrong with the shard as a whole: what came out of a stream that is damaged, and against its manifest
-        or index."""
+        """Yield what is wrong with the shard as a whole: suspicious utterances of a damaged stream, and differences
+        from its manifest or index."""
         assert self.file is not None
         reader, url, expected = self.reader, self.file.url, self.file.expected
-        if reader is not None and self.checks is None and not self.lane.ledger.passing:
+        if reader is not None and self.checks is None and not self.lane.ledger.quiet:
             if reader.sound is not None:
                 yield from suspects(lambda: self._reader(None), reader.sound, url)
             if reader.unchecked:
@@ -184,7 +184,7 @@ class _TarNode(Node):
         source = open_source(self.file.url, self.file.access, far)
         if offset and far is None and not source.read_upto(offset - 1, 1):
             source.close()
-            raise StateError(f"{self.stage.name}: byte {offset} is behind the end of {self.file.url}; {DAMAGED}")
+            raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
         text, largest = self.stage.text.partition(":")[0], self.stage.max_member
         return TarReader(self.file.url, source, self.stage.grouping, offset, damaged, last, largest=largest, text=text)
 
@@ -244,7 +244,7 @@ class _TarNode(Node):
             self._open(*at)
         except DataError as error:
             raise StateError(
-                f"the shard under way when the state was saved cannot be read now: {error}. Restore it, "
+                f"the shard that was being read when the state was saved cannot be read now: {error}. Restore it, "
                 'or begin the epoch again with Loader(on_change="restart")'
             ) from error
         self.stamp = old

@@ -32,7 +32,7 @@ class Loading(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _LoadingNode(source, lane, self)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return counts
 
 

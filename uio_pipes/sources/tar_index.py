@@ -35,9 +35,9 @@ TICKS = 16_000  # lengths are compared in samples at this rate
 
 
 class TarIndex:
-    """The utterances of indexed shards, numbered in the order of the list; behind a shard's, its damaged spots.
+    """The utterances of indexed shards, numbered in the order of the list; a shard's damaged spots come after them.
 
-    Compact: a few arrays for each shard, no object for an utterance.
+    It is compact: a few arrays per shard, and no object per utterance.
     """
 
     def __init__(self, shards: list[Indexed], verify: bool = False, access: Access | None = None) -> None:
@@ -52,12 +52,12 @@ class TarIndex:
 
     @property
     def failures(self) -> int:
-        """Damaged spots that the indexes know of."""
+        """The number of damaged spots that the indexes know of."""
         return sum(len(shard.index.errors) for shard in self.shards)
 
     @property
     def weights(self) -> npt.NDArray[np.int64]:
-        """Samples at 16 kHz; where only decoding tells, by bytes, as for 64 kbit/s."""
+        """Lengths in samples at 16 kHz; where only decoding tells, estimated from the bytes at 64 kbit/s."""
         out = np.zeros(len(self), np.int64)
         for first, shard in zip(self._firsts, self.shards, strict=False):
             lengths = shard.index.lengths(TICKS)
@@ -71,7 +71,6 @@ class TarIndex:
         return out
 
     def place(self, number: int) -> str:
-        """The shard."""
         return redact(self.shards[self._shard(number)].url)
 
     def key(self, number: int) -> str:
@@ -80,7 +79,7 @@ class TarIndex:
         return index.key(within) if within < len(index) else index.errors[within - len(index)].key
 
     def fields(self, number: int) -> dict[str, Any]:
-        """As ``load_from_tar`` gives them. Raises: DataError where the shard is damaged."""
+        """Return the fields as ``load_from_tar`` does. Raises: DataError if the shard is damaged there."""
         at, within = self._at(number)
         index = self.shards[at].index
         if within >= len(index):
@@ -97,13 +96,13 @@ class TarIndex:
         return as_fields(index.key(within), index.txt(within), members)
 
     def start(self, number: int) -> int:
-        """Offset of an utterance in its shard."""
+        """Return the offset of an utterance in its shard."""
         at, within = self._at(number)
         index = self.shards[at].index
         return index.start(within) if within < len(index) else 0
 
     def find(self, key: str) -> int:
-        """The number of the first utterance with this key. Raises: KeyError."""
+        """Return the number of the first utterance with this key. Raises: KeyError."""
         for first, shard in zip(self._firsts, self.shards, strict=False):
             if (number := shard.index.find(key)) is not None:
                 return int(first) + number
@@ -128,7 +127,7 @@ class TarIndex:
 
 @dataclass(frozen=True)
 class ListTarIndex(RecordListing):
-    """Utterances of indexed shards. ``shuffle``: all of them, in another order each epoch; without a buffer."""
+    """Utterances of indexed shards. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "from_tar_index"
 
@@ -144,11 +143,11 @@ class ListTarIndex(RecordListing):
         require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
 
     def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints without the paths: what indexes hold has one of its own."""
+        """As for every stage; fingerprints leave the paths out, since the indexes have a fingerprint of their own."""
         return f"{self.name}(shuffle={self.shuffle}, verify={self.verify})" if stable else super().describe()
 
     def table(self) -> TarIndex:
-        """Open the indexes. Raises: ListError naming the shard, and what to do."""
+        """Open the indexes. Raises: ListError with the shard and the remedy."""
         shards = open_indexes(self.paths, self.access, self.indexes)
         for shard in shards:
             if (form := shard.index.shard.compression) != "":
@@ -161,14 +160,17 @@ class ListTarIndex(RecordListing):
     def item(self, table: TarIndex, number: int, origin: Origin) -> Record:
         return super().item(table, number, origin._replace(offset=table.start(number)))
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         table = self.table()
         return None if table.failures else [len(table)] * len(counts)
 
 
 def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: str | None = None) -> list[Indexed]:
-    """The shards of lists, globs and names, with their indexes, compressed ones too. A shard that its list's manifest
-    knows with another number of utterances, or other bytes, has one more error. Raises: ListError.
+    """Return the shards of lists, globs and names with their indexes, compressed shards included.
+
+    A shard gets one more error if the manifest of its list tells another number of utterances or other bytes.
+
+    Raises: ListError.
     """
     table = Table(paths, access)
     shards = open_sidecars([table[i] for i in range(len(table))], access, folder)

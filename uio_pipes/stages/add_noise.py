@@ -1,4 +1,4 @@
-"""``add_noise``: noise of other recordings behind the speech."""
+"""``add_noise``: noise of other recordings under the speech."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Batch(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _BatchNode(source, lane, self)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return [n // self.batch_size if self.drop_last else -(-n // self.batch_size) for n in counts]
 
 

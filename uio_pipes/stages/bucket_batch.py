@@ -1,4 +1,4 @@
-"""``bucket_batch``: batches of utterances of about one length."""
+"""``bucket_batch``: batches of utterances of about the same length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from uio_pipes.stages.budget import Budget, BudgetBuffer, no_samples
 
 __all__ = ["BucketBatch"]
 
-LOOK = 1000  # utterances from which boundaries are found
+LOOK = 1000  # utterances by which boundaries are found
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class _BucketNode(BudgetBuffer):
     def start(self) -> None:
         given = self.stage.bucket_boundaries
         self.boundaries: list[int] | None = None if given is None else list(given)
-        self.waiting = 0  # arrived, not in a bucket yet: the last ones of the order
+        self.waiting = 0  # utterances that are in no bucket yet, the last ones of the order
 
     def state_kinds(self) -> dict[str, Kind]:
         held, given = self.bounds()[0], self.stage.bucket_boundaries
@@ -185,7 +185,7 @@ class _BucketNode(BudgetBuffer):
         return self.give(self.buckets.take_whole(self._bucket(self.oldest)))
 
     def _arrival(self) -> tuple[int, int] | None:
-        """Number and cost of the next utterance for the buckets; None at the end."""
+        """Return number and cost of the next utterance for the buckets; None at the end."""
         if self.unsorted:
             self.waiting -= 1
             number = self.unsorted.popleft()
@@ -193,7 +193,7 @@ class _BucketNode(BudgetBuffer):
         return self.arrival()
 
     def _find_boundaries(self) -> None:
-        """Boundaries from the first utterances (held in the meantime)."""
+        """Find boundaries by the lengths of the first utterances, which are held."""
         arrived: list[int] = []
         while len(arrived) < LOOK and (found := self.arrival()) is not None:
             arrived.append(found[0])
@@ -208,20 +208,20 @@ class _BucketNode(BudgetBuffer):
         return self.buckets.index(self._length(number))
 
     def _room(self, at: int, cost: int) -> int:
-        """How many utterances a batch of bucket ``at`` may have whose costliest costs ``cost``."""
+        """Return how many utterances a batch of bucket ``at`` may have if the costliest one costs ``cost``."""
         if self.budget is not None:
             return self.budget.room(cost)
         assert self.stage.bucket_batch_sizes is not None
         return self.stage.bucket_batch_sizes[at]
 
     def _overdue(self) -> bool:
-        """Whether the oldest utterance in a bucket has waited long enough, and has enough others to go with."""
+        """True if the oldest utterance in a bucket has waited long enough, and there are enough for a batch."""
         oldest = self.arrived - self.age()
         waited = (self.unsorted[0] if self.unsorted else self.arrived) - oldest
         return waited > self.stage.max_wait and self.buckets.held >= self.stage.min_batch_size
 
     def _last(self) -> list[Sample]:
-        """A batch of what the buckets hold at the lane's end, shortest first. Raises: StopIteration after the last."""
+        """Return a batch of what is left at the lane's end, shortest first. Raises: StopIteration after the last."""
         buckets = self.buckets
         for at in buckets.filled():
             if self.stage.drop_last and not buckets.full(at):

@@ -1,4 +1,4 @@
-"""``concat``: short utterances joined up to a length."""
+"""``concat``: short utterances joined to longer ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Concat(Stage):
         return _ConcatNode(source, lane, self, site)
 
     def size(self, plan: Plan) -> int:
-        """What is bounded: microseconds or frames."""
+        """Return the length that is bounded, in microseconds or frames."""
         if self.max_seconds is None:
             return plan.length
         if plan.frames is not None and not plan.samples:
@@ -86,7 +86,7 @@ class _ConcatNode(Buffer):
         return self.first
 
     def rebuild(self, order: list[int]) -> None:
-        self.first = order  # the utterance that did not fit behind the ones before
+        self.first = order  # the utterance that did not fit after the ones before
 
     def next(self) -> Sample:
         numbers, self.first = self.first, []

@@ -78,7 +78,7 @@ class DecodeAudio(PerUtterance):
         if isinstance(wav, Pcm):
             waveform, rate = wav.decode(self.channel, start, end)
         elif path is not None:
-            LocalFile(path).size  # noqa: B018  a missing file is said to be missing
+            LocalFile(path).size  # noqa: B018  a missing file has its own error
             waveform, rate = decode_file(path, self.channel, start, end)
         elif isinstance(wav, Ref) and (start is not None or end is not None):
             waveform, rate = decode_at(wav.read_at, wav.size, self.channel, start, end)
@@ -89,7 +89,7 @@ class DecodeAudio(PerUtterance):
 
 
 def _check_rate(wav: Any, stated: Any, rate: int) -> None:
-    """Raises: DataError if the list, or the index, states another sample rate than the audio has."""
+    """Raises: DataError if the list or the index states a sample rate that the audio does not have."""
     info = wav.info if isinstance(wav, Ref) else None
     for what, known in (("its entry", stated), ("the index", info.sample_rate if info is not None else None)):
         if isinstance(known, (int, float)) and known > 0 and known != rate:

@@ -1,4 +1,4 @@
-"""``deltas``: differences over time beside the features."""
+"""``deltas``: features with their differences over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dynamic_batch``: as many utterances as fit a budget of padded frames or samples."""
+"""``dynamic_batch``: batches within a budget of padded frames or samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, have_features
-from uio_pipes.stages.budget import Budget, BudgetBuffer, Filling, no_samples
+from uio_pipes.stages.budget import Budget, BudgetBuffer, PartialBatch, no_samples
 
 __all__ = ["DynamicBatch"]
 
@@ -86,10 +86,10 @@ class _DynamicNode(BudgetBuffer):
         return self.first
 
     def rebuild(self, order: list[int]) -> None:
-        self.first = order  # the utterance that did not fit into the batch before
+        self.first = order  # the utterance that did not fit into the last batch
 
     def next(self) -> list[Sample]:
-        batch = Filling()
+        batch = PartialBatch()
         for number in self.first:
             batch.add(number, self.cost(number))
         self.first = []
@@ -101,8 +101,8 @@ class _DynamicNode(BudgetBuffer):
             batch.add(number, cost)
         return self._last(batch)
 
-    def _last(self, batch: Filling) -> list[Sample]:
-        """The batch that the lane's end cut short. Raises: StopIteration if there is none."""
+    def _last(self, batch: PartialBatch) -> list[Sample]:
+        """Return the batch that the lane's end cut short. Raises: StopIteration if there is none."""
         count = len(batch.numbers)
         if not count:
             raise StopIteration

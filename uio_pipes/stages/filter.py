@@ -1,4 +1,4 @@
-"""``filter``: which utterances stay."""
+"""``filter``: keeps utterances within bounds, or by a function of the user's."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Filter(Stage):
         return FilterNode(source, lane, self)
 
     def reason(self, sample: Sample) -> str | None:
-        """Why the sample is left out; None if it stays."""
+        """Return the reason to leave the sample out; None if it stays."""
         if self.function is not None:
             return None if self.function(sample) else "filter"
         frames = sample.plan.duration_frames
@@ -92,7 +92,7 @@ class Reasons(Protocol):
 
 
 class FilterNode(Node):
-    """Lets pass what ``stage`` has no reason to leave out; the rest is counted under its reason."""
+    """Passes on the utterances that ``stage`` has no reason to leave out, and counts the others under its reasons."""
 
     def __init__(self, source: Node, lane: Lane, stage: Reasons) -> None:
         super().__init__(source)

@@ -1,4 +1,4 @@
-"""``global_cmvn``: features normalized by the corpus's mean and variance."""
+"""``global_cmvn``: features normalized by the mean and variance of the corpus."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class GlobalCmvn(PerUtterance):
         sample.fields["feat"] = centred.mul_(istd) if self.norm_var else centred
 
     def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints by the numbers, wherever their file lies."""
+        """As for every stage; fingerprints have a hash of the numbers instead of their path."""
         if not stable:
             return super().describe()
         digest = blake2b(self.cmvn.mean.tobytes() + self.cmvn.istd.tobytes(), digest_size=8).hexdigest()

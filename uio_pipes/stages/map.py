@@ -64,7 +64,7 @@ class Map(Stage):
     def deferred(self) -> PerUtterance | None:
         return None if self.length is None else _DeferredMap(self.function, self.length)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return counts
 
 
@@ -126,7 +126,7 @@ class _DeferredMap(PerUtterance):
 
 
 def call(function: Callable[..., Any], sample: Sample, draws: Draws | None) -> Mapping[str, Any]:
-    """``function(sample)``, with ``rng`` if there are draws. Raises: PipelineError if no utterance comes back."""
+    """Return ``function(sample)``, called with ``rng`` if there are draws. Raises: PipelineError if no mapping."""
     result = function(sample) if draws is None else function(sample, rng=draws.generator())
     if not isinstance(result, Mapping):
         raise PipelineError(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Interleave", "Mix"]
 
-NAMED = 8  # sources that a fingerprint tells one by one
+NAMED = 8  # sources of a mix that a fingerprint lists one by one
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _Several(Stage):
             remedy = "load, or batch, either all or none of them before they are mixed"
             require(ok, self.name, f"{name} must give {kind}s as other sources do", pipeline._kind, remedy)
             ok = pipeline._deals == first._deals
-            remedy = "put .sharding_filter() into each of them, or only behind the mix"
+            remedy = "put .sharding_filter() into each of them, or only after the mix"
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
 
     @property
@@ -53,7 +53,7 @@ class _Several(Stage):
 
     @property
     def gives(self) -> str:  # type: ignore[override]
-        """The kind that sources give; "any" where all of them end in nodes of the user's, which may give anything."""
+        """The kind that the sources give; "any" if all of them end in nodes of the user's."""
         kinds = (pipeline._kind for pipeline in self.pipelines.values())
         return next((kind for kind in kinds if kind != "any"), "any")
 
@@ -65,8 +65,8 @@ class _Several(Stage):
     def deals(self) -> bool:  # type: ignore[override]
         return next(iter(self.pipelines.values()))._deals
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
-        within = f"{source}/" if source else ""
+    def count(self, counts: list[int], path: str) -> list[int] | None:
+        within = f"{path}/" if path else ""
         sources = [pipeline._count(len(counts), within + name) for name, pipeline in self.pipelines.items()]
         known = [source for source in sources if source is not None]
         return [sum(n) for n in zip(*known, strict=True)] if self.stop == "all" and len(known) == len(sources) else None
@@ -85,12 +85,12 @@ class _Several(Stage):
         text = (
             f"{self.name}: {len(few)} of {len(counts)} sources have fewer list items than there are lanes ({lanes}), "
             f"as {few[0]!r} with {counts[few[0]]}: lanes without them give their share to the others. For shares that "
-            "hold everywhere use fewer lanes or smaller shards, or put .sharding_filter() behind the mix instead"
+            "hold everywhere use fewer lanes or smaller shards, or put .sharding_filter() after the mix instead"
         )
         return [text, *inner]
 
     def chooser(self, key: int) -> Chooser:
-        """What chooses among the sources that are left."""
+        """Return the chooser among the sources."""
         raise NotImplementedError
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:

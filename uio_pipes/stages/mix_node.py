@@ -34,18 +34,18 @@ Stop = Literal["all", "first", "cycle", "endless"]
 
 
 class Chooser(Protocol):
-    """Chooses among the sources that are ``left``, by a position that is part of the state: one of ``positions``."""
+    """Chooses among the sources that are ``left``, by a position below ``positions``, which is part of the state."""
 
     @property
     def positions(self) -> int: ...
 
     def at(self, left: list[int], position: int) -> int: ...
     def after(self, at: int, position: int) -> int:
-        """The position after source ``at`` has given something."""
+        """Return the position after source ``at`` has given something."""
 
 
 class InTurns:
-    """Position: the source whose turn it is, or one more than the last."""
+    """Takes turns. Position: the source whose turn it is, or one more than the last."""
 
     def __init__(self, count: int) -> None:
         self.positions = count + 1
@@ -58,7 +58,7 @@ class InTurns:
 
 
 class Weighted:
-    """By weights in whole numbers, so that every machine chooses the same. Position: how many times."""
+    """Draws by weights, in whole numbers so that every machine draws the same. Position: the number of draws."""
 
     positions = MOST
 
@@ -78,10 +78,10 @@ class Weighted:
 
 
 class _Source:
-    """One of the mixed: its round (an epoch of its own) and its nodes.
+    """One source of the mix: its round (an epoch of its own) and its nodes.
 
-    They are made when it is first asked. One that had begun when its state was saved is restored at once, while the
-    lane's ledger counts nothing.
+    The nodes are made when it is first asked. A source that had begun when its state was saved is restored at once,
+    while the lane's ledger is quiet.
     """
 
     def __init__(self, pipeline: Graph, lane: Lane, kind: str, saved: Sequence[Any] = (0, 0, None)) -> None:
@@ -114,7 +114,7 @@ class _Source:
 
 
 class _OnlyNode(Node):
-    """What a node of the user's gives, as long as it is what the other sources give."""
+    """Checks that a node of the user's gives the kind that the other sources give."""
 
     def __init__(self, source: Node, kind: str, name: str) -> None:
         super().__init__(source)
@@ -130,7 +130,7 @@ class _OnlyNode(Node):
 
 
 class MixNode(Node):
-    """State: the position, which sources have ended, and of those that have begun: round, state."""
+    """State: the position, the sources that have ended, and round and state of those that have begun."""
 
     def __init__(self, pipelines: Mapping[str, Graph], kind: str, stop: Stop, lane: Lane, chooser: Chooser) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class MixNode(Node):
         self._count_left()
 
     def _are_sources(self, value: Any) -> bool:
-        """Whether those that ended, and no others, are in a later round, and those that gave something have a state."""
+        """True if exactly the ended sources are in a later round, and those that gave something have a state."""
         if not isinstance(value, dict) or (self.position and not value):
             return False
         known = {str(i): i for i in range(len(self.pipelines))}
@@ -176,14 +176,14 @@ class MixNode(Node):
         return {"position": self.position, "ended": ended, "empty": empty, "sources": sources}
 
     def _count_left(self) -> None:
-        """Which sources are still chosen from."""
+        """Find the sources that are still chosen from."""
         out = self.ended | self.empty if self.stop == "all" else self.empty
         least = {"first": 1, "cycle": len(self.pipelines)}.get(self.stop)
         over = least is not None and len(self.ended) >= least
         self.left = [] if over else [i for i in range(len(self.pipelines)) if i not in out]
 
     def _look(self) -> None:
-        """Whether what was given last has come through: what a source for ever gives in vain is not repeated."""
+        """Note if the last item has come through. A source of which nothing comes through is not repeated for ever."""
         if self.by_arrival and self.last is not None and self.pulse.arrived > self.before:
             self.last.given = 1
 
@@ -211,7 +211,7 @@ class MixNode(Node):
     def _end(self, at: int) -> None:
         source = self.begun[at]
         self.ended.add(at)
-        if not source.given:  # nothing comes of repeating nothing
+        if not source.given:  # repeating it would give nothing either
             self.empty.add(at)
         source.again()
         self._count_left()
@@ -220,7 +220,10 @@ class MixNode(Node):
             self._turn()
 
     def _turn(self) -> None:
-        """Every source has begun anew since the last turn, so two turns hold a whole round of each."""
+        """Stop if nothing comes through.
+
+        All sources have begun anew since the last turn, so that two turns hold a whole round of each.
+        """
         arrived, self.turn, self.turned = self.pulse.arrived - self.turn, self.pulse.arrived, set()
         self.fruitless = 0 if arrived else self.fruitless + 1
         if self.fruitless >= DEALS * self.dealt or self.pulse.stalled(2 * arrived):

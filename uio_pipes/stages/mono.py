@@ -46,7 +46,7 @@ class Mono(PerUtterance):
         kept = next((stage.channel for stage in reversed(before) if isinstance(stage, DecodeAudio)), None)
         if kept is not None and sees_all(before):
             raise PipelineError(
-                f"mono: decode_audio keeps only channel {kept} already; leave mono out, or let it choose by "
+                f"mono: decode_audio keeps only channel {kept} already; leave mono out, or let it choose with "
                 "decode_audio(channel=None)"
             )
 

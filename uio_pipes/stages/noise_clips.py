@@ -1,7 +1,7 @@
 """Noises and impulse responses: audio of a list, chosen by the utterance's draws, read when the batch is made.
 
-A choice is made of numbers alone, before anything is read: it depends neither on what the cache holds nor on the
-order of calls. In a shard the member is chosen among all that the shard holds, once that is known.
+A choice consists of numbers alone and is made before anything is read: it depends neither on the cache nor on the order
+of calls. In a shard, the number chooses among all members once they are known.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from uio_pipes.io.opening import is_local, open_binary
 
 __all__ = ["Choice", "ClipStage", "Clips"]
 
-LONG = 30  # seconds: of longer files only the wanted segment is decoded
+LONG = 30  # seconds: only the wanted segment of longer files is decoded
 BITS = 32
 
 
 class Choice(NamedTuple):
-    """Which clip, and where in it: numbers of 32 random bits but for ``item``, the number in the list."""
+    """A clip and a place in it: ``item`` is the number in the list, the others are 32 random bits each."""
 
     item: int
     member: int
@@ -45,7 +45,7 @@ def _is_remote(audio: Payload | str) -> bool:
 
 
 class Clips:
-    """The clips of a list. What is decoded stays in a cache of at most ``cache_bytes``; so does what shards hold.
+    """The clips of a list. Decoded audio and the members of shards stay in a cache of at most ``cache_bytes``.
 
     Every method raises DataError ``reason`` for a clip that cannot be used; the message names it.
     """
@@ -54,15 +54,15 @@ class Clips:
         self.table = ClipTable(paths)
         self.lines = [parse(self.table, i) for i in range(len(self.table))]
         self.reason = reason
-        self.lanes = 0  # of this process
+        self.lanes = 0  # lanes of this process that use them
         self.cache = Lru(cache_bytes)
 
     def choose(self, draws: Draws) -> Choice:
-        """A clip, each line of the list with equal chances, then each member of its shard; and a place in it."""
+        """Choose a line of the list, then a member of its shard, each with equal chances, and a place in the clip."""
         return Choice(draws.below(len(self.lines)), draws.below(1 << BITS), draws.below(1 << BITS))
 
     def whole(self, choice: Choice, sample_rate: int) -> torch.Tensor:
-        """The clip's first channel, (S,) float32 at ``sample_rate``; not one of zeros only."""
+        """Return the clip's first channel, (S,) float32 at ``sample_rate``. A silent clip cannot be used."""
         place = self._place(choice)
         try:
             clip = self._whole(place, sample_rate)
@@ -73,7 +73,7 @@ class Clips:
         return clip
 
     def segment(self, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor:
-        """``samples`` of the clip from the chosen offset on; a shorter clip is repeated, beginning there."""
+        """Return ``samples`` of the clip from the chosen offset on; a shorter clip is repeated, beginning there."""
         place = self._place(choice)
         try:
             part = self._part(place, choice, sample_rate, samples)
@@ -90,7 +90,7 @@ class Clips:
         return clip.repeat(-(-(samples + first) // len(clip)))[first : first + samples]
 
     def _part(self, place: Place, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor | None:
-        """The segment, decoded alone; None where the clip is short or only decoding tells its length."""
+        """Decode only the segment; None if the clip is short or only decoding tells its length."""
         if ("clip", place.key, sample_rate) in self.cache or _is_remote(place.audio):
             return None
         info = self.cache.get(("info", place.key), lambda: audio_info(place.audio, {}), lambda _: MEMBER_BYTES)
@@ -189,14 +189,14 @@ class _ClipLink(StageLink):
 
 def _finite(clip: torch.Tensor) -> torch.Tensor:
     if not clip.isfinite().all():
-        raise DataError("bad_audio", "some samples are no finite numbers")
+        raise DataError("bad_audio", "some samples are not finite numbers")
     return clip
 
 
 def _decode(audio: Payload | str, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
     path = is_local(audio) if isinstance(audio, str) else None
     if path is not None:
-        LocalFile(path).size  # noqa: B018  a missing file is said to be missing
+        LocalFile(path).size  # noqa: B018  a missing file has its own error
         return decode_file(path, 0, start, end)
     if isinstance(audio, str):
         with open_binary(audio) as file:

@@ -1,4 +1,4 @@
-"""``normalize_text``: the text as the tokenizer should see it."""
+"""``normalize_text``: changes the text before it is tokenized."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class NormalizeText(PerUtterance):
 
 
 def remove_blanks(text: str) -> str:
-    """``text`` without the blanks beside Chinese characters."""
+    """Return ``text`` without the blanks beside Chinese characters."""
     return _BESIDE.sub("", text)
 
 
 def text_of(sample: Sample) -> str:
-    """The sample's text as it is now. Raises: DataError ``missing_text`` if it has none."""
+    """Return the sample's text. Raises: DataError ``missing_text`` if it has none."""
     text = sample.fields.get("txt")
     if not isinstance(text, str):
         raise DataError("missing_text", "the utterance has no text")

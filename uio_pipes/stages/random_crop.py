@@ -65,7 +65,7 @@ class RandomCrop(PerUtterance):
             return None
         if (plan.frames is None) != (self.max_frames is None):
             raise PipelineError(
-                "random_crop: max_seconds crops waveforms, before features; max_frames crops features, behind "
+                "random_crop: max_seconds crops waveforms, before features; max_frames crops features, after "
                 f".fbank(…) or precomputed. Here is {plan}, and {'no features' if plan.frames is None else 'features'}"
             )
         if self.max_frames is not None and plan.frames is not None:
@@ -86,8 +86,8 @@ class RandomCrop(PerUtterance):
 
 
 def _crop(array: Any, axis: int, most: int, draws: Draws) -> Any:
-    """At most ``most`` entries along the first (0) or last (-1) axis, in memory of their own: a view would keep, and
-    send, the whole."""
+    """Crop to ``most`` entries along the first (0) or last (-1) axis. The result is a copy: a view would keep, and
+    send, the whole array."""
     length = array.shape[axis]
     if length <= most:
         return array

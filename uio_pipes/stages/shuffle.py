@@ -1,4 +1,4 @@
-"""``shuffle``: another order, through a buffer."""
+"""``shuffle``: another order, by a buffer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from uio_pipes.core.state_kinds import Kind, whole
 
 __all__ = ["Shuffle"]
 
-LAG = 3  # a sample leaves at the latest when this many times the buffer's size have come after it
+LAG = 3  # a sample leaves at the latest after so many times the buffer's size
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Shuffle(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _ShuffleNode(source, lane, self, site)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return counts
 
 

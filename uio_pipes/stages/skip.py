@@ -1,4 +1,4 @@
-"""``skip``: all but the first ones."""
+"""``skip``: leaves out the first items."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["Skip"]
 class Skip(Stage):
     """Leave out the first items.
 
-    Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane. To pass
-    over some batches once, after a loss spike, call :meth:`Loader.skip` instead.
+    Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane. To skip
+    some batches once, after a loss spike, call :meth:`Loader.skip` instead.
 
     Args:
         number: how many to leave out, of whatever passes this stage: list items, utterances or batches. 0 or more.
@@ -39,7 +39,7 @@ class Skip(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SkipNode(source, lane, self.number)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return [max(0, n - self.number) for n in counts]
 
 

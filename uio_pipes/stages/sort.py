@@ -1,4 +1,4 @@
-"""``sort``: neighbours of one length, through a buffer."""
+"""``sort``: neighbours of similar length, by a buffer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sort(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SortNode(source, lane, self, site)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return counts
 
 

@@ -1,4 +1,4 @@
-"""``take``: only the first ones."""
+"""``take``: only the first items."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Take(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _TakeNode(source, self.number)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return [min(n, self.number) for n in counts]
 
 

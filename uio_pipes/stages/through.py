@@ -53,7 +53,7 @@ class Through(Stage):
 
 
 class _NotEmpty(Node):
-    """Keeps batches of which every utterance failed from the user's node."""
+    """Leaves out empty batches, of which every utterance failed."""
 
     def __init__(self, source: Node, lane: Lane) -> None:
         super().__init__(source)
@@ -68,7 +68,7 @@ class _NotEmpty(Node):
 
 
 class _ThroughNode(Node):
-    """Copies the states of a node that may hand out live ones."""
+    """Runs a node of the user's, and copies its states, which may be live objects."""
 
     def next(self) -> Any:
         return next(self.source)

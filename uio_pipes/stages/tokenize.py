@@ -1,4 +1,4 @@
-"""``tokenize``: the text as labels."""
+"""``tokenize``: turns the text into labels."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Tokenize(PerUtterance):
 
 
 class _Watched(StageLink):
-    """Tokenizes, and looks for unknown tokens. What it counts is no part of a state."""
+    """Tokenizes, and counts unknown tokens, but not in the state."""
 
     __slots__ = ("ledger", "share")
 
@@ -87,7 +87,7 @@ class _Watched(StageLink):
 
     def apply(self, sample: Sample) -> None:
         super().apply(sample)
-        if not self.ledger.passing:
+        if not self.ledger.quiet:
             fields = sample.fields
             warning = self.share.look(sample.key, fields["txt"], fields["tokens"], fields["label"])
             if warning is not None:

@@ -1,4 +1,4 @@
-"""One pipeline of several."""
+"""Pipelines that mix or interleave several others."""
 
 from __future__ import annotations
 
