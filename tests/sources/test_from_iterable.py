@@ -67,9 +67,9 @@ OBJECTS = {
     "list": (ITEMS, "number"),
     "tuple": (tuple(ITEMS), "number"),
     "dataset": (MapStyle(), "number"),
-    "iterable_dataset": (Plain(), "passing over"),
+    "iterable_dataset": (Plain(), "skipping"),
     "own_state": (Stateful(), "own state_dict"),
-    "datapipe": (IterableWrapper(ITEMS).map(add_suffix), "passing over"),
+    "datapipe": (IterableWrapper(ITEMS).map(add_suffix), "skipping"),
     "torchdata_node": (NodeWrapper(ITEMS), "own state_dict"),
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from zlib import crc32
 
@@ -23,11 +23,12 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, whole
 
-__all__ = ["MARK_EVERY", "Buffer", "changed", "taken"]
+__all__ = ["MARK_EVERY", "OR_RESTART", "Buffer", "changed", "reopening", "taken"]
 
 SAMPLE_BYTES = 1500  # memory of a sample without its payload
 MARK_EVERY = 64  # samples between two snapshots of the source
 CRC = whole(1 << 32)
+OR_RESTART = 'or begin the epoch again with Loader(on_change="restart")'
 LOST = 100_000  # most samples that may fail or be left out after the oldest one held
 
 
@@ -115,6 +116,10 @@ class Buffer(Node):
     def _mark(self) -> None:
         if not self._marks or self._marks[-1][0] != self.arrived:
             self._marks.append((self.arrived, self.source.get_state()))
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the snapshots of the source that are not needed any more."""
         self.age()
         while len(self._marks) > 1 and self._marks[1][0] <= self.oldest:
             self._marks.popleft()
@@ -122,9 +127,7 @@ class Buffer(Node):
     def get_state(self) -> dict[str, Any]:
         if not self.held:
             self._mark()
-        self.age()
-        while len(self._marks) > 1 and self._marks[1][0] <= self.oldest:
-            self._marks.popleft()
+        self._forget()
         base, source = self._marks[0]
         state = {name: copy.deepcopy(getattr(self, name)) for name in self.state_fields}
         state["source"] = source
@@ -202,12 +205,20 @@ def taken(source: Any, stage: str) -> Any:
         raise StateError(changed(stage, "the data ended early")) from None
 
 
+@contextlib.contextmanager
+def reopening() -> Iterator[None]:
+    """Turn a DataError of the shard that a state goes on with into a StateError."""
+    try:
+        yield
+    except DataError as error:
+        rule = f"the shard that was being read when the state was saved cannot be read now: {error}"
+        raise StateError(f"{rule}. Restore it, {OR_RESTART}") from error
+
+
 def changed(stage: str, what: str) -> str:
     """Return the message of the error for a state of ``stage`` that does not fit its data."""
-    return (
-        f"the data that {stage} reads changed since the state was saved ({what}): restore the shards as they were, "
-        'or begin the epoch again with Loader(on_change="restart")'
-    )
+    rule = f"the data that {stage} reads changed since the state was saved ({what})"
+    return f"{rule}: restore the shards as they were, {OR_RESTART}"
 
 
 def _identity(item: Any) -> int:

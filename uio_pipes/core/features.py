@@ -14,10 +14,10 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Origin, Sample, run_key
-from uio_pipes.io.local import Ref
+from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.opening import open_binary
 
-__all__ = ["LOAD_FEATURES", "Loaded"]
+__all__ = ["LOAD_FEATURES", "Loaded", "read_payload"]
 
 
 class _LoadFeatures:
@@ -46,11 +46,12 @@ def _array(feat: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _loaded(feat: Any) -> npt.NDArray[Any]:
     if isinstance(feat, StoredFeatures):
         return feat.load()
-    array: npt.NDArray[Any] = np.load(io.BytesIO(_bytes(feat)), allow_pickle=False)
+    array: npt.NDArray[Any] = np.load(io.BytesIO(read_payload(feat)), allow_pickle=False)
     return array
 
 
-def _bytes(payload: Any) -> bytes:
+def read_payload(payload: Payload | str) -> bytes:
+    """Return the bytes of a payload, or of the file that a path or URL names."""
     if isinstance(payload, str):
         with open_binary(payload) as file:
             return file.read()

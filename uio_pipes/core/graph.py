@@ -16,8 +16,7 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node, name_node
-from uio_pipes.core.outlet import Outlet
+from uio_pipes.core.node import Node, Outlet, name_node
 from uio_pipes.core.pulse import MANY, SLACK
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar
+from weakref import ref
 
 from torchdata.nodes import BaseNode
 
@@ -18,7 +19,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import OBJECT, Kind, like, read_field
 
-__all__ = ["Deferred", "Node", "name_node"]
+__all__ = ["Deferred", "Node", "Outlet", "name_node"]
 
 
 class Node(BaseNode[Any]):  # type: ignore[misc]
@@ -127,6 +128,20 @@ class Deferred(Node):
         sample: Sample = self.source.next()
         sample.chain = sample.chain.then(self.link)
         return sample
+
+
+class Outlet(Node):
+    """Passes everything on, and tells the lane's pulse that something came out. ``slack``: see :class:`Pulse`."""
+
+    def __init__(self, source: Node, lane: Lane, slack: int) -> None:
+        super().__init__(source)
+        self.lane, lane.pulse.slack, lane.pulse.lane = lane, slack, ref(source)
+
+    def next(self) -> Any:
+        item = self.source.next()
+        if item or self.lane.ledger.skimming or not isinstance(item, (list, dict)):  # else every utterance of it failed
+            self.lane.pulse.came_out()
+        return item
 
 
 def name_node(node: Node, lane: Lane, site: Site) -> Node:

@@ -50,6 +50,7 @@ class Stage:
         gives: the kind that comes out, or "same".
         note: a text printed beside the stage.
         deals: it gives each lane its share.
+        one_each: it gives one item for each that comes in, if none fails.
         ends: its output has an end, even if its input has none.
         opaque: it may do anything to an utterance (functions of the user's).
         own_node: it runs a node of the user's, of which nothing is known.
@@ -67,6 +68,7 @@ class Stage:
     gives: ClassVar[str] = _SAME
     note: ClassVar[str] = ""
     deals: ClassVar[bool] = False
+    one_each: ClassVar[bool] = False
     ends: ClassVar[bool] = False
     opaque: ClassVar[bool] = False
     own_node: ClassVar[bool] = False
@@ -146,7 +148,7 @@ class Stage:
 
         ``counts``: how many items each lane takes in; ``path``: the names of the mixes that the stage is within.
         """
-        return None
+        return counts if self.one_each else None
 
     def check(self, before: Sequence[Stage]) -> None:
         """Raises: PipelineError if this stage cannot come after these."""
@@ -183,6 +185,7 @@ class PerUtterance(Stage):
 
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "when the batch is made"
+    one_each: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset()
     writes: ClassVar[frozenset[str]] = frozenset()
 
@@ -216,9 +219,6 @@ class PerUtterance(Stage):
 
     def deferred(self) -> PerUtterance | None:
         return self if type(self).build is PerUtterance.build else None
-
-    def count(self, counts: list[int], path: str) -> list[int] | None:
-        return counts
 
 
 @dataclass(frozen=True)

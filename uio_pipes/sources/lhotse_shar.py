@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, ListError, StateError
-from uio_pipes.core.buffer import taken
+from uio_pipes.core.buffer import OR_RESTART, reopening, taken
 from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import Item
 from uio_pipes.core.lane import Lane, Site
@@ -122,20 +122,13 @@ class _SharNode(Node):
         files = _files(self.item)
         at = self.read_state(initial_state, "at", Kind(f"positions by {sorted(files)}", partial(_are_positions, files)))
         old = self.read_state(initial_state, "stamps", OBJECT)
-        try:
+        with reopening():
             new = self._stamps()
             if new != old:
                 name = next(name for name in sorted({*new, *old}) if new.get(name) != old.get(name))
-                raise StateError(
-                    f"{name} of {self.item.place} changed since the state was saved: {old.get(name)} then, "
-                    f'{new.get(name)} now. Restore it, or begin the epoch again with Loader(on_change="restart")'
-                )
+                rule = f"{name} of {self.item.place} changed since the state was saved"
+                raise StateError(f"{rule}: {old.get(name)} then, {new.get(name)} now. Restore it, {OR_RESTART}")
             self._open({name: list(position) for name, position in at.items()})
-        except DataError as error:
-            raise StateError(
-                f"the shard that was being read when the state was saved cannot be read now: {error}. Restore it, "
-                'or begin the epoch again with Loader(on_change="restart")'
-            ) from error
         self.stamps = dict(old)
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, StateError
 from uio_pipes.base.redact import redact
-from uio_pipes.core.buffer import taken
+from uio_pipes.core.buffer import OR_RESTART, reopening, taken
 from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import File
 from uio_pipes.core.lane import Lane, Site
@@ -233,18 +233,11 @@ class _TarNode(Node):
         self.before = self.source.get_state()
         self.file = taken(self.source, self.stage.name)
         assert self.file is not None
-        try:
+        with reopening():
             self.far = begin(self.file, at[0])
             new = self._stamp(self.file)
             if new != old:
-                raise StateError(
-                    f"{self.file.url} changed since the state was saved: {old} then, {new} now. Restore the shard, "
-                    'or begin the epoch again with Loader(on_change="restart")'
-                )
+                rule = f"{self.file.url} changed since the state was saved: {old} then, {new} now"
+                raise StateError(f"{rule}. Restore the shard, {OR_RESTART}")
             self._open(*at)
-        except DataError as error:
-            raise StateError(
-                f"the shard that was being read when the state was saved cannot be read now: {error}. Restore it, "
-                'or begin the epoch again with Loader(on_change="restart")'
-            ) from error
         self.stamp = old

@@ -20,6 +20,7 @@ class Loading(Stage):
 
     gives: ClassVar[str] = "sample"
     refers: ClassVar[bool] = True
+    one_each: ClassVar[bool] = True
 
     def load(self, item: Any) -> dict[str, Any]:
         """Return the fields of ``item``. Raises: DataError."""
@@ -31,9 +32,6 @@ class Loading(Stage):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _LoadingNode(source, lane, self)
-
-    def count(self, counts: list[int], path: str) -> list[int] | None:
-        return counts
 
 
 class _LoadingNode(Node):

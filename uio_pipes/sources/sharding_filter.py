@@ -29,7 +29,6 @@ class ShardingFilter(Stage):
 
     name: ClassVar[str] = "sharding_filter"
     takes: ClassVar[tuple[str, ...]] = ("any",)
-
     deals: ClassVar[bool] = True
 
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:

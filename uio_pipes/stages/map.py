@@ -37,6 +37,7 @@ class Map(Stage):
     """
 
     name: ClassVar[str] = "map"
+    one_each: ClassVar[bool] = True
     opaque: ClassVar[bool] = True
     on_tensors: ClassVar[bool] = True
 
@@ -63,9 +64,6 @@ class Map(Stage):
 
     def deferred(self) -> PerUtterance | None:
         return None if self.length is None else _DeferredMap(self.function, self.length)
-
-    def count(self, counts: list[int], path: str) -> list[int] | None:
-        return counts
 
 
 class _MapNode(Node):

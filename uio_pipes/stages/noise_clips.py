@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from uio_pipes.audio.decode import decode, decode_at, decode_file
 from uio_pipes.audio.length import audio_info, segment_samples
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
@@ -23,8 +22,9 @@ from uio_pipes.core.stage import PerUtterance, StageLink
 from uio_pipes.dsp.resample import resample
 from uio_pipes.formats.lists.clip_list import ClipTable, Place, entries, parse
 from uio_pipes.formats.tar.clip_shard import MEMBER_BYTES, members, read_again, weight
-from uio_pipes.io.local import LocalFile, Payload, Ref
-from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.local import Payload
+from uio_pipes.io.opening import is_local
+from uio_pipes.stages.decode_audio import decoded
 
 __all__ = ["Choice", "ClipStage", "Clips"]
 
@@ -101,12 +101,12 @@ class Clips:
             return None
         rate = info.sample_rate
         first = round((place.start or 0) * rate) + ((total - needed + 1) * choice.offset >> BITS)
-        waveform, _ = _decode(place.audio, first / rate, (first + needed) / rate)
+        waveform, _ = decoded(place.audio, 0, first / rate, (first + needed) / rate)
         return _finite(resample(waveform, rate, sample_rate)[0, :samples])
 
     def _whole(self, place: Place, sample_rate: int) -> torch.Tensor:
         def make() -> torch.Tensor:
-            waveform, rate = _decode(place.audio, place.start, place.end)
+            waveform, rate = decoded(place.audio, 0, place.start, place.end)
             return _finite(resample(waveform, rate, sample_rate)[0])
 
         return self.cache.get(("clip", place.key, sample_rate), make, lambda clip: clip.nbytes)
@@ -191,16 +191,3 @@ def _finite(clip: torch.Tensor) -> torch.Tensor:
     if not clip.isfinite().all():
         raise DataError("bad_audio", "some samples are not finite numbers")
     return clip
-
-
-def _decode(audio: Payload | str, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
-    path = is_local(audio) if isinstance(audio, str) else None
-    if path is not None:
-        LocalFile(path).size  # noqa: B018  a missing file has its own error
-        return decode_file(path, 0, start, end)
-    if isinstance(audio, str):
-        with open_binary(audio) as file:
-            audio = file.read()
-    if isinstance(audio, Ref):
-        return decode_at(audio.read_at, audio.size, 0, start, end)
-    return decode(audio, 0, start, end)

@@ -43,7 +43,7 @@ class Pad(Stage):
     takes: ClassVar[tuple[str, ...]] = ("batch",)
     gives: ClassVar[str] = "padded batch"
     note: ClassVar[str] = "makes the batch: decoding and features happen here"
-
+    one_each: ClassVar[bool] = True
     on_tensors: ClassVar[bool] = True
     one_rate: ClassVar[bool] = True
 
@@ -51,9 +51,6 @@ class Pad(Stage):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _PadNode(source, lane, self)
-
-    def count(self, counts: list[int], path: str) -> list[int] | None:
-        return counts
 
 
 class _PadNode(Node):

@@ -30,6 +30,7 @@ class Shuffle(Stage):
     """
 
     name: ClassVar[str] = "shuffle"
+    one_each: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
 
     shuffle_size: int = 1500
@@ -41,9 +42,6 @@ class Shuffle(Stage):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _ShuffleNode(source, lane, self, site)
-
-    def count(self, counts: list[int], path: str) -> list[int] | None:
-        return counts
 
 
 class _ShuffleNode(Buffer):

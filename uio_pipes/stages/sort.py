@@ -27,6 +27,7 @@ class Sort(Stage):
     """
 
     name: ClassVar[str] = "sort"
+    one_each: ClassVar[bool] = True
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
     sort_size: int = 500
@@ -38,9 +39,6 @@ class Sort(Stage):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SortNode(source, lane, self, site)
-
-    def count(self, counts: list[int], path: str) -> list[int] | None:
-        return counts
 
 
 class _SortNode(Buffer):
