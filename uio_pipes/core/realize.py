@@ -39,7 +39,7 @@ def compute(sample: Sample) -> Plan | None:
     try:
         actual = measure(sample.fields)
     except Exception as error:
-        raise sample.caused(error, "realize")  # noqa: B904
+        raise sample._caused(error, "realize")  # noqa: B904
     if planned is not None and actual is not None:
         check_length(sample, actual, planned)
     return actual

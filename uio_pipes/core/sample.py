@@ -106,7 +106,7 @@ class Sample(MutableMapping[str, Any]):
                 try:
                     link.apply(self)
                 except Exception as error:
-                    raise self.caused(error, link.name)  # noqa: B904
+                    raise self._caused(error, link.name)  # noqa: B904
                 self.done |= 1 << i
 
     def compute(self, link: Link) -> None:
@@ -157,7 +157,7 @@ class Sample(MutableMapping[str, Any]):
                         plan = links[i].plan(plan, self)
                 self._plan, self._planned = plan, len(links)
             except Exception as error:
-                raise self.caused(error, "plan")  # noqa: B904
+                raise self._caused(error, "plan")  # noqa: B904
         return self._plan
 
     def draws(self, salt: int) -> Draws:
@@ -172,7 +172,7 @@ class Sample(MutableMapping[str, Any]):
             self._seed = int.from_bytes(digest, "little")
         return self._seed
 
-    def caused(self, error: Exception, stage: str) -> UioError:
+    def _caused(self, error: Exception, stage: str) -> UioError:
         """Return :meth:`failure` with ``error`` as its cause, unless they are the same: that would be a cycle."""
         failure = self.failure(error, stage)
         if failure is not error:

@@ -181,12 +181,12 @@ class _TarNode(Node):
 
     def _reader(self, far: Far | None, offset: int = 0, damaged: bool = False, last: str = "") -> TarReader:
         assert self.file is not None
-        source = open_source(self.file.url, self.file.access, far)
-        if offset and far is None and not source.read_upto(offset - 1, 1):
-            source.close()
+        stream = open_source(self.file.url, self.file.access, far)
+        if offset and far is None and not stream.read_upto(offset - 1, 1):
+            stream.close()
             raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
         text, largest = self.stage.text.partition(":")[0], self.stage.max_member
-        return TarReader(self.file.url, source, self.stage.grouping, offset, damaged, last, largest=largest, text=text)
+        return TarReader(self.file.url, stream, self.stage.grouping, offset, damaged, last, largest=largest, text=text)
 
     def _close(self) -> None:
         assert self.reader is not None

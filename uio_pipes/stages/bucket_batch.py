@@ -10,15 +10,13 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, have_features
 from uio_pipes.core.state_kinds import Kind, listed, whole
 from uio_pipes.stages.bucket_window import WindowNode
 from uio_pipes.stages.buckets import Buckets, even_boundaries
-from uio_pipes.stages.budget import Budget, BudgetBuffer, no_samples
+from uio_pipes.stages.budget import Budget, BudgetBuffer, BudgetStage
 
 __all__ = ["BucketBatch"]
 
@@ -26,7 +24,7 @@ LOOK = 1000  # utterances by which boundaries are found
 
 
 @dataclass(frozen=True)
-class BucketBatch(Stage):
+class BucketBatch(BudgetStage):
     """Collect utterances in buckets of similar planned length; each full bucket is a batch.
 
     With ``window`` there are no buckets: that many utterances are held, sorted by length, and a batch is a run of
@@ -63,10 +61,7 @@ class BucketBatch(Stage):
     """
 
     name: ClassVar[str] = "bucket_batch"
-    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
-    gives: ClassVar[str] = "batch"
     in_buckets: ClassVar[bool] = True
-    note: ClassVar[str] = "by the plan: nothing is decoded"
 
     bucket_boundaries: Sequence[int] | None = None
     bucket_batch_sizes: Sequence[int] | None = None
@@ -113,10 +108,6 @@ class BucketBatch(Stage):
     @cached_property
     def budget(self) -> Budget | None:
         return Budget.of(self.name, self.max_frames, self.max_samples, self.quadratic, self.min_batch_size)
-
-    def check(self, before: Sequence[Stage]) -> None:
-        if self.max_samples is not None and have_features(before):
-            raise PipelineError(no_samples(self.name))
 
     def fill(self, bucket: int, count: int, longest: int) -> float | None:
         sizes = self.bucket_batch_sizes

@@ -6,7 +6,9 @@ whole numbers, so that batches end at the same utterance on every machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import require
@@ -15,8 +17,9 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage, have_features
 
-__all__ = ["Budget", "BudgetBuffer", "PartialBatch", "no_samples", "waveform_samples"]
+__all__ = ["Budget", "BudgetBuffer", "BudgetStage", "PartialBatch", "waveform_samples"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Budget:
         if self.unit == "frames":
             return plan.length
         if plan.frames is not None:
-            raise PipelineError(no_samples(self.name))
+            raise _no_samples(self.name)
         return waveform_samples(plan, self.name)
 
     def cost(self, plan: Plan) -> int:
@@ -82,12 +85,25 @@ class Budget:
         return DataError("over_budget", message)
 
 
-def no_samples(stage: str) -> str:
-    """Return the message for a stage that cannot count ``max_samples``."""
-    return (
+def _no_samples(stage: str) -> PipelineError:
+    return PipelineError(
         f"{stage}: max_samples counts samples of waveforms, but the utterances have features here; use max_frames, or "
         "leave out the stage that makes features"
     )
+
+
+class BudgetStage(Stage):
+    """A stage that makes batches within a budget. Subclasses are frozen dataclasses with a field ``max_samples``."""
+
+    gives: ClassVar[str] = "batch"
+    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
+    note: ClassVar[str] = "by the plan: nothing is decoded"
+
+    max_samples: int | None
+
+    def check(self, before: Sequence[Stage]) -> None:
+        if self.max_samples is not None and have_features(before):
+            raise _no_samples(self.name)
 
 
 def waveform_samples(plan: Plan, stage: str) -> int:

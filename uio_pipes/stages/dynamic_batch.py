@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, have_features
-from uio_pipes.stages.budget import Budget, BudgetBuffer, PartialBatch, no_samples
+from uio_pipes.stages.budget import Budget, BudgetBuffer, BudgetStage, PartialBatch
 
 __all__ = ["DynamicBatch"]
 
 
 @dataclass(frozen=True)
-class DynamicBatch(Stage):
+class DynamicBatch(BudgetStage):
     """Make batches in the order in which utterances come, each as large as a budget allows.
 
     Lengths are planned ones: feature frames, or units of 10 ms of audio if there is no feature stage. An utterance
@@ -40,9 +37,6 @@ class DynamicBatch(Stage):
     """
 
     name: ClassVar[str] = "dynamic_batch"
-    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
-    gives: ClassVar[str] = "batch"
-    note: ClassVar[str] = "by the plan: nothing is decoded"
 
     max_frames: int | None = None
     max_samples: int | None = None
@@ -60,10 +54,6 @@ class DynamicBatch(Stage):
         budget = Budget.of(self.name, frames, self.max_samples, self.quadratic, self.min_batch_size)
         assert budget is not None
         return budget
-
-    def check(self, before: Sequence[Stage]) -> None:
-        if self.max_samples is not None and have_features(before):
-            raise PipelineError(no_samples(self.name))
 
     def fill(self, bucket: int, count: int, longest: int) -> float | None:
         return self.budget.fill(count, longest)
