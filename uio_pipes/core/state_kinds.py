@@ -88,7 +88,7 @@ def refused(by: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise StateError(
-            f"{by} did not take up the state that it saved ({type(error).__name__}: {error}): the state is damaged, or "
+            f"{by} refused the state that it saved ({type(error).__name__}: {error}): the state is damaged, or "
             f"{by} changed since. Use an older checkpoint"
         ) from error
 

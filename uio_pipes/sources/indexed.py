@@ -32,7 +32,8 @@ class ListIndexed(RecordListing):
         require(bool(ok), "from_indexed", rule, self.metainfo, 'try "metainfo_v2"')
         ok = self.verify in (None, "crc")
         require(ok, "from_indexed", "verify must be 'crc' or None", self.verify, "leave it out")
-        require(isinstance(self.shuffle, bool), "from_indexed", "shuffle must be True or False", self.shuffle, "choose")
+        ok = isinstance(self.shuffle, bool)
+        require(ok, "from_indexed", "shuffle must be True or False", self.shuffle, "choose one")
 
     def table(self) -> IndexedTable:
         return IndexedTable(self.dirs, self.metainfo, self.access, self.verify == "crc", self.indexes)

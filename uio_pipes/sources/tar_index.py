@@ -119,7 +119,7 @@ class TarIndex:
         if (file := self._files.get(at)) is None:
             url, index = self.shards[at].url, self.shards[at].index
             if is_local(url) is not None and index.shard.differs(*identity(url)):
-                message = "the shard was replaced since its index was opened: start again with files at rest"
+                message = "the shard was replaced since its index was opened: start again when no file changes any more"
                 raise DataError("changed_file", message, url=url)
             file = self._files[at] = open_file(url, self._access)
         return file
@@ -194,9 +194,7 @@ class OpenIndex(Mapping[str, Sample]):
 
     def __getitem__(self, key: str) -> Sample:
         if not isinstance(key, str):
-            raise TypeError(
-                f"an utterance is asked for by its key, which is text, not {key!r}; list(index) gives all keys"
-            )
+            raise TypeError(f"the key of an utterance must be a string, not {key!r}; list(index) gives all keys")
         number = self.records.find(key)
         origin = Origin(number, self.records.start(number))
         return self._loaded.sample(self.records.fields(number), origin, self.records.place(number))

@@ -64,7 +64,7 @@ class Concat(Stage):
         if self.max_seconds is None:
             return plan.length
         if plan.frames is not None and not plan.samples:
-            raise PipelineError("concat: precomputed features tell no seconds; give max_frames instead of max_seconds")
+            raise PipelineError("concat: precomputed features have no seconds; give max_frames instead of max_seconds")
         return ticks(plan)
 
     @property

@@ -51,7 +51,7 @@ class CtcFilter(PerUtterance):
         super().__post_init__()
         ok = (is_whole(self.subsampling) and self.subsampling in CONVOLUTIONS) or callable(self.subsampling)
         rule = f"subsampling must be one of {sorted(CONVOLUTIONS)} or a function of the number of frames"
-        require(ok, self.name, rule, self.subsampling, "give lambda frames: … as your model computes it")
+        require(ok, self.name, rule, self.subsampling, "give a function that computes it as your model does")
 
     def check(self, before: Sequence[Stage]) -> None:
         super().check(before)

@@ -66,7 +66,7 @@ class GlobalCmvn(PerUtterance):
         if feat.shape[1] != len(mean):
             raise PipelineError(
                 f"global_cmvn: the statistics are of {len(mean)} bins, the features of {sample.key} have "
-                f"{feat.shape[1]}; compute statistics of these features, or make the features that they are of"
+                f"{feat.shape[1]}; compute statistics of these features, or features with as many bins"
             )
         centred = feat - mean
         sample.fields["feat"] = centred.mul_(istd) if self.norm_var else centred

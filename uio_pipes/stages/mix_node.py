@@ -125,7 +125,7 @@ class _OnlyNode(Node):
         if not isinstance(item, self.types):
             rule = f"the node given to .through(…) at the end of {self.name} must give {self.kind}s"
             got = f"a {type(item).__name__}"
-            raise PipelineError(f"mix: {rule} as the other sources do, not {got}; mix what is alike")
+            raise PipelineError(f"mix: {rule} as the other sources do, not {got}; mix pipelines that give the same")
         return item
 
 

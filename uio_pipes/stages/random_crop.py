@@ -66,7 +66,7 @@ class RandomCrop(PerUtterance):
         if (plan.frames is None) != (self.max_frames is None):
             raise PipelineError(
                 "random_crop: max_seconds crops waveforms, before features; max_frames crops features, after "
-                f".fbank(…) or precomputed. Here is {plan}, and {'no features' if plan.frames is None else 'features'}"
+                f".fbank(…), or precomputed ones. There are {'no features' if plan.frames is None else 'features'} here"
             )
         if self.max_frames is not None and plan.frames is not None:
             return plan._replace(frames=min(plan.frames, self.max_frames))

@@ -37,7 +37,7 @@ class Repeat(Stage):
     def __post_init__(self) -> None:
         super().__post_init__()
         ok = self.times is None or self.times == -1 or self.times >= 1
-        require(ok, self.name, "times must be 1 or more, or None (for ever)", self.times, "leave it out for ever")
+        require(ok, self.name, "times must be 1 or more, or None (for ever)", self.times, "None repeats for ever")
 
     @property
     def note(self) -> str:  # type: ignore[override]
