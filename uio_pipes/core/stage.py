@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FileList", "PerUtterance", "Stage", "Upstream", "Wrapped", "have_features", "sees_all"]
 
-_SAME = "same"
 Upstream = Callable[[Lane], Node]
 
 
@@ -65,7 +64,7 @@ class Stage:
 
     name: ClassVar[str]
     takes: ClassVar[tuple[str, ...]] = ("sample",)
-    gives: ClassVar[str] = _SAME
+    gives: ClassVar[str] = "same"
     note: ClassVar[str] = ""
     deals: ClassVar[bool] = False
     one_each: ClassVar[bool] = False
@@ -89,7 +88,8 @@ class Stage:
                 require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
 
     def __init_subclass__(cls) -> None:
-        cls.__repr__ = Stage.__repr__  # type: ignore[method-assign]  # no secrets
+        # Otherwise dataclass would make one that shows secrets.
+        cls.__repr__ = Stage.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from uio_pipes.formats.kaldi.files import KaldiFiles
 from uio_pipes.formats.kaldi.table import KaldiTable
-from uio_pipes.io.access import Access
+from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import RecordListing
 
 __all__ = ["ListKaldi"]
@@ -25,7 +25,7 @@ class ListKaldi(RecordListing):
     utt2spk: str | None = None
     shuffle: bool = False
     allow_pipes: bool = False
-    access: Access = field(default_factory=Access)
+    access: Access = field(default=PLAIN, repr=False)
 
     def table(self) -> KaldiTable:
         """Read the tables. Raises: ListError naming file and line."""

@@ -19,7 +19,7 @@ from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
 from uio_pipes.formats.shar.fields import as_fields
 from uio_pipes.formats.shar.reader import Cut, SharReader
 from uio_pipes.formats.shar.streams import is_lines
-from uio_pipes.io.access import Access
+from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import stamp
 
 __all__ = ["LoadFromShar"]
@@ -34,10 +34,7 @@ class LoadFromShar(Stage):
     takes: ClassVar[tuple[str, ...]] = ("item",)
     gives: ClassVar[str] = "sample"
 
-    access: Access = field(default_factory=Access)
-
-    def describe(self, *, stable: bool = False) -> str:
-        return f"{self.name}()"  # how files are reached changes no result
+    access: Access = field(default=PLAIN, repr=False)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SharNode(source, lane, self.access)

@@ -24,7 +24,7 @@ from uio_pipes.formats.tar.fields import as_fields
 from uio_pipes.formats.tar.index_files import Indexed, identity, open_sidecars
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest
-from uio_pipes.io.access import Access
+from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.remote import is_local, open_file
 from uio_pipes.sources.listing import RecordListing
@@ -135,7 +135,7 @@ class ListTarIndex(RecordListing):
     shuffle: bool = False
     verify: Literal["crc"] | None = None
     indexes: str | None = None
-    access: Access = field(default=Access(), repr=False)
+    access: Access = field(default=PLAIN, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
