@@ -792,7 +792,7 @@ class Pipeline(Graph):
         ...
 
     def as_datapipe(self, **options: Any) -> PipelineDataPipe:
-        """An ``IterDataPipe`` of what the pipeline gives, for graphs of torch's own datapipes.
+        """Wrap the pipeline as an ``IterDataPipe``, for graphs of torch's own datapipes.
 
         Args:
             **options: as for :meth:`as_dataset`.
@@ -803,7 +803,7 @@ class Pipeline(Graph):
         ...
 
     def peek(self) -> Peek:
-        """Run one utterance; returns a table of it after every stage: fields, shapes, planned length, time."""
+        """Run one utterance, and return a table of it after every stage: fields, shapes, planned length, time."""
         ...
 
     def plot(self, path: str | os.PathLike[str], count: int = 3) -> None:

@@ -157,8 +157,9 @@ class ClipStage(PerUtterance):
         raise NotImplementedError
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        make = lambda: Clips(self._paths, self.bad, self.cache_mb << 20)  # noqa: E731
-        return _ClipNode(source, _ClipLink(self, site, lane.shared((self.name, self._paths, self.cache_mb), make)))
+        key = (self.name, self._paths, self.cache_mb)
+        clips = lane.shared(key, lambda: Clips(self._paths, self.bad, self.cache_mb << 20))
+        return _ClipNode(source, _ClipLink(self, site, clips))
 
     def content(self) -> list[tuple[int, str]]:
         return [(0, ClipTable(self._paths).digest)]
