@@ -1,4 +1,4 @@
-"""``from_iterable``: any Python object, resumed at its number, by its state, or by passing over."""
+"""``from_iterable``: any Python object, resumed at its number, by its state, or by skipping."""
 
 from __future__ import annotations
 
