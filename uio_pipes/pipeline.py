@@ -1,8 +1,8 @@
-"""The description of a graph, and its functional form.
+"""The description of a graph in its functional form.
 
-A :class:`Pipeline` is an immutable chain of stages: a source, and what is done with what comes out of it. Describing
-does no I/O; :meth:`Pipeline.build` makes the nodes that run it in one lane. Each stage is one file in ``stages/`` or
-``sources/`` and one line in this class.
+A :class:`Pipeline` is an immutable chain of stages: a source, and what is done with its items. Describing does no I/O;
+:meth:`Pipeline.build` makes the nodes that run it in one lane. Each stage is one file in ``stages/`` or ``sources/``
+and one line in this class.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ P = ParamSpec("P")
 
 
 def functional(stage: Callable[P, Stage]) -> Callable[Concatenate[Pipeline, P], Pipeline]:
-    """The method ``pipeline.name(…)`` that adds ``stage``, with the stage's own signature, documentation and source."""
+    """Return the method ``pipeline.name(…)`` that adds ``stage``, with its signature, documentation and code."""
     shown = inspect.signature(stage)
     name: str = stage.name  # type: ignore[attr-defined]
 
@@ -88,14 +88,14 @@ def functional(stage: Callable[P, Stage]) -> Callable[Concatenate[Pipeline, P], 
 
 
 class _Plain(str):
-    """An annotation that ``help`` shows as it is written, without quotes."""
+    """An annotation that ``help`` shows without quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
 def _as_method(signature: inspect.Signature) -> inspect.Signature:
-    """A stage's signature as that of the method that adds it."""
+    """Return a stage's signature as that of the method that adds it."""
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     given = [p.replace(annotation=_Plain(p.annotation)) for p in signature.parameters.values()]
     return signature.replace(parameters=[own, *given], return_annotation=_Plain("Pipeline"))
@@ -177,7 +177,7 @@ class Pipeline(Graph):
         return PipelineDataset(self, **options)
 
     def as_datapipe(self, **options: Any) -> PipelineDataPipe:
-        """An ``IterDataPipe`` of what the pipeline gives, for graphs of torch's own datapipes.
+        """Wrap the pipeline as an ``IterDataPipe``, for graphs of torch's own datapipes.
 
         Args:
             **options: as for :meth:`as_dataset`.
@@ -190,7 +190,7 @@ class Pipeline(Graph):
         return PipelineDataPipe(self.as_dataset(**options))
 
     def peek(self) -> Peek:
-        """Run one utterance; returns a table of it after every stage: fields, shapes, planned length, time."""
+        """Run one utterance, and return a table of it after every stage: fields, shapes, planned length, time."""
         from uio_pipes.seeing.peek import peek
 
         return peek(self)
@@ -209,7 +209,7 @@ class Pipeline(Graph):
 
         plot(self, path, count)
 
-    # A description holds no data: what asks it for some is told what does.
+    # A description holds no data. These errors say what does.
 
     def __iter__(self) -> NoReturn:
         raise TypeError(f"a Pipeline only describes a graph and gives no batches by itself. {RUN}")

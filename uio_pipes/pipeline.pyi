@@ -47,7 +47,7 @@ class Pipeline(Graph):
     ) -> Pipeline:
         """Treat each line of the list as a file: a path, or any URL that fsspec knows (http(s), s3, oss, gs, …).
 
-        A file is opened when the next stage reads it. What is not given here is as it was given to ``list_files``.
+        A file is opened when the next stage reads it. Options not given here are those of ``list_files``.
 
         Args:
             storage_options: options for fsspec's file systems, for all of them (``{"key": …, "secret": …}``) or by
@@ -127,8 +127,8 @@ class Pipeline(Graph):
     def skip(self, number: int) -> Pipeline:
         """Leave out the first items.
 
-        Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane. To pass
-        over some batches once, after a loss spike, call :meth:`Loader.skip` instead.
+        Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane. To skip
+        some batches once, after a loss spike, call :meth:`Loader.skip` instead.
 
         Args:
             number: how many to leave out, of whatever passes this stage: list items, utterances or batches. 0 or more.
@@ -629,7 +629,7 @@ class Pipeline(Graph):
         Each result gets an origin of its own, so that later stages draw random numbers of their own for it. Directly
         after ``open_files`` the function gets files (with ``file.open()`` and ``file.url``): that is how to read other
         archive formats. It must give the same results for the same input, because a resumed run calls it again and
-        passes over what was delivered already.
+        skips what was delivered already.
 
         Args:
             function: gets the sample, or the file, and returns or yields samples or mappings. It runs where it stands;
@@ -792,7 +792,7 @@ class Pipeline(Graph):
         ...
 
     def as_datapipe(self, **options: Any) -> PipelineDataPipe:
-        """An ``IterDataPipe`` of what the pipeline gives, for graphs of torch's own datapipes.
+        """Wrap the pipeline as an ``IterDataPipe``, for graphs of torch's own datapipes.
 
         Args:
             **options: as for :meth:`as_dataset`.
@@ -803,7 +803,7 @@ class Pipeline(Graph):
         ...
 
     def peek(self) -> Peek:
-        """Run one utterance; returns a table of it after every stage: fields, shapes, planned length, time."""
+        """Run one utterance, and return a table of it after every stage: fields, shapes, planned length, time."""
         ...
 
     def plot(self, path: str | os.PathLike[str], count: int = 3) -> None:

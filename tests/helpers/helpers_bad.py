@@ -15,10 +15,11 @@ import torch
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
+from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger, Policy
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Origin, Sample, run_key
+from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.core.stage import Stage
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""``from_iterable``: any Python object, resumed at its number, by its state, or by passing over."""
+"""``from_iterable``: any Python object, resumed at its number, by its state, or by skipping."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ OBJECTS = {
     "list": (ITEMS, "number"),
     "tuple": (tuple(ITEMS), "number"),
     "dataset": (MapStyle(), "number"),
-    "iterable_dataset": (Plain(), "passing over"),
+    "iterable_dataset": (Plain(), "skipping"),
     "own_state": (Stateful(), "own state_dict"),
-    "datapipe": (IterableWrapper(ITEMS).map(add_suffix), "passing over"),
+    "datapipe": (IterableWrapper(ITEMS).map(add_suffix), "skipping"),
     "torchdata_node": (NodeWrapper(ITEMS), "own state_dict"),
 }
 

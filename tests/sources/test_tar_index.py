@@ -185,7 +185,7 @@ def test_a_stale_index_is_noticed(own: Corpus, change: str) -> None:
 def test_a_shard_that_is_replaced_after_its_index_was_opened(own: Corpus) -> None:
     index_lists([str(own.list)])
     index = uio.open_index(own.list)
-    with pytest.raises(TypeError, match="by its key, which is text, not 0"):
+    with pytest.raises(TypeError, match="the key of an utterance must be a string, not 0"):
         index[0]  # type: ignore[index]
     path = shards_of(own)[0]
     os.utime(path, ns=(1, 1))

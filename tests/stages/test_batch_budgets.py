@@ -70,9 +70,9 @@ class Run:
         self.node: Node = rules.stage.build(source, lane, Site(rules.stage.name, 0))
         if cut is not None:
             self.ledger.load(json.loads(cut[1]))
-        self.ledger.passing = True
+        self.ledger.quiet = True
         self.node.reset(None if cut is None else json.loads(cut[0]))
-        self.ledger.passing = False
+        self.ledger.quiet = False
         self.cuts: list[tuple[str, str]] = []
         self.batches: list[list[int]] = []
         for batch in drained(self._noting()):

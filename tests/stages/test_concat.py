@@ -266,7 +266,7 @@ def test_one_that_a_function_has_changed_is_left_out_as_a_whole_and_says_so(tmp_
     batches, loader = run(graph)
     assert batches == []
     assert loader.stats().failures == 1
-    with pytest.raises(uio.DataError, match=r"all of K0\+K1\+K2\+K3 is left out: a function behind concat"):
+    with pytest.raises(uio.DataError, match=r"all of K0\+K1\+K2\+K3 is left out: a function after concat"):
         run(graph, on_error="raise")
 
 

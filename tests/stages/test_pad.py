@@ -150,7 +150,7 @@ def test_what_cannot_share_a_batch_is_named(
 
 def test_an_utterance_without_a_key_is_told(feature_corpus: Corpus) -> None:
     graph = uio.from_shard_list(str(feature_corpus.list)).map(lambda sample: {"feat": sample["feat"]}, length="same")
-    with pytest.raises(uio.PipelineError, match="an utterance has no key; what is given to"):
+    with pytest.raises(uio.PipelineError, match="an utterance has no key; the function given to"):
         list(uio.Loader(graph.batch(2).pad()))
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.sample import Chain, Origin, Sample
+from uio_pipes.core.chain import Chain
+from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.stages.spec_trim import SpecTrim
 
 

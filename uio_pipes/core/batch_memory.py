@@ -1,6 +1,6 @@
-"""Where a stage that makes batches gets their memory from: a worker has memory that the main process sees, too.
+"""The memory of batches: a worker gives ``pad`` memory that the main process sees, too.
 
-``pad`` asks here, and knows nothing of processes. Whatever else a batch holds is copied when it is sent.
+``pad`` asks here and needs to know nothing of processes. Everything else in a batch is copied when it is sent.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _make: Make = _private
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor for a batch, not filled."""
+    """Return an uninitialized tensor for a batch."""
     return _make(shape, dtype)
 
 
 def use(make: Make) -> None:
-    """Let ``make`` give this process its batches' memory from now on."""
+    """Make this process allocate the tensors of its batches with ``make`` from now on."""
     global _make
     _make = make

@@ -1,8 +1,8 @@
 """Nodes that hold samples back.
 
-The state of a :class:`Buffer` is the upstream's state from before the oldest sample that it still holds, and for each
-one held, how many samples later it came. Restoring runs the upstream again from there and passes over what has left:
-headers are read, nothing is decoded. This works over any upstream.
+The state of a :class:`Buffer` is the state of its source from before the oldest sample that it still holds, and for
+each sample held, how many samples later it came. To restore it, the source runs again from there, and samples that have
+left the buffer are skipped: headers are read, nothing is decoded. This works with any source.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from zlib import crc32
 
@@ -23,20 +23,20 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, whole
 
-__all__ = ["MARK_EVERY", "Buffer", "changed", "taken"]
+__all__ = ["MARK_EVERY", "OR_RESTART", "Buffer", "changed", "reopening", "taken"]
 
-SAMPLE_BYTES = 1500  # of a sample without its payload
-MARK_EVERY = 64  # samples between two upstream snapshots of a buffer
+SAMPLE_BYTES = 1500  # memory of a sample without its payload
+MARK_EVERY = 64  # samples between two snapshots of the source
 CRC = whole(1 << 32)
-LOST = 100_000  # samples, at most, that failed or were left out among those that came after one that is held
+OR_RESTART = 'or begin the epoch again with Loader(on_change="restart")'
+LOST = 100_000  # most samples that may fail or be left out after the oldest one held
 
 
 class Buffer(Node):
-    """A node that holds samples back: numbered as they arrive, let go in any order.
+    """A node that holds samples back. It numbers them as they arrive, and releases them in any order.
 
-    Subclasses call :meth:`pull`, :meth:`hold` and :meth:`release`, give the arrival numbers that they hold in their own
-    order (:meth:`order`), rebuild that order from the numbers and ``held`` (:meth:`rebuild`), and say how many there
-    can be (:meth:`bounds`).
+    Subclasses call :meth:`pull`, :meth:`hold` and :meth:`release`. They define the order of the samples held, as
+    arrival numbers (:meth:`order`, :meth:`rebuild`), and how many there can be (:meth:`bounds`).
     """
 
     def __init__(self, source: Node, lane: Lane, name: str) -> None:
@@ -44,17 +44,17 @@ class Buffer(Node):
         self.lane, self.name = lane, name
 
     def order(self) -> Iterable[int]:
-        """Arrival numbers of what is held, in the subclass's order."""
+        """Return the arrival numbers of the samples held, in the subclass's order."""
         raise NotImplementedError
 
     def rebuild(self, order: list[int]) -> None:
-        """Take the order back up; ``held`` is filled already. Raises: StateError if that cannot be its order."""
+        """Restore the order; ``held`` is filled already. Raises: StateError if this cannot be its order."""
         raise NotImplementedError
 
     def bounds(self) -> tuple[int, int]:
-        """How many samples can be held between two ``next()`` calls, and how many can come after one that is held.
+        """Return the most samples held between two ``next()`` calls, and the most that come after one that is held.
 
-        What fails or is left out among those that come is not counted here.
+        Samples that fail or are left out are not counted.
         """
         raise NotImplementedError
 
@@ -67,7 +67,7 @@ class Buffer(Node):
         self._marks: deque[tuple[int, dict[str, Any]]] = deque()
 
     def pull(self) -> tuple[int, Any]:
-        """The next sample from upstream and its arrival number."""
+        """Return the arrival number of the next sample, and the sample."""
         if self.arrived % MARK_EVERY == 0 or not self._marks:
             self._mark()
         if self.exhausted:
@@ -91,7 +91,7 @@ class Buffer(Node):
         return item
 
     def length(self, item: Sample) -> int | None:
-        """Planned length in frames; None if the sample failed (counted) or is of no length."""
+        """Return the planned length in frames; None if the sample fails (which is counted) or has no frame."""
         try:
             length = item.plan.length
             if length <= 0:
@@ -103,12 +103,12 @@ class Buffer(Node):
             if isinstance(item, Sample):
                 raise
             rule = f"{self.name} takes utterances, not a {type(item).__name__}"
-            raise PipelineError(f"{rule}: see what the node given to .through(…) before it gives") from error
+            raise PipelineError(f"{rule}: look at what the node given to .through(…) before it gives") from error
         self.lane.ledger.fine(self.name)
         return length
 
     def age(self) -> int:
-        """How many samples ago the oldest held one arrived."""
+        """Return how many samples ago the oldest one held arrived."""
         while self.oldest < self.arrived and self.oldest not in self.held:
             self.oldest += 1
         return self.arrived - self.oldest
@@ -116,6 +116,10 @@ class Buffer(Node):
     def _mark(self) -> None:
         if not self._marks or self._marks[-1][0] != self.arrived:
             self._marks.append((self.arrived, self.source.get_state()))
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the snapshots of the source that are not needed any more."""
         self.age()
         while len(self._marks) > 1 and self._marks[1][0] <= self.oldest:
             self._marks.popleft()
@@ -123,14 +127,12 @@ class Buffer(Node):
     def get_state(self) -> dict[str, Any]:
         if not self.held:
             self._mark()
-        self.age()
-        while len(self._marks) > 1 and self._marks[1][0] <= self.oldest:
-            self._marks.popleft()
+        self._forget()
         base, source = self._marks[0]
         state = {name: copy.deepcopy(getattr(self, name)) for name in self.state_fields}
         state["source"] = source
         state["window"] = self.arrived - base
-        state["exhausted"] = int(self.exhausted)  # what failed behind the last arrival has been counted then
+        state["exhausted"] = int(self.exhausted)  # what failed after the last arrival has been counted then
         state["held"] = pack([number - base for number in self.order()])
         state["check"] = self.check
         return state
@@ -155,7 +157,7 @@ class Buffer(Node):
         self.rebuild(order)
 
     def _read_window(self, state: dict[str, Any]) -> tuple[int, list[int]]:
-        """How many samples came since the source's state was taken, and the numbers of those that are held."""
+        """Return how many samples came since the source's state was taken, and the numbers of those that are held."""
         held, wait = self.bounds()
         lost = LOST + sum(self.lane.ledger.skipped.values())
         window: int = self.read_state(state, "window", whole(MARK_EVERY + wait + lost + 1))
@@ -171,7 +173,7 @@ class Buffer(Node):
         return window, order
 
     def damaged(self, what: str) -> StateError:
-        """The error for a state that cannot be this node's."""
+        """Return the error for a state that cannot belong to this node."""
         return StateError(f"{self.stage_name or self.name}: {what}; {DAMAGED}")
 
     def _replay(self, window: int, wanted: set[int], ended: bool) -> None:
@@ -196,19 +198,27 @@ class Buffer(Node):
 
 
 def taken(source: Any, stage: str) -> Any:
-    """The item that ``source`` gave when the state of ``stage`` was saved. Raises: StateError if it is at its end."""
+    """Return the item that ``source`` gave when the state of ``stage`` was saved. Raises: StateError at its end."""
     try:
         return source.next()
     except StopIteration:
         raise StateError(changed(stage, "the data ended early")) from None
 
 
+@contextlib.contextmanager
+def reopening() -> Iterator[None]:
+    """Turn a DataError of the shard that a state goes on with into a StateError."""
+    try:
+        yield
+    except DataError as error:
+        rule = f"the shard that was being read when the state was saved cannot be read now: {error}"
+        raise StateError(f"{rule}. Restore it, {OR_RESTART}") from error
+
+
 def changed(stage: str, what: str) -> str:
-    """Why a state cannot be taken up by ``stage``, in the words of an error."""
-    return (
-        f"the data behind {stage} changed since the state was saved ({what}): restore the shards as they were, "
-        'or begin the epoch again with Loader(on_change="restart")'
-    )
+    """Return the message of the error for a state of ``stage`` that does not fit its data."""
+    rule = f"the data that {stage} reads changed since the state was saved ({what})"
+    return f"{rule}: restore the shards as they were, {OR_RESTART}"
 
 
 def _identity(item: Any) -> int:
@@ -217,7 +227,7 @@ def _identity(item: Any) -> int:
 
 def _bytes(item: Any) -> int:
     fields = item.fields if isinstance(item, Sample) else {}
-    parts = sum(map(_bytes, getattr(item, "parts", ())))  # of a joined utterance
+    parts = sum(map(_bytes, getattr(item, "parts", ())))  # utterances that concat joined
     return (
         SAMPLE_BYTES + parts + sum(len(v) if isinstance(v, bytes) else getattr(v, "nbytes", 0) for v in fields.values())
     )

@@ -1,4 +1,4 @@
-"""Precomputed features: ``feat`` from a .npy array of shape (T, F)."""
+"""Samples of the fields that sources load, and precomputed features: ``feat`` from a (T, F) .npy array."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import torch
 
 from uio_pipes.audio.length import Plan, StoredFeatures
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.sample import Link, Sample
-from uio_pipes.io.local import Ref
+from uio_pipes.core.chain import Chain, Link
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.sample import Origin, Sample, run_key
+from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.opening import open_binary
 
-__all__ = ["LOAD_FEATURES"]
+__all__ = ["LOAD_FEATURES", "Loaded", "read_payload"]
 
 
 class _LoadFeatures:
@@ -38,18 +40,18 @@ class _LoadFeatures:
 
 
 def _array(feat: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Of the user's own, in memory."""
     return np.asarray(feat.float() if isinstance(feat, torch.Tensor) else feat)
 
 
 def _loaded(feat: Any) -> npt.NDArray[Any]:
     if isinstance(feat, StoredFeatures):
         return feat.load()
-    array: npt.NDArray[Any] = np.load(io.BytesIO(_bytes(feat)), allow_pickle=False)
+    array: npt.NDArray[Any] = np.load(io.BytesIO(read_payload(feat)), allow_pickle=False)
     return array
 
 
-def _bytes(payload: Any) -> bytes:
+def read_payload(payload: Payload | str) -> bytes:
+    """Return the bytes of a payload, or of the file that a path or URL names."""
     if isinstance(payload, str):
         with open_binary(payload) as file:
             return file.read()
@@ -57,3 +59,15 @@ def _bytes(payload: Any) -> bytes:
 
 
 LOAD_FEATURES: Link = _LoadFeatures()
+
+
+class Loaded:
+    """Makes the samples of one lane from the fields that a source loaded."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._plain, self._run_key = Chain(), run_key(lane)
+        self._with_features = self._plain.then(LOAD_FEATURES)
+
+    def sample(self, fields: dict[str, Any], origin: Origin, place: str) -> Sample:
+        """Return a sample, which loads its features when they are touched. ``place``: shard or line, for messages."""
+        return Sample(fields, origin, self._run_key, self._with_features if "feat" in fields else self._plain, place)

@@ -1,7 +1,7 @@
-"""The graph that a pipeline describes: an immutable chain of stages, from the source on.
+"""The graph that a pipeline describes: an immutable chain of stages, whose first one is the source.
 
-Describing does no I/O; :meth:`Graph.build` makes the nodes that run the graph in one lane. What the loader, the planner
-and the reports ask about a graph is asked here, and answered by the stages themselves: nothing here knows any of them.
+Describing does no I/O; :meth:`Graph.build` makes the nodes that run the graph in one lane. The loader, the planner and
+the reports ask their questions about a graph here, and the stages answer them: nothing here knows a particular stage.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node, name_node
-from uio_pipes.core.outlet import Outlet
+from uio_pipes.core.node import Node, Outlet, name_node
 from uio_pipes.core.pulse import MANY, SLACK
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph"]
 
-MOST = 8  # sources of a mix that are drawn, lanes that are named
+MOST = 8  # pipelines of a mix that are drawn; lanes that are named
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,14 @@ class Graph:
 
     @property
     def _kind(self) -> str:
-        """What comes out: "item" (of a list), "file", "sample", "batch", or "any" (a node of the user's)."""
+        """The kind that comes out: "item" (of a list), "file", "sample", "batch", or "any" (a node of the user's)."""
         kind = "any"
         for stage in self.stages:
             kind = kind if stage.gives == "same" else stage.gives
         return kind
 
     def _sites(self) -> Iterator[tuple[Stage, Site]]:
-        """The stages, each with its name and which one of that name it is."""
+        """Yield each stage with its place: its name, and its number among those of that name."""
         seen: Counter[str] = Counter()
         for stage in self.stages:
             yield stage, Site(stage.name, seen[stage.name])
@@ -86,7 +85,7 @@ class Graph:
         return Outlet(node, lane, slack) if any(stage.endless for stage in self.stages) else node
 
     def _nodes(self, lane: Lane) -> Node:
-        """As :meth:`build`, for a part of a graph: another part may deal to lanes."""
+        """As :meth:`build`, for a pipeline within another one, where either of them may deal to lanes."""
         upstream: Any = lambda lane: None  # noqa: E731
         for stage, site in self._sites():
             upstream = partial(_connected, stage, upstream, site)
@@ -94,7 +93,7 @@ class Graph:
         return built
 
     def _every_stage(self) -> Iterator[Stage]:
-        """Yield the stages, those of pipelines within a stage after it."""
+        """Yield all stages; those of pipelines within a stage come after it."""
         for stage in self.stages:
             yield stage
             for graph in stage.branches.values():
@@ -102,7 +101,7 @@ class Graph:
 
     @property
     def _endless(self) -> bool:
-        """Whether an epoch of it has no end of its own."""
+        """True if an epoch has no end of its own."""
         ends = True
         for stage in self.stages:
             ends = (ends and not stage.endless) or stage.ends
@@ -110,7 +109,7 @@ class Graph:
 
     @property
     def _deals(self) -> bool:
-        """Whether each lane gets its share of the data, not all of it."""
+        """True if each lane gets a share of the data, not all of it."""
         return any(stage.deals for stage in self.stages)
 
     def _files(self) -> list[FileList]:
@@ -129,29 +128,30 @@ class Graph:
             )
 
     def _list_fingerprint(self) -> list[int | str]:
-        """Number of list items and a hash of them. Reads the lists. Raises: ListError."""
+        """Return the number of list items and a hash of them. Reads the lists. Raises: ListError."""
         content = self._content()
         return [sum(count for count, _ in content), stable_hash(*content) if len(content) > 1 else content[0][1]]
 
     def _content(self) -> list[tuple[int, str]]:
-        """Of each list in the graph: number of items, and a hash of them. Reads the lists. Raises: ListError."""
+        """Return the number of items and a hash of them for each list. Reads the lists. Raises: ListError."""
         return [one for stage in self.stages for one in stage.content()]
 
     @property
     def _skims(self) -> bool:
-        """Whether batches can be passed over without making them: not where a node of the user's looks at them."""
+        """True if batches can be skipped without being made; False if a node of the user's looks at them."""
         batched = [i for i, stage in enumerate(self.stages) if "batch" in stage.gives]
         own = not batched or not any(stage.own_node for stage in self.stages[batched[0] :])
         return own and all(p._skims for stage in self.stages for p in stage.branches.values())
 
     def _warnings(self, lanes: int, items: int | None = None) -> list[str]:
-        """What a user should know before this runs in so many lanes. ``items``: of its lists, if known; else this may
-        read them.
+        """Return what a user should know before the graph runs in so many lanes.
+
+        ``items``: the number of items in its lists, if known; otherwise the lists may be read.
         """
         return [*self._idle(lanes, items), *(text for stage in self.stages for text in stage.warnings(lanes))]
 
     def _idle(self, lanes: int, items: int | None) -> list[str]:
-        """Lanes that get no list item, where lists are dealt to them."""
+        """Return a warning of lanes that get no list item, if there are any."""
         dealt = next((i for i, stage in enumerate(self.stages) if stage.deals and not stage.branches), None)
         if dealt is None or lanes == 1 or (dealt == 1 and items is not None and items >= lanes):
             return []
@@ -167,15 +167,18 @@ class Graph:
             "(smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
         ]
 
-    def _count(self, lanes: int, source: str = "") -> list[int] | None:
-        """How many items (batches) each lane gives if none fails; None: only running tells. Reads the lists."""
+    def _count(self, lanes: int, path: str = "") -> list[int] | None:
+        """Return how many items or batches each lane gives if none fails; None if only running tells. Reads the lists.
+
+        ``path``: the names of the mixes that it is within.
+        """
         counts: list[int] | None = [0] * lanes
         for stage in self.stages:
-            counts = None if counts is None else stage.count(counts, source)
+            counts = None if counts is None else stage.count(counts, path)
         return counts
 
     def fingerprint(self) -> list[str]:
-        """One line for each stage: what must be unchanged for a saved state to fit."""
+        """Return one line per stage. A saved state fits only a graph with the same lines."""
         return [stage.describe(stable=True) for stage in self.stages]
 
     def __str__(self) -> str:
@@ -184,7 +187,7 @@ class Graph:
         return "\n".join(f"{text:{width}}  {note}".rstrip() for text, note in lines)
 
     def _lines(self) -> list[tuple[str, str]]:
-        """The graph: each stage's text, drawn, and its note."""
+        """Return the lines of the drawn graph: the text of each stage, and its note."""
         lines: list[tuple[str, str]] = []
         for i, stage in enumerate(self.stages):
             branch = "" if i == 0 else "└─ " if i == len(self.stages) - 1 else "├─ "

@@ -1,4 +1,4 @@
-"""What flows through a graph before there are utterances: lines of lists, files, records."""
+"""The items that flow through a graph before there are utterances: lines of lists, files, records."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["File", "Item", "Record", "Records"]
 
 
 class Item(NamedTuple):
-    """One line of a list: its text, where it stands, and the origin of what will come out of it."""
+    """One line of a list: its text, its place in the list, and the origin for samples made of it."""
 
     text: str
     place: str
     origin: Origin
     access: Access = PLAIN
-    expected: ShardEntry | None = None  # of a shard, where the list has a manifest
+    expected: ShardEntry | None = None  # what the list's manifest says of a shard
 
     @property
     def key(self) -> str:
@@ -30,7 +30,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class File:
-    """A file that can be opened: a shard. ``place`` is its line in the list."""
+    """A file that can be opened, such as a shard. ``place`` is its line in the list."""
 
     url: str
     place: str
@@ -43,26 +43,24 @@ class File:
         return redact(self.url)
 
     def open(self) -> IO[bytes]:
-        """The file's bytes as they are stored. Raises: DataError if it is missing or cannot be read."""
+        """Open the file's bytes as they are stored. Raises: DataError if it is missing or cannot be read."""
         stream: IO[bytes] = open_binary(self.url, self.access)
         return stream
 
 
 class Records(Protocol):
-    """Utterances by number: what :class:`~uio_pipes.sources.listing.Listed` says, and their fields."""
+    """A table of utterances: a :class:`~uio_pipes.sources.listing.Listed` that also has their keys and fields."""
 
-    def __len__(self) -> int: ...
     def place(self, number: int) -> str: ...
-    def key(self, number: int) -> str:
-        """The utterance's name."""
+    def key(self, number: int) -> str: ...
 
     def fields(self, number: int) -> dict[str, Any]:
-        """``key``, ``txt``, ``wav`` (a :class:`~uio_pipes.io.local.Ref`, or a path) or ``feat``, and others. Audio is
-        not read. Raises: DataError."""
+        """Return ``key``, ``txt``, ``wav`` (a :class:`~uio_pipes.io.local.Ref` or a path) or ``feat``, and others,
+        without reading the audio. Raises: DataError."""
 
 
 class Record(NamedTuple):
-    """One utterance of ``records``, not looked at yet."""
+    """One utterance of ``records``, of which nothing has been read yet."""
 
     records: Records
     number: int
@@ -71,3 +69,7 @@ class Record(NamedTuple):
     @property
     def key(self) -> str:
         return self.records.key(self.number)
+
+    @property
+    def place(self) -> str:
+        return self.records.place(self.number)

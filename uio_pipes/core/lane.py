@@ -1,9 +1,9 @@
-"""Who runs what, and where randomness comes from: pure functions, and the lane that nodes are built for.
+"""Lanes: how they are assigned to ranks and workers, and what random choices depend on.
 
 An epoch is dealt to a fixed number of lanes: item ``p`` of the epoch's order belongs to lane ``p % lanes``. Ranks and
 workers only decide who runs which lane, so moving a lane elsewhere changes nothing in it. Every random choice is a
 hash of names and positions (seed, epoch, stage, lane, origin), never of call order, rank or worker. All draws that
-decide order, lengths or masks are integer arithmetic written here, so that they are the same with every version of
+decide order, lengths or masks are integer arithmetic of this package, so that they are the same with every version of
 every library.
 """
 
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Lane", "Site", "lanes_of", "worker_of"]
 
-PASSES = 32  # bits for the rounds of a repetition within a pass
+ROUND_BITS = 32  # bits of ``pass_`` for the rounds of a repetition
+ROUNDS = 1 << ROUND_BITS  # rounds that can be told apart
 T = TypeVar("T")
 
 
 def lanes_of(lanes: int, rank: int, world_size: int) -> range:
-    """The lanes of a rank: ``lane % world_size == rank``."""
+    """Return the lanes of a rank: those with ``lane % world_size == rank``."""
     return range(rank, lanes, world_size)
 
 
 def worker_of(lane: int, world_size: int, num_workers: int) -> int:
-    """The worker of its rank that runs ``lane``; 0 where the main process does (``num_workers=0``)."""
+    """Return the worker (of its rank) that runs ``lane``; 0 if the main process does (``num_workers=0``)."""
     return (lane // world_size) % max(1, num_workers)
 
 
 class Site(NamedTuple):
-    """Where a stage stands: its name and which one of that name it is."""
+    """The place of a stage in a graph: its name, and its number among the stages of that name."""
 
     name: str
     ordinal: int
@@ -51,8 +52,8 @@ class Lane:
     """One lane of one epoch, as nodes see it.
 
     ``ledger`` counts and applies the failure policy; ``tables`` holds what all lanes of a process share (lists);
-    ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through ``mix``;
-    ``pulse`` tells whether anything comes through; ``dealt`` is the number of lanes that what stands here is dealt to.
+    ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through mixes;
+    ``pulse`` tells whether anything comes through; ``dealt``: the items at this place are dealt to so many lanes later.
     """
 
     ledger: Ledger
@@ -67,31 +68,31 @@ class Lane:
     dealt: int = 1
 
     def common(self) -> Lane:
-        """As what stands before ``sharding_filter`` sees it: the same in every lane, counted in the first one only."""
+        """Return the lane for nodes before ``sharding_filter``: one for all lanes, but only the first one counts."""
         ledger = self.ledger if self.index == 0 else self.ledger.silent()
         return replace(self, index=0, ledger=ledger, dealt=self.count)
 
     def again(self, round_: int) -> Lane:
-        """As what is repeated within the lane sees its ``round_``-th time: a pass of its own."""
-        return replace(self, pass_=(self.pass_ << PASSES) + round_)
+        """Return the lane for round ``round_`` of nodes that are repeated: the round is a pass of its own."""
+        return replace(self, pass_=(self.pass_ << ROUND_BITS) + round_)
 
     def within(self, name: str) -> Lane:
-        """As the source called ``name`` of a mix sees it."""
+        """Return the lane for the nodes of the pipeline ``name`` in a mix."""
         return replace(self, source=f"{self.source}/{name}" if self.source else name)
 
     def key(self, site: Site) -> int:
-        """Seed of a buffer's choices: seed, epoch, pass, source, stage, lane. (Its position is added draw by draw.)"""
+        """Return the seed of a buffer's choices, made of seed, epoch, pass, source, stage and lane."""
         return stable_hash("lane", *self._where(), site.name, site.ordinal, self.index)
 
     def order_key(self, site: Site) -> int:
-        """Seed of the epoch's order: as :meth:`key`, the same in every lane."""
+        """Return the seed of the epoch's order: like :meth:`key`, but the same in every lane."""
         return stable_hash("order", *self._where(), site.name, site.ordinal)
 
     def _where(self) -> tuple[int, int, int, str]:
         return self.seed, self.epoch, self.pass_, self.source
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make()`` returned when the first lane of this process asked for ``key``."""
+        """Return what is shared under ``key``; the first lane of the process to ask for it calls ``make()``."""
         if key not in self.tables:
             self.tables[key] = make()
         value: T = self.tables[key]

@@ -1,4 +1,4 @@
-"""What was counted in a lane, and what happens when something fails."""
+"""The counts of a lane, and the policy for failures."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Policy:
 class Ledger:
     """Counts of one lane. They are part of its snapshot.
 
-    While ``passing`` over what was delivered, nothing counts; while ``skimming``, nothing is realized either.
+    While it is ``quiet``, nothing is counted or raised; while it is ``skimming``, batches are not made either.
     """
 
     policy: Policy = field(default_factory=Policy)
-    passing: bool = False
+    quiet: bool = False
     skimming: bool = False
     batches: int = 0
     utterances: int = 0
@@ -70,26 +70,26 @@ class Ledger:
     SAVED = ("batches", "utterances", "frames", "padded", "failures", "skipped", "streaks")
 
     def silent(self) -> Ledger:
-        """One that never counts or raises: another lane meets the same failures and handles them."""
-        return Ledger(self.policy, passing=True)
+        """Return a quiet ledger, for a lane whose failures another lane meets, too, and handles."""
+        return Ledger(self.policy, quiet=True)
 
     @contextmanager
-    def passing_over(self, *, skimming: bool) -> Iterator[None]:
-        """Count nothing until the end of the block: what happens in it was counted when it happened first."""
-        self.passing, self.skimming = True, skimming
+    def replay(self, *, skimming: bool) -> Iterator[None]:
+        """Be quiet until the end of the block: what happens in it was counted when it happened first."""
+        self.quiet, self.skimming = True, skimming
         try:
             yield
         finally:
-            self.passing = self.skimming = False
+            self.quiet = self.skimming = False
 
     def count(self, reason: str) -> None:
-        """One utterance was left out on purpose (a filter), under ``reason``."""
-        if not self.passing:
+        """Count one utterance as left out under ``reason``."""
+        if not self.quiet:
             self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def delivered(self, lengths: list[int]) -> None:
-        """One batch of utterances of these lengths (frames) goes out, padded to the longest; none if all failed."""
-        if self.passing or not lengths:
+        """Count one batch of utterances of these lengths in frames, padded to the longest; no batch if all failed."""
+        if self.quiet or not lengths:
             return
         self.batches += 1
         self.utterances += len(lengths)
@@ -97,12 +97,12 @@ class Ledger:
         self.padded += max(lengths, default=0) * len(lengths)
 
     def fine(self, stage: str) -> None:
-        """``stage`` succeeded: its streak of failures ends."""
-        if self.streaks and not self.passing:
+        """End the streak of failures of ``stage``, which succeeded."""
+        if self.streaks and not self.quiet:
             self.streaks.pop(stage, None)
 
     def handle(self, error: UioError, stage: str) -> None:
-        """:meth:`fail` for a ``DataError``; what is wrong with the whole run is raised."""
+        """Handle a ``DataError`` by :meth:`fail`; raise any other error, since it concerns the whole run."""
         if not isinstance(error, DataError):
             raise error
         self.fail(error, stage)
@@ -114,14 +114,14 @@ class Ledger:
             DataError: the error itself, under ``on_error="raise"``.
             TooManyFailures: a budget is used up.
         """
-        if self.passing:
+        if self.quiet:
             return
         self.count(error.reason)
         if isinstance(error, LeftOut):
             return
         if error.reason in NOTES:
             report = Report.of(error, stage)
-            self.reports.append(report if error.key else str(report))  # no entry of a quarantine file
+            self.reports.append(report if error.key else str(report))  # without a key it cannot be quarantined
             return
         self.failures += 1
         self.streaks[stage] = self.streaks.get(stage, 0) + 1
@@ -137,11 +137,11 @@ class Ledger:
         check_budget(self.failures, self.policy, str(error))
 
     def save(self) -> dict[str, Any]:
-        """The counts, as a copy."""
+        """Return a copy of the counts."""
         return {k: dict(v) if isinstance(v := getattr(self, k), dict) else v for k in self.SAVED}
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Take over counts that :meth:`save` returned."""
+        """Restore counts that :meth:`save` returned."""
         for name in self.SAVED:
             value = saved[name]
             setattr(self, name, dict(value) if isinstance(value, dict) else value)

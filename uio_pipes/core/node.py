@@ -1,8 +1,8 @@
-"""The nodes that run a pipeline in one lane, and the contract that they keep.
+"""The base of the nodes that run a pipeline in one lane, and the contract that they keep.
 
-:class:`Node` declares what its state is (``state_fields``); the base saves and restores it, copied, and refuses what it
-cannot be. A state is read between two ``next()`` calls and describes the first item not yet delivered. Nodes that hold
-samples back are in :mod:`uio_pipes.core.buffer`.
+A :class:`Node` declares its state (``state_fields``); the base class saves and restores it as a copy, and refuses
+values that cannot be right. A state is read between two ``next()`` calls and describes the first item not yet
+delivered. Nodes that hold samples back are in :mod:`uio_pipes.core.buffer`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar
+from weakref import ref
 
 from torchdata.nodes import BaseNode
 
+from uio_pipes.core.chain import Link
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.sample import Link, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import OBJECT, Kind, like, read_field
 
-__all__ = ["Deferred", "Node", "name_node"]
+__all__ = ["Deferred", "Node", "Outlet", "name_node"]
 
 
 class Node(BaseNode[Any]):  # type: ignore[misc]
@@ -46,7 +48,7 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
         """Set the state fields to their values at the start of the lane."""
 
     def state_kinds(self) -> Mapping[str, Kind]:
-        """What state fields can be, where that is less than anything of the kind that they start as."""
+        """Return what state fields can be, if not anything of the type that they start with."""
         return {}
 
     def read_state(self, state: object, name: str, kind: Kind) -> Any:
@@ -93,7 +95,7 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
             setattr(self, name, value)
 
     def get_state(self) -> dict[str, Any]:
-        """The node's state and its source's; a node without fields of its own has just its source's."""
+        """Return the node's state with that of its source; a node without state fields returns just its source's."""
         if not self.state_fields:
             return self.source.get_state() if self.source is not None else {}
         state = {name: copy.deepcopy(getattr(self, name)) for name in self.state_fields}
@@ -102,16 +104,16 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
         return state
 
     def skip(self, n: int) -> None:
-        """Pass over ``n`` items. Raises StopIteration if there are fewer."""
+        """Skip ``n`` items. Raises StopIteration if there are fewer."""
         for _ in range(n):
             self.next()
 
     def remaining(self) -> tuple[int, int]:
-        """What is known to be left: (samples held in buffers, list items not yet opened)."""
+        """Return what is known to be left: (samples held in buffers, list items not yet opened)."""
         return self.source.remaining() if hasattr(self.source, "remaining") else (0, 0)
 
     def memory(self) -> int:
-        """Bytes that the buffers of this lane hold, roughly."""
+        """Return roughly how many bytes the buffers of this lane hold."""
         return self.source.memory() if hasattr(self.source, "memory") else 0
 
 
@@ -128,8 +130,22 @@ class Deferred(Node):
         return sample
 
 
+class Outlet(Node):
+    """Passes everything on, and tells the lane's pulse that something came out. ``slack``: see :class:`Pulse`."""
+
+    def __init__(self, source: Node, lane: Lane, slack: int) -> None:
+        super().__init__(source)
+        self.lane, lane.pulse.slack, lane.pulse.lane = lane, slack, ref(source)
+
+    def next(self) -> Any:
+        item = self.source.next()
+        if item or self.lane.ledger.skimming or not isinstance(item, (list, dict)):  # else every utterance of it failed
+            self.lane.pulse.came_out()
+        return item
+
+
 def name_node(node: Node, lane: Lane, site: Site) -> Node:
-    """``node``, which now knows for its messages what it runs: ``read/shuffle``, ``sort (number 2)``."""
+    """Tell ``node`` its name for messages, like ``read/shuffle`` or ``sort (number 2)``, and return it."""
     number = f" (number {site.ordinal + 1})" if site.ordinal else ""
     node.stage_name = f"{lane.source}/{site.name}{number}" if lane.source else f"{site.name}{number}"
     return node

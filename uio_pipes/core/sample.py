@@ -1,35 +1,34 @@
 """One utterance: a mapping whose fields are computed when touched.
 
-Stages that work on one utterance (decode, resample, tokenize, fbank, …) do nothing when an utterance passes: each
+Stages that work on one utterance (decode, resample, tokenize, fbank, …) do nothing when an utterance passes: each one
 only adds itself to the sample's chain. Touching a field runs the links that it depends on, and no others: a filter on
 labels tokenizes, but does not decode. What filters, sorting and batching need to know of audio, its length, is the
-*plan*: made from headers and each stage's own length rule, without decoding. :func:`realize` is the one place where
-the rest is run.
+*plan*: made from headers and each stage's own length rule, without decoding. The rest is run when the batch is made
+(:mod:`uio_pipes.core.realize`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, mix64
+from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
 from uio_pipes.io.local import Ref
-from uio_pipes.io.lookahead import fetch_early
 from uio_pipes.io.text_ref import TextRef
 
-__all__ = ["Chain", "Link", "Origin", "Sample", "compute", "realize"]
+__all__ = ["Origin", "Sample", "run_key"]
 
-ANY = frozenset(["*"])
 _MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
 MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
 
 
 class Origin(NamedTuple):
-    """Where a sample came from. It never changes with ranks, workers or the order of the epoch.
+    """The origin of a sample: where it came from. It never changes with ranks, workers or the order of the epoch.
 
     Attributes:
         item: its number in the unshuffled list.
@@ -44,72 +43,6 @@ class Origin(NamedTuple):
     sub: tuple[int, ...] = ()
     pass_: int = 0
     source: str = ""
-
-
-class Link(Protocol):
-    """One deferred stage. ``reads`` and ``writes`` name fields; ``{"*"}`` stands for all."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def reads(self) -> frozenset[str]: ...
-    @property
-    def writes(self) -> frozenset[str]: ...
-    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None: ...
-    def apply(self, sample: Sample) -> None: ...
-
-
-def _meet(a: frozenset[str], b: frozenset[str]) -> bool:
-    return bool(a and b) and ("*" in a or "*" in b or not a.isdisjoint(b))
-
-
-class Chain:
-    """The deferred stages that a sample has passed, shared by all samples of a lane."""
-
-    __slots__ = ("_bits", "_then", "links", "needs")
-
-    def __init__(self, links: tuple[Link, ...] = ()) -> None:
-        self.links = links
-        self._then: dict[int, Chain] = {}
-        self._bits: dict[tuple[str, bool], int] = {}
-        # needs[j]: bits of the links that must have run before link j, itself included
-        self.needs: list[int] = []
-        for j, link in enumerate(links):
-            bits = 1 << j
-            for i, before in enumerate(links[:j]):
-                if _meet(before.writes, link.reads | link.writes) or _meet(before.reads, link.writes):
-                    bits |= self.needs[i]
-            self.needs.append(bits)
-
-    def then(self, link: Link) -> Chain:
-        """This chain with ``link`` at its end."""
-        chain = self._then.get(id(link))
-        if chain is None:
-            chain = self._then[id(link)] = Chain((*self.links, link))
-        return chain
-
-    def names(self, name: str) -> bool:
-        """Whether a link says that it writes field ``name``; one that may write any field does not say so."""
-        return any(name in link.writes for link in self.links)
-
-    def writers(self, name: str) -> int:
-        """Bits of the links to run before field ``name`` has its value."""
-        return self._find(name, reading=False)
-
-    def users(self, name: str) -> int:
-        """Bits of the links to run before field ``name`` may be overwritten."""
-        return self._find(name, reading=True)
-
-    def _find(self, name: str, reading: bool) -> int:
-        bits = self._bits.get((name, reading))
-        if bits is None:
-            wanted = frozenset([name])
-            bits = 0
-            for link, needs in zip(self.links, self.needs, strict=True):
-                if _meet(link.writes, wanted) or (reading and _meet(link.reads, wanted)):
-                    bits |= needs
-            self._bits[name, reading] = bits
-        return bits
 
 
 class Sample(MutableMapping[str, Any]):
@@ -177,16 +110,16 @@ class Sample(MutableMapping[str, Any]):
                 self.done |= 1 << i
 
     def compute(self, link: Link) -> None:
-        """Run ``link``, which is in the chain, and what it needs."""
+        """Run ``link``, which is in the chain, and the links that it needs."""
         self._run(self.chain.needs[self.chain.links.index(link)])
 
     def finish(self) -> None:
-        """Run all that is still deferred, and read texts that are in members of their own."""
+        """Run everything still deferred, and read texts that are in members of their own."""
         self._run((1 << len(self.chain.links)) - 1)
         self._read(TextRef)
 
     def read(self) -> None:
-        """Read what is only referred to. Raises: DataError."""
+        """Read the payloads that are only referred to. Raises: DataError."""
         self._read(Ref)
 
     def _read(self, kind: type[Ref]) -> None:
@@ -199,7 +132,7 @@ class Sample(MutableMapping[str, Any]):
 
     @property
     def plan(self) -> Plan:
-        """The planned length, at this point of the graph; realizing never gives more.
+        """The planned length at this point of the graph; realizing never gives more.
 
         Raises: DataError if a header is bad, PipelineError if nothing tells a length.
         """
@@ -212,12 +145,12 @@ class Sample(MutableMapping[str, Any]):
         return plan
 
     def planned(self) -> Plan | None:
-        """As :attr:`plan`; None if nothing tells a length (text only)."""
+        """Return :attr:`plan`, or None if nothing tells a length (text only)."""
         links = self.chain.links
         if self._planned != len(links):
             try:
                 plan, first, done = self._plan, self._planned, 0
-                if first < 0:  # from the fields as they are: what has run already is in them
+                if first < 0:  # measured anew; fields show the effect of links that have run
                     plan, first, done = measure(self.fields), 0, self.done
                 for i in range(first, len(links)):
                     if not done >> i & 1:
@@ -228,26 +161,26 @@ class Sample(MutableMapping[str, Any]):
         return self._plan
 
     def draws(self, salt: int) -> Draws:
-        """The generator of this sample for the stage with ``salt``."""
+        """Return this sample's generator for the stage with ``salt``."""
         return Draws(mix64(self.seed ^ salt))
 
     @property
     def seed(self) -> int:
-        """64-bit hash of seed, epoch and origin."""
+        """A 64-bit hash of seed, epoch and origin."""
         if self._seed is None:
             digest = blake2b(repr(tuple(self.origin)).encode(), digest_size=8, key=self._run_key).digest()
             self._seed = int.from_bytes(digest, "little")
         return self._seed
 
     def _caused(self, error: Exception, stage: str) -> UioError:
-        """:meth:`failure`, caused by ``error`` if it is another one: its own cause would be a reference cycle."""
+        """Return :meth:`failure` with ``error`` as its cause, unless they are the same: that would be a cycle."""
         failure = self.failure(error, stage)
         if failure is not error:
             failure.__cause__ = error
         return failure
 
     def failure(self, error: Exception, stage: str) -> UioError:
-        """``error`` of the stage named ``stage`` as a ``DataError`` that says where, unless all of the run is wrong."""
+        """Return ``error`` of the stage ``stage`` as a ``DataError`` that says where; errors of the run unchanged."""
         if isinstance(error, LeftOut):
             return error
         if isinstance(error, DataError):
@@ -267,21 +200,21 @@ class Sample(MutableMapping[str, Any]):
         return error
 
     def bare(self) -> Sample:
-        """The same fields with nothing deferred: what a deferred function of the user's gets."""
+        """Return a sample of the same fields with nothing deferred, for a deferred function of the user's."""
         return Sample(self.fields, self.origin, self._run_key, NOTHING, self.url)
 
     def replaced(self, fields: Mapping[str, Any]) -> Sample:
-        """A sample with these fields and nothing deferred, of the same origin."""
+        """Return a sample of ``fields`` with the same origin and nothing deferred."""
         return Sample(dict(fields), self.origin, self._run_key, Chain(), self.url)
 
     def copy(self) -> Sample:
-        """The same utterance: what is computed of either, the other does not have."""
+        """Return a copy: fields computed in one of them are not in the other."""
         copy = self._like(self.origin)
         copy._seed, copy._plan, copy._planned = self._seed, self._plan, self._planned
         return copy
 
     def child(self, sub: int) -> Sample:
-        """A copy of this one that is number ``sub`` of what ``flat_map`` made."""
+        """Return a copy as number ``sub`` of the results of a ``flat_map``."""
         return self._like(self.origin._replace(sub=(*self.origin.sub, sub)))
 
     def _like(self, origin: Origin) -> Sample:
@@ -294,52 +227,5 @@ NOTHING = Chain()
 
 
 def run_key(lane: Lane) -> bytes:
-    """Key of the hashes of an epoch's samples."""
+    """Return the key for the hashes of an epoch's samples."""
     return f"{lane.seed}/{lane.epoch}".encode()
-
-
-def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[tuple[Sample, int]]:
-    """Run all that is deferred, of one sample after the other; one that fails is handled by the policy and left out.
-
-    Gives each one that is left with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too:
-    samples that go to the trainer as they are.
-    """
-    fetch_early(sample.fields for sample in samples)
-    for sample in samples:
-        try:
-            actual = compute(sample)
-            if whole:
-                sample.read()
-        except DataError as error:
-            lane.ledger.fail(error, "realize")
-        else:
-            lane.ledger.fine("realize")
-            yield sample, actual.length if actual is not None else 0
-
-
-def compute(sample: Sample) -> Plan | None:
-    """Run all that is deferred; the length that came out. Raises: DataError, also if it is above the plan."""
-    planned = sample.planned()
-    sample.finish()
-    try:
-        actual = measure(sample.fields)
-    except Exception as error:
-        raise sample._caused(error, "realize")  # noqa: B904
-    if planned is not None and actual is not None:
-        check_length(sample, actual, planned)
-    return actual
-
-
-def check_length(sample: Sample, actual: Plan, planned: Plan) -> None:
-    """Raises: DataError ``length_mismatch`` if the realized length is above the plan."""
-    longer = (
-        actual.frames > planned.frames
-        if actual.frames is not None and planned.frames is not None
-        else (actual.samples * planned.sample_rate > planned.samples * actual.sample_rate)
-    )
-    if longer:
-        message = (
-            f"realized as {actual}, longer than planned ({planned}): its header or `duration` is too short, "
-            "or a stage's length rule is wrong"
-        )
-        raise sample.failure(DataError("length_mismatch", message), "realize")

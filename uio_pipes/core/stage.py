@@ -1,18 +1,17 @@
-"""What a stage is in the description: a frozen dataclass of its parameters that knows how to build its node."""
+"""The base of all stages: frozen dataclasses of parameters that know how to build their nodes."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import KINDS, require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.base.redact import redact
+from uio_pipes.core.describe import show
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
@@ -21,47 +20,54 @@ from uio_pipes.io.access import Access
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
-__all__ = ["FileList", "PerUtterance", "Stage", "Upstream", "Wrapped", "have_features", "sees_all", "show"]
+__all__ = ["FileList", "PerUtterance", "Stage", "Upstream", "Wrapped", "have_features", "sees_all"]
 
-_SAME = "same"
 Upstream = Callable[[Lane], Node]
 
 
-class Lines(Protocol):
-    """What a list holds, by number."""
+class NumberedLines(Protocol):
+    """The lines of a list, by number."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, number: int) -> str: ...
 
 
 class FileList(NamedTuple):
-    """A list of files in use: its lines, and how the files that they name are reached."""
+    """A list of files in use: its lines, and how to reach the files that they name."""
 
-    lines: Callable[[], Lines]
+    lines: Callable[[], NumberedLines]
     access: Access
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Parameters of one stage. A new one is a frozen dataclass in a file of its own.
+    """The parameters of one stage. A new stage is a frozen dataclass in a file of its own.
 
     Class attributes:
         name: the functional name, as in ``pipeline.shuffle(…)``.
-        takes: kinds of what flows in ("item" of a list, "file", "sample", "batch"); gives: the kind that flows out,
-        or "same". note: printed beside the stage. deals: it gives each lane its share. ends: what comes out has an end,
-        whatever goes in. opaque: it may do anything to an utterance (functions of the user's). own_node: it runs a node
-        of the user's, of which nothing is known. refers: utterances come out of it whose audio is not opened yet.
-        on_tensors: after a stage that makes batches it works on tensors only, so that planning leaves it out. one_rate:
-        it fails utterances of another sample rate than their batch. sets_rate: all audio that comes out has one rate.
-        in_buckets: it makes batches of utterances of about one length.
-        reasons: words under which it leaves utterances out on purpose. silent: it may leave some out without counting.
+        takes: the kinds of items that may come in ("item" of a list, "file", "sample", "batch").
+        gives: the kind that comes out, or "same".
+        note: a text printed beside the stage.
+        deals: it gives each lane its share.
+        one_each: it gives one item for each that comes in, if none fails.
+        ends: its output has an end, even if its input has none.
+        opaque: it may do anything to an utterance (functions of the user's).
+        own_node: it runs a node of the user's, of which nothing is known.
+        refers: its utterances refer to audio that is not opened yet.
+        on_tensors: after a stage that makes batches it works on tensors only, so that planning leaves it out.
+        one_rate: utterances whose sample rate differs from that of their batch fail in it.
+        sets_rate: all its audio has one sample rate.
+        in_buckets: each of its batches has utterances of about the same length.
+        reasons: the words under which it leaves utterances out on purpose.
+        silent: it may leave utterances out without counting them.
     """
 
     name: ClassVar[str]
     takes: ClassVar[tuple[str, ...]] = ("sample",)
-    gives: ClassVar[str] = _SAME
+    gives: ClassVar[str] = "same"
     note: ClassVar[str] = ""
     deals: ClassVar[bool] = False
+    one_each: ClassVar[bool] = False
     ends: ClassVar[bool] = False
     opaque: ClassVar[bool] = False
     own_node: ClassVar[bool] = False
@@ -82,28 +88,29 @@ class Stage:
                 require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
 
     def __init_subclass__(cls) -> None:
-        cls.__repr__ = Stage.__repr__  # type: ignore[method-assign]  # else dataclass makes one that tells all
+        # Otherwise dataclass would make one that shows secrets.
+        cls.__repr__ = Stage.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
         return redact(f"{type(self).__qualname__}({shown})")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        """The node that runs this stage in ``lane``, fed by ``source``."""
+        """Return the node that runs this stage in ``lane``, fed by the node ``source``."""
         raise NotImplementedError
 
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
-        """As :meth:`build`, from what makes the source for a lane: for stages that choose its lane, or make it anew."""
+        """As :meth:`build`, for stages that choose the lane of their source, ``upstream(lane)``, or make it anew."""
         return self.build(upstream(lane), lane, site)
 
     @property
     def endless(self) -> bool:
-        """Whether what comes out has no end, even if what goes in has."""
+        """True if the output has no end, even if the input has one."""
         return False
 
     @property
     def branches(self) -> Mapping[str, Graph]:
-        """Pipelines within this stage, by name."""
+        """The pipelines within this stage, by name."""
         return {}
 
     def with_branches(self, change: Callable[[str, Graph], Graph]) -> Stage:
@@ -111,11 +118,11 @@ class Stage:
         return self
 
     def deferred(self) -> PerUtterance | None:
-        """Return what runs when a batch is made, if this stage is nothing else."""
+        """Return the part that runs when a batch is made, if there is no other part."""
         return None
 
     def hides_count(self, kind: str) -> str:
-        """Say why only running tells how many come out, given items of this ``kind``; "" if a plan tells."""
+        """Return why only running tells how many items of this ``kind`` come out; "" if a plan tells."""
         return ""
 
     def fill(self, bucket: int, count: int, longest: int) -> float | None:
@@ -136,32 +143,32 @@ class Stage:
         """Return the real paths of files that must not change during a run."""
         return set()
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
-        """How many come out of each lane of the ``counts`` that go in, if none fails; None: only running tells.
+    def count(self, counts: list[int], path: str) -> list[int] | None:
+        """Return how many items each lane gives if none fails; None if only running tells.
 
-        ``source``: the path of names through ``mix``.
+        ``counts``: how many items each lane takes in; ``path``: the names of the mixes that the stage is within.
         """
-        return None
+        return counts if self.one_each else None
 
     def check(self, before: Sequence[Stage]) -> None:
-        """Raises: PipelineError if this stage cannot stand behind these."""
+        """Raises: PipelineError if this stage cannot come after these."""
 
     def warnings(self, lanes: int) -> list[str]:
-        """What a user should know before this runs in so many lanes."""
+        """Return what a user should know before this runs in so many lanes."""
         return []
 
     def content(self) -> list[tuple[int, str]]:
-        """Of each list that this stage reads: number of items, and a hash of them."""
+        """Return the number of items and a hash of them, for each list that this stage reads."""
         return []
 
     def describe(self, *, stable: bool = False) -> str:
-        """``name(arguments that differ from the defaults)``. ``stable``: without file positions, for fingerprints."""
+        """Return ``name(arguments that differ from the defaults)``; ``stable``: with all of them, for fingerprints."""
         shown = []
         for i, f in enumerate(fields(self)):
-            if not f.repr:  # how files are reached: secrets may be in it, and nothing depends on it
+            if not f.repr:  # it tells how files are reached, perhaps with secrets, and no result depends on it
                 continue
             value = getattr(self, f.name)
-            if value == f.default and not stable and f.default is not inspect.Parameter.empty:
+            if value == f.default and not stable:
                 continue
             text = show(value, stable=stable)
             shown.append(text if i == 0 and not stable else f"{f.name}={text}")
@@ -170,7 +177,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class PerUtterance(Stage):
-    """A stage that works on one utterance, deferred until a field that it writes is touched.
+    """A stage that works on one utterance when a field that it writes is touched.
 
     Subclasses name the fields they read and write, say what they do to the planned length, and write into
     ``sample.fields``. ``draws`` is the sample's generator for this stage, the same in ``plan`` and ``apply``.
@@ -178,11 +185,12 @@ class PerUtterance(Stage):
 
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "when the batch is made"
+    one_each: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset()
     writes: ClassVar[frozenset[str]] = frozenset()
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
-        """The planned length after this stage; an upper bound of what :meth:`apply` makes."""
+        """Return the planned length after this stage: an upper bound for what :meth:`apply` makes."""
         return plan
 
     def apply(self, sample: Sample, draws: Draws) -> None:
@@ -190,7 +198,7 @@ class PerUtterance(Stage):
         raise NotImplementedError
 
     def check(self, before: Sequence[Stage]) -> None:
-        """Raises: PipelineError where the order of stages makes this one useless: audio behind features, and so on."""
+        """Raises: PipelineError if this stage is useless here, such as one that works on audio after features."""
         if not sees_all(before):
             return
         makes = self.writes - self.reads
@@ -212,13 +220,10 @@ class PerUtterance(Stage):
     def deferred(self) -> PerUtterance | None:
         return self if type(self).build is PerUtterance.build else None
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
-        return counts
-
 
 @dataclass(frozen=True)
 class Wrapped(PerUtterance):
-    """A stage in place of another one, under its name: the base of what times a stage, or only plans it."""
+    """A stage in place of another one, under its name: the base of stages that time or only plan another."""
 
     inner: PerUtterance
 
@@ -239,17 +244,17 @@ class Wrapped(PerUtterance):
 
 
 def sees_all(stages: Sequence[Stage]) -> bool:
-    """Whether all that works on the utterances is known: no function or node of the user's is among ``stages``."""
+    """True if no function or node of the user's is among ``stages``, so that all work on utterances is known."""
     return not any(stage.opaque for stage in stages)
 
 
 def have_features(stages: Sequence[Stage]) -> bool:
-    """Whether a stage among these makes features."""
+    """True if one of these stages makes features."""
     return any(isinstance(stage, PerUtterance) and "feat" in stage.writes for stage in stages)
 
 
 class StageLink:
-    """A :class:`PerUtterance` stage at its place in a graph."""
+    """The link of a :class:`PerUtterance` stage at its place in a graph."""
 
     __slots__ = ("name", "reads", "salt", "stage", "writes")
 
@@ -264,44 +269,3 @@ class StageLink:
 
     def apply(self, sample: Sample) -> None:
         self.stage.apply(sample, sample.draws(self.salt))
-
-
-def show(value: object, *, stable: bool = False) -> str:
-    """A short text for an argument; functions as ``name @ file:line`` (``stable``: ``module.name``)."""
-    if isinstance(value, partial):
-        inner = [show(v, stable=stable) for v in value.args]
-        inner += [f"{k}={show(v, stable=stable)}" for k, v in value.keywords.items()]
-        return f"partial({', '.join([show(value.func, stable=stable), *inner])})"
-    if inspect.isfunction(value) or inspect.ismethod(value):
-        code = value.__code__
-        if stable:
-            return _place(value)
-        return f"{value.__qualname__} @ {code.co_filename}:{code.co_firstlineno}"
-    if inspect.isclass(value):
-        return _place(value) if stable else value.__qualname__
-    if isinstance(value, (list, tuple)):
-        if len(value) == 1 and not stable:
-            return show(value[0])
-        inner = [show(v, stable=stable) for v in (value if stable else value[:4])]
-        inner += [f"… {len(value)} in all"] if len(value) > len(inner) else []
-        return f"[{', '.join(inner)}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k!r}: {show(v, stable=stable)}" for k, v in value.items()) + "}"
-    text = redact(repr(value))
-    if type(value).__repr__ is object.__repr__:  # its address would change from run to run
-        text = _place(type(value))
-    return text
-
-
-def _place(value: Any) -> str:
-    """``module.name``; of what is in this package without the module within it, which may change between versions."""
-    module = "uio_pipes" if value.__module__.startswith("uio_pipes.") else value.__module__
-    return f"{module}.{value.__qualname__}"
-
-
-def wants(function: Callable[..., Any], parameter: str) -> bool:
-    """Whether ``function`` has a parameter of this name."""
-    try:
-        return parameter in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False

@@ -1,4 +1,4 @@
-"""What the fields of a saved state can be: what is damaged or forged is refused by name, before anything is done."""
+"""The values that fields of a saved state can have. A damaged or forged state is refused before it is used."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ DAMAGED = "the state is damaged: use an older checkpoint"
 
 
 class Kind(NamedTuple):
-    """What a field must be, in words and as a test of a value that came out of JSON."""
+    """The rule for a field, in words and as a test of a value that came out of JSON."""
 
     rule: str
     fits: Callable[[Any], bool]
 
 
 def whole(count: int = MOST) -> Kind:
-    """A whole number in ``range(count)``."""
+    """Return the kind of whole numbers in ``range(count)``."""
     rule = f"a whole number from 0 to {count - 1}" if count < MOST else "a whole number, 0 or more"
     return Kind(rule, lambda value: type(value) is int and 0 <= value < count)
 
@@ -59,42 +59,42 @@ _LIKE = {
 
 
 def like(start: object) -> Kind:
-    """Anything of the kind that a field starts as; of one that starts as None nothing is known."""
+    """Return the kind of a field by the value that it starts with; None tells nothing."""
     return _LIKE.get(type(start), _ANY)
 
 
 def optional(kind: Kind) -> Kind:
-    """What ``kind`` says, or null."""
+    """Return the kind of values that are null or of ``kind``."""
     return Kind(f"{kind.rule}, or null", lambda value: value is None or kind.fits(value))
 
 
 def listed(kind: Kind) -> Kind:
-    """A list of what ``kind`` says."""
+    """Return the kind of lists of ``kind``."""
     return Kind(f"a list, each {kind.rule}", lambda value: isinstance(value, list) and all(map(kind.fits, value)))
 
 
 def rising(kind: Kind) -> Kind:
-    """A list of what ``kind`` says, each higher than the one before."""
+    """Return the kind of lists of ``kind`` in which each value is higher than the one before."""
     rule, fits = listed(kind)
     return Kind(f"{rule}, rising", lambda value: fits(value) and all(a < b for a, b in pairwise(value)))
 
 
 @contextmanager
 def refused(by: str) -> Iterator[None]:
-    """Whatever the user's object ``by`` raises over a state is a StateError that names it."""
+    """Turn whatever the user's object ``by`` raises over a state into a StateError that names it."""
     try:
         yield
     except UioError:
         raise
     except Exception as error:
         raise StateError(
-            f"{by} did not take up the state that it saved ({type(error).__name__}: {error}): the state is damaged, or "
+            f"{by} refused the state that it saved ({type(error).__name__}: {error}): the state is damaged, or "
             f"{by} changed since. Use an older checkpoint"
         ) from error
 
 
 def read_field(state: object, name: str, kind: Kind, of: str) -> Any:
-    """Field ``name`` of the part of a state that belongs to ``of``. Raises: StateError."""
+    """Return field ``name`` of ``state``, which belongs to ``of``. Raises: StateError."""
     if not isinstance(state, Mapping):
         raise StateError(f"{of}: its state is {repr(state)[:60]}, not an object; {DAMAGED}")
     if name not in state or not kind.fits(state[name]):

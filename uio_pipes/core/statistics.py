@@ -1,4 +1,4 @@
-"""What a loader has delivered, skipped and waited for."""
+"""The statistics of a loader: batches delivered, utterances skipped, time waited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAVE_OUT_LESS = (
 
 
 class ScalarWriter(Protocol):
-    """What TensorBoard's ``SummaryWriter`` and its likes have."""
+    """An object like TensorBoard's ``SummaryWriter``."""
 
     def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> Any: ...
 
@@ -72,11 +72,11 @@ class Stats:
 
     @property
     def _left(self) -> int:
-        """Utterances that are known to be left out."""
+        """The number of utterances that are known to be left out."""
         return self.left_out[0] + (self.left_out[1] if self.items_are_utterances else 0)
 
     def told_left_out(self, epoch: int) -> str:
-        """What an epoch left out, and what to do about it."""
+        """Return a message of what an epoch left out, and what to do about it."""
         unopened = 0 if self.items_are_utterances else self.left_out[1]
         return (
             f"epoch {epoch} ended with the first rank that had no more: it delivered {self.delivered} of at least "

@@ -1,4 +1,4 @@
-"""A node's items with their fields, of which some are fetched before they are needed."""
+"""The items of a node with their fields; fields in remote files are fetched before they are needed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from uio_pipes.io.lookahead import fetch_early, is_far
 
 __all__ = ["Upcoming"]
 
-COUNT = 32  # items looked ahead
-BYTES = 64 << 20  # of those not yet given out, roughly
+COUNT = 32  # items to look ahead
+BYTES = 64 << 20  # of the items not yet given out, roughly
 
 T = TypeVar("T")
 
@@ -25,10 +25,10 @@ class _Item(NamedTuple):
 
 
 class Upcoming(Generic[T]):
-    """Items of a node with their fields; where those are in remote files, some to come are fetched already.
+    """Items of a node with their fields. If those are in remote files, the next ones are fetched ahead.
 
-    ``load``: item → fields; its DataErrors come out at their turn, as does what the node raises. The state is that of
-    the first item not given out. While what is made is not wanted (a restore), nothing is fetched before its time.
+    ``load`` returns the fields of an item. Its DataErrors, and what the node raises, come out at their turn. The state
+    is that of the first item not given out. While a lane is restored or skims, nothing is fetched ahead.
     """
 
     def __init__(self, source: Any, load: Callable[[T], dict[str, Any]], ledger: Ledger) -> None:
@@ -38,7 +38,7 @@ class Upcoming(Generic[T]):
         self._count = COUNT
 
     def next(self) -> tuple[T, dict[str, Any] | DataError]:
-        """Raises what the node raises, StopIteration at the end."""
+        """Return an item with its fields, or with the error of loading them. Raises what the node raises."""
         if not self._items:
             self._ended = False
             self._take(1)
@@ -73,10 +73,10 @@ class Upcoming(Generic[T]):
                 self._count = max(1, count * (BYTES // 2) // fetching)
 
     def _idle(self) -> bool:
-        return self._ledger.passing or self._ledger.skimming
+        return self._ledger.quiet or self._ledger.skimming
 
     def clear(self) -> None:
-        """The node was reset."""
+        """Forget the items: the node is being reset."""
         self._items.clear()
         self._ended = False
 

@@ -155,11 +155,11 @@ class _Work:
 
     def _pass_over(self, node: Node) -> int:
         """Pass over the utterances of a finished part, without decoding them or noting failures again."""
-        self.ledger.passing = True
+        self.ledger.quiet = True
         try:
             return sum(1 for _ in _samples(node, self.per_part))
         finally:
-            self.ledger.passing = False
+            self.ledger.quiet = False
 
     def finish(self, target: str, source: str) -> Conversion:
         """Write the list, which names complete parts only, and the failures."""

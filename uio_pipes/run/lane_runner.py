@@ -19,7 +19,8 @@ from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger, Policy
-from uio_pipes.core.sample import Sample, realize
+from uio_pipes.core.realize import realize
+from uio_pipes.core.sample import Sample
 from uio_pipes.run.state import LaneState
 
 __all__ = ["LaneRunner", "LaneStream", "Message", "RunSpec", "one_thread"]
@@ -83,7 +84,7 @@ class LaneRunner:
 
     def _restore(self, state: LaneState) -> None:
         """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
-        with one_thread(), self.ledger.passing_over(skimming=self.spec.pipeline._skims):
+        with one_thread(), self.ledger.replay(skimming=self.spec.pipeline._skims):
             self._reset(state.node_states)
             try:
                 for _ in range(_replayed(state, self.lane, self.spec)):

@@ -1,1 +1,1 @@
-"""Where utterances come from: one module per kind of source."""
+"""The sources of utterances, and the stages that list, open and load: one module per stage."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from torch.utils.data import IterableDataset
 
@@ -14,15 +14,12 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.sources.iterable_nodes import IndexNode, SkipNode, StateNode
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["FromIterable", "is_indexed"]
 
 
 @dataclass(frozen=True)
 class FromIterable(Stage):
-    """Utterances from a Python object: see :func:`from_iterable`."""
+    """The utterances of a Python object; see :func:`uio_pipes.from_iterable`."""
 
     name: ClassVar[str] = "from_iterable"
     takes: ClassVar[tuple[str, ...]] = ()
@@ -35,12 +32,12 @@ class FromIterable(Stage):
         return {
             "index": "resumes at its number",
             "state": "resumes by its own state_dict",
-            "skip": "resumes by passing over what was delivered",
+            "skip": "resumes by skipping what was delivered",
         }[self.way]
 
     @property
     def way(self) -> str:
-        """How it is resumed: "index", "state" or "skip"."""
+        """The way to resume it: "index", "state" or "skip"."""
         if is_indexed(self.items):
             return "index"
         return "state" if hasattr(self.items, "state_dict") else "skip"
@@ -51,19 +48,19 @@ class FromIterable(Stage):
         return f"{self.name}({what})"
 
     def content(self) -> list[tuple[int, str]]:
-        """Number of items, and a hash of it: what they hold is not looked at."""
+        """Return the number of items, and a hash of it and not of the items, which are not read."""
         count = len(self.items) if isinstance(self.items, Sized) else 0
         return [(count, f"{stable_hash(self.way, count):016x}")]
 
     def hides_count(self, kind: str) -> str:
         if isinstance(self.items, (list, tuple)):
             return ""
-        return f"what a {type(self.items).__name__} yields shows only when it is gone through"
+        return f"what a {type(self.items).__name__} yields shows only when it is iterated"
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         return {"index": IndexNode, "state": StateNode, "skip": SkipNode}[self.way](self.items, lane)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return [len(self.items)] * len(counts) if isinstance(self.items, Sized) else None
 
 

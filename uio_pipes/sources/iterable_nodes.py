@@ -1,4 +1,4 @@
-"""The nodes behind ``from_iterable``: resumed at a number, by the object's own state, or by passing over."""
+"""The nodes of ``from_iterable``: they resume at a number, by the object's own state, or by skipping."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import is_whole
 from uio_pipes.base.errors import DataError, PipelineError, StateError
-from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.chain import Link
+from uio_pipes.core.features import Loaded
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Link, Origin, Sample, run_key
+from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
 
 __all__ = ["IndexNode", "SkipNode", "StateNode"]
 
 
 class IterableNode(Node):
-    """State: how many have been given."""
+    """State: how many items have been given."""
 
     state_fields: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(self, items: Any, lane: Lane) -> None:
         super().__init__()
         self.items, self.lane = items, lane
-        self.chain, self.run_key = Chain(), run_key(lane)
+        self.loaded = Loaded(lane)
 
     def start(self) -> None:
         self.position = 0
@@ -41,11 +42,11 @@ class IterableNode(Node):
         return {"position": whole()}
 
     def item(self) -> Any:
-        """The next item. Raises: StopIteration at the end."""
+        """Return the next item. Raises: StopIteration at the end."""
         raise NotImplementedError
 
     def fresh(self) -> Any:
-        """A copy of the object's own for this lane and epoch: an IterDataPipe has but one iterator at a time."""
+        """Return the object for this lane and epoch, as a copy if it has a state."""
         items = copy.deepcopy(self.items) if _has_state(self.items) else self.items
         if hasattr(items, "set_epoch"):  # as Hugging Face's datasets shuffle
             items.set_epoch(self.lane.epoch + (self.lane.pass_ << 20))
@@ -71,10 +72,8 @@ class IterableNode(Node):
             )
         fields = {name: value for name, value in item.items() if value is not None}
         fields["key"] = str(fields.get("key", f"{number:09d}"))
-        chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
         wav, place = fields.get("wav"), f"from_iterable, item {number}"
         if isinstance(wav, (torch.Tensor, np.ndarray)):
-            chain = chain.then(AS_WAVEFORM)
             if not is_whole(fields.get("sample_rate")):
                 message = "samples need their sample_rate, a whole number of Hz"
                 raise DataError("missing_sample_rate", message, url=place, member=fields["key"])
@@ -82,7 +81,10 @@ class IterableNode(Node):
             message = f"wav must be a path, URL, bytes, array or tensor, not {type(wav).__name__}"
             raise DataError("bad_audio", message, url=place, member=fields["key"])
         origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
-        return Sample(fields, origin, self.run_key, chain, place)
+        sample = self.loaded.sample(fields, origin, place)
+        if isinstance(wav, (torch.Tensor, np.ndarray)):
+            sample.chain = sample.chain.then(AS_WAVEFORM)
+        return sample
 
     def skip(self, n: int) -> None:
         for _ in range(n):
@@ -95,7 +97,7 @@ class IterableNode(Node):
 
 class IndexNode(IterableNode):
     def state_kinds(self) -> dict[str, Kind]:
-        return {"position": whole(len(self.items) + self.lane.count)}  # skip went over the end in older versions
+        return {"position": whole(len(self.items) + self.lane.count)}  # older versions could skip beyond the end
 
     def item(self) -> Any:
         if self.position >= len(self.items):
@@ -126,7 +128,7 @@ class SkipNode(IterableNode):
 
 
 class StateNode(IterableNode):
-    """State: the object's own as well, and whether it has ended: some begin again by themselves then."""
+    """State: the object's own, too, and whether it has ended, because some objects then begin again by themselves."""
 
     state_fields = ("position", "ended")
 
@@ -168,7 +170,7 @@ class StateNode(IterableNode):
 
 
 class _AsWaveform:
-    """Samples of the user's in the form that audio stages take: float32 (C, S)."""
+    """Brings the user's audio samples into the form that audio stages take: float32 (C, S)."""
 
     name = "as_waveform"
     reads = writes = frozenset(["wav"])

@@ -1,29 +1,26 @@
-"""``from_lhotse_shar``: Lhotse's Shar, cuts with their recordings or features in shards, read without Lhotse."""
+"""``from_lhotse_shar``: the cuts of a Lhotse Shar with their recordings or features, read without Lhotse."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, ListError, StateError
-from uio_pipes.core.buffer import taken
-from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.buffer import OR_RESTART, reopening, taken
+from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Sample, run_key
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
 from uio_pipes.formats.shar.fields import as_fields
 from uio_pipes.formats.shar.reader import Cut, SharReader
 from uio_pipes.formats.shar.streams import is_lines
-from uio_pipes.io.access import Access
+from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import stamp
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["LoadFromShar"]
 _NUMBERS = listed(whole(1 << 60))
@@ -31,29 +28,25 @@ _NUMBERS = listed(whole(1 << 60))
 
 @dataclass(frozen=True)
 class LoadFromShar(Stage):
-    """Cuts of a Lhotse Shar's shards, as utterances, with all files of a shard read in step."""
+    """The cuts of a Lhotse Shar as utterances. All files of a shard are read in step."""
 
     name: ClassVar[str] = "load_from_shar"
     takes: ClassVar[tuple[str, ...]] = ("item",)
     gives: ClassVar[str] = "sample"
 
-    access: Access = field(default_factory=Access)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """How files are reached is none of a fingerprint's business."""
-        return "load_from_shar()"
+    access: Access = field(default=PLAIN, repr=False)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SharNode(source, lane, self.access)
 
 
 class _SharNode(Node):
-    """State: the source's from before the shard under way, and where in each of its files the next cut begins."""
+    """State: the source's from before the current shard, and where in each of its files the next cut begins."""
 
     def __init__(self, source: Node, lane: Lane, access: Access) -> None:
         super().__init__(source)
         self.lane, self.access = lane, access
-        self.chain, self.run_key = Chain(), run_key(lane)
+        self.loaded = Loaded(lane)
         self.reader: SharReader | None = None
 
     def start(self) -> None:
@@ -105,8 +98,7 @@ class _SharNode(Node):
         except DataError as error:
             key = str(cut.content.get("id", ""))
             raise DataError(error.reason, error.message, url=place, member=key) from error
-        chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
-        return Sample(fields, self.item.origin._replace(offset=cut.line), self.run_key, chain, place)
+        return self.loaded.sample(fields, self.item.origin._replace(offset=cut.line), place)
 
     def _stamps(self) -> dict[str, str]:
         assert self.item is not None
@@ -127,25 +119,18 @@ class _SharNode(Node):
         files = _files(self.item)
         at = self.read_state(initial_state, "at", Kind(f"positions by {sorted(files)}", partial(_are_positions, files)))
         old = self.read_state(initial_state, "stamps", OBJECT)
-        try:
+        with reopening():
             new = self._stamps()
             if new != old:
                 name = next(name for name in sorted({*new, *old}) if new.get(name) != old.get(name))
-                raise StateError(
-                    f"{name} of {self.item.place} changed since the state was saved: {old.get(name)} then, "
-                    f'{new.get(name)} now. Restore it, or begin the epoch again with Loader(on_change="restart")'
-                )
+                rule = f"{name} of {self.item.place} changed since the state was saved"
+                raise StateError(f"{rule}: {old.get(name)} then, {new.get(name)} now. Restore it, {OR_RESTART}")
             self._open({name: list(position) for name, position in at.items()})
-        except DataError as error:
-            raise StateError(
-                f"the shard under way when the state was saved cannot be read now: {error}. Restore it, "
-                'or begin the epoch again with Loader(on_change="restart")'
-            ) from error
         self.stamps = dict(old)
 
 
 def _are_positions(files: dict[str, str], value: Any) -> bool:
-    """Whether ``value`` can be what a reader of these files told: lines, or offset and damage."""
+    """True if ``value`` can be the position of a reader of these files: lines, or offset and damage."""
     numbers = isinstance(value, dict) and value.keys() == files.keys() and all(map(_NUMBERS.fits, value.values()))
     return numbers and all(len(at) == (1 if is_lines(name, files[name]) else 2) for name, at in value.items())
 

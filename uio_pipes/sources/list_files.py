@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.core.items import Item
 from uio_pipes.core.sample import Origin
@@ -12,25 +12,18 @@ from uio_pipes.formats.lists.table import Table
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import Listing
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["ListFiles"]
 
 
 @dataclass(frozen=True)
 class ListFiles(Listing):
-    """Lines of data lists. ``shuffle``: in another order each epoch, by hashes of seed, epoch and number."""
+    """Lines of data lists. ``shuffle``: in another order in each epoch, by hashes of seed, epoch and number."""
 
     name: ClassVar[str] = "list_files"
 
     paths: tuple[str, ...]
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints without the paths: what the lists hold has a fingerprint of its own."""
-        return f"list_files(shuffle={self.shuffle})" if stable else super().describe()
 
     def table(self) -> Table:
         """Read the lists. Raises: ListError naming list and line."""

@@ -1,4 +1,4 @@
-"""Sources that know what they hold before anything is read: lists of lines, indexes, tables of Kaldi's."""
+"""Sources that know their items before any is read: lists of lines, indexes, Kaldi tables."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.permutation import Permutation
+from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
-__all__ = ["Listed", "Listing"]
+__all__ = ["Listed", "Listing", "RecordListing"]
 
 
 class Listed(Protocol):
-    """What all lanes of a process share of a source. ``digest``: a hash of all that it holds."""
+    """The items of a source, shared by all lanes of a process. ``digest``: a hash of all of them."""
 
     @property
     def digest(self) -> str: ...
     def __len__(self) -> int: ...
     def place(self, number: int) -> str:
-        """Where an item stands, for messages."""
+        """Return the place of an item, for messages."""
 
     @property
     def weights(self) -> npt.NDArray[np.int64] | None:
-        """Length of each item in samples, where it is known: shuffled epochs are dealt so that lanes get equal sums."""
+        """Lengths of the items in samples, if known; shuffled epochs are dealt so that all lanes get equal sums."""
 
 
 class Listing(Stage):
-    """A source whose items are counted beforehand. Subclasses are frozen dataclasses with a field ``shuffle``."""
+    """A source that knows its items beforehand. Subclasses are frozen dataclasses with a field ``shuffle``."""
 
     takes: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "item"
@@ -42,12 +43,16 @@ class Listing(Stage):
     shuffle: bool
 
     def table(self) -> Any:
-        """Open what is listed (a :class:`Listed`). Raises: ListError."""
+        """Open the items, a :class:`Listed`. Raises: ListError."""
         raise NotImplementedError
 
     def item(self, table: Any, number: int, origin: Origin) -> Any:
-        """Item ``number`` of ``table``; it has a ``key`` and an ``origin``."""
+        """Return item ``number`` of ``table``; it has a ``key`` and an ``origin``."""
         raise NotImplementedError
+
+    def describe(self, *, stable: bool = False) -> str:
+        """As for every stage; fingerprints leave the paths out, since the items have a fingerprint of their own."""
+        return f"{self.name}(shuffle={self.shuffle})" if stable else super().describe()
 
     def content(self) -> list[tuple[int, str]]:
         table = self.table()
@@ -56,8 +61,17 @@ class Listing(Stage):
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         return _ListingNode(self, lane, site)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return [len(self.table())] * len(counts)
+
+
+class RecordListing(Listing):
+    """A source of utterances that are read in any order; its table is a :class:`~uio_pipes.core.items.Records`."""
+
+    gives: ClassVar[str] = "record"
+
+    def item(self, table: Any, number: int, origin: Origin) -> Record:
+        return Record(table, number, origin)
 
 
 Order = Permutation | npt.NDArray[np.int64]
@@ -76,7 +90,7 @@ class _ListingNode(Node):
         self.position = 0
 
     def _shuffled(self) -> Order:
-        """One for all lanes of the process, as long as one of them is in this pass."""
+        """Return the order of this pass, which all lanes of the process that are in it share."""
         orders = self.lane.shared("orders", WeakValueDictionary[Hashable, Order])
         key = (self.stage, self.lane.order_key(self.site))
         order = orders.get(key)
@@ -108,7 +122,7 @@ class _ListingNode(Node):
 
 
 def balanced(order: npt.NDArray[np.int64], weights: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int64]:
-    """``order`` with each run of ``lanes`` items rearranged: the longest goes to the lane that has got least so far.
+    """Rearrange each run of ``lanes`` items of ``order``: the longest one goes to the lane that has the least so far.
 
     Item ``p`` of the result belongs to lane ``p % lanes``; the sums of the lanes then differ by little more than the
     longest item (longest processing time first, Graham 1969, run by run).

@@ -1,21 +1,21 @@
-"""``load_from_tar``: the utterances of tar shards, one by one, none silently lost."""
+"""``load_from_tar``: the utterances of tar shards, one after the other, none silently lost."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, StateError
 from uio_pipes.base.redact import redact
-from uio_pipes.core.buffer import taken
-from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.buffer import OR_RESTART, reopening, taken
+from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import File
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Sample, run_key
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.formats.tar.checks import Checks
@@ -29,13 +29,10 @@ from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.stream import open_source
 from uio_pipes.sources.next_files import Far, NextFiles, begin
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["LoadFromTar"]
 
 _AT = Kind(
-    "[offset (a multiple of 512, but for damage), 0 or 1 (damage), a name]",
+    "[offset (a multiple of 512, unless damaged), 0 or 1 (damaged), a name]",
     lambda v: (
         isinstance(v, list)
         and len(v) == 3
@@ -92,22 +89,22 @@ class LoadFromTar(Stage):
 
 
 class _TarNode(Node):
-    """State: the source's from before the shard under way, and where in the shard the next utterance begins."""
+    """State: the source's from before the current shard, and where in the shard the next utterance begins."""
 
     def __init__(self, source: Node, lane: Lane, stage: LoadFromTar) -> None:
         super().__init__(source)
         self.lane, self.stage = lane, stage
-        self.chain, self.run_key = Chain(), run_key(lane)
+        self.loaded = Loaded(lane)
         self.files = NextFiles(source)
         self.reader: TarReader | None = None
 
     def start(self) -> None:
         self.file: File | None = None
-        self.far: Far | None = None  # what reads it, if it is remote
+        self.far: Far | None = None  # reads the file, if it is remote
         self.reader = None
         self.before: dict[str, Any] = {}
         self.stamp = ""
-        self.seen = 0  # utterances of the shard under way, failed ones too
+        self.seen = 0  # utterances of the current shard, including failed ones
         self.checks: Checks | None = None
 
     def next(self) -> Sample:
@@ -133,7 +130,7 @@ class _TarNode(Node):
         if self.file is not None:
             error.item = self.file.origin.item
             if error.reason == "unclear_end" and self.file.expected is not None:
-                return  # its manifest tells
+                return  # its manifest tells more
         out_of_reach = self.reader is None or error.reason in UNREADABLE
         if self.reader is not None:
             self.seen += error.reason not in NO_UTTERANCE and not out_of_reach
@@ -142,7 +139,7 @@ class _TarNode(Node):
             self._end()
 
     def _end(self) -> None:
-        """Closes the shard, which was read to its end, or as far as can be, and reports what only its end tells."""
+        """Close the shard, which was read as far as possible, and report what only its end shows."""
         found = list(self._at_end()) if self.file is not None else []
         for error in found:
             error.item = self.file.origin.item if self.file is not None else None
@@ -152,11 +149,11 @@ class _TarNode(Node):
             self.lane.ledger.fail(error, self.stage.name)
 
     def _at_end(self) -> Iterator[DataError]:
-        """What is wrong with the shard as a whole: what came out of a stream that is damaged, and against its manifest
-        or index."""
+        """Yield what is wrong with the shard as a whole: suspicious utterances of a damaged stream, and differences
+        from its manifest or index."""
         assert self.file is not None
         reader, url, expected = self.reader, self.file.url, self.file.expected
-        if reader is not None and self.checks is None and not self.lane.ledger.passing:
+        if reader is not None and self.checks is None and not self.lane.ledger.quiet:
             if reader.sound is not None:
                 yield from suspects(lambda: self._reader(None), reader.sound, url)
             if reader.unchecked:
@@ -184,12 +181,12 @@ class _TarNode(Node):
 
     def _reader(self, far: Far | None, offset: int = 0, damaged: bool = False, last: str = "") -> TarReader:
         assert self.file is not None
-        source = open_source(self.file.url, self.file.access, far)
-        if offset and far is None and not source.read_upto(offset - 1, 1):
-            source.close()
-            raise StateError(f"{self.stage.name}: byte {offset} is behind the end of {self.file.url}; {DAMAGED}")
+        stream = open_source(self.file.url, self.file.access, far)
+        if offset and far is None and not stream.read_upto(offset - 1, 1):
+            stream.close()
+            raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
         text, largest = self.stage.text.partition(":")[0], self.stage.max_member
-        return TarReader(self.file.url, source, self.stage.grouping, offset, damaged, last, largest=largest, text=text)
+        return TarReader(self.file.url, stream, self.stage.grouping, offset, damaged, last, largest=largest, text=text)
 
     def _close(self) -> None:
         assert self.reader is not None
@@ -201,9 +198,7 @@ class _TarNode(Node):
         if self.checks is not None:
             self.checks.apply(utterance)
         fields = as_fields(utterance.key, text_of(utterance, self.file.url, self.stage.text), utterance.fields)
-        chain = self.chain.then(LOAD_FEATURES) if "feat" in fields else self.chain
-        origin = self.file.origin._replace(offset=utterance.offset)
-        return Sample(fields, origin, self.run_key, chain, self.file.url)
+        return self.loaded.sample(fields, self.file.origin._replace(offset=utterance.offset), self.file.url)
 
     def get_state(self) -> dict[str, Any]:
         if self.reader is None or self.file is None:
@@ -238,18 +233,11 @@ class _TarNode(Node):
         self.before = self.source.get_state()
         self.file = taken(self.source, self.stage.name)
         assert self.file is not None
-        try:
+        with reopening():
             self.far = begin(self.file, at[0])
             new = self._stamp(self.file)
             if new != old:
-                raise StateError(
-                    f"{self.file.url} changed since the state was saved: {old} then, {new} now. Restore the shard, "
-                    'or begin the epoch again with Loader(on_change="restart")'
-                )
+                rule = f"{self.file.url} changed since the state was saved: {old} then, {new} now"
+                raise StateError(f"{rule}. Restore the shard, {OR_RESTART}")
             self._open(*at)
-        except DataError as error:
-            raise StateError(
-                f"the shard under way when the state was saved cannot be read now: {error}. Restore it, "
-                'or begin the epoch again with Loader(on_change="restart")'
-            ) from error
         self.stamp = old

@@ -1,4 +1,4 @@
-"""The files that a node gives, one after the other; the next remote one is begun while the last is worked on."""
+"""The files that a node gives. The next remote file is begun while the current one is still being read."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Far = ReadAhead | CachedFile
 
 class _Next(NamedTuple):
     before: dict[str, Any]  # the source's state
-    file: File | Exception  # or what the source raised
+    file: File | Exception  # or the error that the source raised
     far: Far | None
 
 
 class NextFiles:
-    """``next()`` gives the source's state before a file, the file, and what reads it already, if it is remote."""
+    """``next()`` gives the source's state before a file, the file, and its reader if that was begun already."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
         self._next: _Next | None = None
 
     def next(self) -> tuple[dict[str, Any], File, Far | None]:
-        """Raises what the source raises, at its turn."""
+        """Return the next file. Raises what the source raises, at its turn."""
         found, self._next = self._next or self._take(), None
         if isinstance(found.file, Exception):
             raise found.file
         return found.before, found.file, found.far
 
     def prepare(self, far: Far | None) -> None:
-        """Begin the next file if ``far``, which is worked on, has all been asked for; then ask for more and more."""
+        """Begin the next file once all of ``far``, the current one, was requested; then request more of the next."""
         if self._next is not None:
             if isinstance(self._next.far, ReadAhead):
                 self._next.far.prepare()
@@ -57,21 +57,21 @@ class NextFiles:
             return _Next(before, error, None)
 
     def get_state(self) -> dict[str, Any]:
-        """The source's, from before what comes next."""
+        """Return the source's state from before the next file."""
         state: dict[str, Any] = self._next.before if self._next is not None else self._source.get_state()
         return state
 
     def clear(self) -> None:
-        """The source was reset."""
+        """Forget the next file: the source is being reset."""
         if self._next is not None and isinstance(self._next.far, ReadAhead):
             self._next.far.close()
         self._next = None
 
     def __len__(self) -> int:
-        """Files taken from the source and not given yet."""
+        """The number of files taken from the source and not given yet."""
         return int(self._next is not None and isinstance(self._next.file, File))
 
 
 def begin(file: File, offset: int) -> Far | None:
-    """What reads ``file`` from ``offset`` on, if it is remote. Raises: DataError."""
+    """Begin to read ``file`` at ``offset`` if it is remote; None otherwise. Raises: DataError."""
     return open_ahead(file.url, file.access, offset) if is_local(file.url) is None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
@@ -14,9 +14,6 @@ from uio_pipes.core.stage import FileList, Stage
 from uio_pipes.formats.tar.whole_shard import no_raw_line
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["OpenFiles"]
 
 
@@ -24,7 +21,7 @@ __all__ = ["OpenFiles"]
 class OpenFiles(Stage):
     """Treat each line of the list as a file: a path, or any URL that fsspec knows (http(s), s3, oss, gs, …).
 
-    A file is opened when the next stage reads it. What is not given here is as it was given to ``list_files``.
+    A file is opened when the next stage reads it. Options not given here are those of ``list_files``.
 
     Args:
         storage_options: options for fsspec's file systems, for all of them (``{"key": …, "secret": …}``) or by
@@ -48,7 +45,7 @@ class OpenFiles(Stage):
         self.access(PLAIN)
 
     def access(self, given: Access) -> Access:
-        """How files are reached if ``given`` is how the list was. Raises: PipelineError."""
+        """Return the access to files, given that to their list. Raises: PipelineError."""
         own = Access.of(self.name, self.storage_options, self.cache, self.cache_size)
         options = given.storage_options if self.storage_options is None else own.storage_options
         return replace(given if self.cache is None else own, storage_options=options)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.core.state_kinds import Kind, whole
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ShardingFilter"]
 
@@ -32,21 +29,20 @@ class ShardingFilter(Stage):
 
     name: ClassVar[str] = "sharding_filter"
     takes: ClassVar[tuple[str, ...]] = ("any",)
-
     deals: ClassVar[bool] = True
 
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
-        """What stands before is one for all lanes."""
+        """The nodes before it are the same for all lanes."""
         return _ShardingNode(upstream(lane.common()), lane)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
-        lanes, first = len(counts), first_lane(source)
+    def count(self, counts: list[int], path: str) -> list[int] | None:
+        lanes, first = len(counts), first_lane(path)
         return [len(range((lane - first) % lanes, n, lanes)) for lane, n in enumerate(counts)]
 
 
-def first_lane(source: str) -> int:
-    """The lane (modulo their number) of the first item of a source."""
-    return stable_hash("first lane", source) if source else 0
+def first_lane(path: str) -> int:
+    """Return the lane (modulo their number) of the first item, where ``path`` names the source of a mix."""
+    return stable_hash("first lane", path) if path else 0
 
 
 class _ShardingNode(Node):
@@ -57,8 +53,8 @@ class _ShardingNode(Node):
         self.lane = lane
 
     def start(self) -> None:
-        # Items to pass over before the next one of ours. Sources of a mix begin with different lanes: otherwise the
-        # first one would get the first item of each.
+        # Items to skip before the next one of ours. The sources of a mix begin with different lanes; otherwise the
+        # first lane would get the first item of each.
         self.gap = (self.lane.index - first_lane(self.lane.source)) % self.lane.count
 
     def state_kinds(self) -> dict[str, Kind]:

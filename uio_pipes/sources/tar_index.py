@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,21 +14,20 @@ import numpy.typing as npt
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.redact import redact
-from uio_pipes.core.features import LOAD_FEATURES
+from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import Record
-from uio_pipes.core.sample import Chain, Origin, Sample
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.tar.fields import as_fields
 from uio_pipes.formats.tar.index_files import Indexed, identity, open_sidecars
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest
-from uio_pipes.io.access import Access
+from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.remote import is_local, open_file
-from uio_pipes.sources.listing import Listing
-
-if TYPE_CHECKING:
-    pass
+from uio_pipes.sources.listing import RecordListing
 
 __all__ = ["ListTarIndex", "OpenIndex", "TarIndex"]
 
@@ -36,9 +35,9 @@ TICKS = 16_000  # lengths are compared in samples at this rate
 
 
 class TarIndex:
-    """The utterances of indexed shards, numbered in the order of the list; behind a shard's, its damaged spots.
+    """The utterances of indexed shards, numbered in the order of the list; a shard's damaged spots come after them.
 
-    Compact: a few arrays for each shard, no object for an utterance.
+    It is compact: a few arrays per shard, and no object per utterance.
     """
 
     def __init__(self, shards: list[Indexed], verify: bool = False, access: Access | None = None) -> None:
@@ -53,12 +52,12 @@ class TarIndex:
 
     @property
     def failures(self) -> int:
-        """Damaged spots that the indexes know of."""
+        """The number of damaged spots that the indexes know of."""
         return sum(len(shard.index.errors) for shard in self.shards)
 
     @property
     def weights(self) -> npt.NDArray[np.int64]:
-        """Samples at 16 kHz; where only decoding tells, by bytes, as for 64 kbit/s."""
+        """Lengths in samples at 16 kHz; where only decoding tells, estimated from the bytes at 64 kbit/s."""
         out = np.zeros(len(self), np.int64)
         for first, shard in zip(self._firsts, self.shards, strict=False):
             lengths = shard.index.lengths(TICKS)
@@ -72,7 +71,6 @@ class TarIndex:
         return out
 
     def place(self, number: int) -> str:
-        """The shard."""
         return redact(self.shards[self._shard(number)].url)
 
     def key(self, number: int) -> str:
@@ -81,7 +79,7 @@ class TarIndex:
         return index.key(within) if within < len(index) else index.errors[within - len(index)].key
 
     def fields(self, number: int) -> dict[str, Any]:
-        """As ``load_from_tar`` gives them. Raises: DataError where the shard is damaged."""
+        """Return the fields as ``load_from_tar`` does. Raises: DataError if the shard is damaged there."""
         at, within = self._at(number)
         index = self.shards[at].index
         if within >= len(index):
@@ -98,13 +96,13 @@ class TarIndex:
         return as_fields(index.key(within), index.txt(within), members)
 
     def start(self, number: int) -> int:
-        """Offset of an utterance in its shard."""
+        """Return the offset of an utterance in its shard."""
         at, within = self._at(number)
         index = self.shards[at].index
         return index.start(within) if within < len(index) else 0
 
     def find(self, key: str) -> int:
-        """The number of the first utterance with this key. Raises: KeyError."""
+        """Return the number of the first utterance with this key. Raises: KeyError."""
         for first, shard in zip(self._firsts, self.shards, strict=False):
             if (number := shard.index.find(key)) is not None:
                 return int(first) + number
@@ -121,24 +119,23 @@ class TarIndex:
         if (file := self._files.get(at)) is None:
             url, index = self.shards[at].url, self.shards[at].index
             if is_local(url) is not None and index.shard.differs(*identity(url)):
-                message = "the shard was replaced since its index was opened: start again with files at rest"
+                message = "the shard was replaced since its index was opened: start again when no file changes any more"
                 raise DataError("changed_file", message, url=url)
             file = self._files[at] = open_file(url, self._access)
         return file
 
 
 @dataclass(frozen=True)
-class ListTarIndex(Listing):
-    """Utterances of indexed shards. ``shuffle``: all of them, in another order each epoch; without a buffer."""
+class ListTarIndex(RecordListing):
+    """Utterances of indexed shards. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "from_tar_index"
-    gives: ClassVar[str] = "record"
 
     paths: tuple[str, ...]
     shuffle: bool = False
     verify: Literal["crc"] | None = None
     indexes: str | None = None
-    access: Access = field(default=Access(), repr=False)
+    access: Access = field(default=PLAIN, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,11 +143,11 @@ class ListTarIndex(Listing):
         require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
 
     def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints without the paths: what indexes hold has one of its own."""
+        """As for every stage; fingerprints leave the paths out, since the indexes have a fingerprint of their own."""
         return f"{self.name}(shuffle={self.shuffle}, verify={self.verify})" if stable else super().describe()
 
     def table(self) -> TarIndex:
-        """Open the indexes. Raises: ListError naming the shard, and what to do."""
+        """Open the indexes. Raises: ListError with the shard and the remedy."""
         shards = open_indexes(self.paths, self.access, self.indexes)
         for shard in shards:
             if (form := shard.index.shard.compression) != "":
@@ -161,16 +158,19 @@ class ListTarIndex(Listing):
         return TarIndex(shards, self.verify == "crc", self.access)
 
     def item(self, table: TarIndex, number: int, origin: Origin) -> Record:
-        return Record(table, number, origin._replace(offset=table.start(number)))
+        return super().item(table, number, origin._replace(offset=table.start(number)))
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         table = self.table()
         return None if table.failures else [len(table)] * len(counts)
 
 
 def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: str | None = None) -> list[Indexed]:
-    """The shards of lists, globs and names, with their indexes, compressed ones too. A shard that its list's manifest
-    knows with another number of utterances, or other bytes, has one more error. Raises: ListError.
+    """Return the shards of lists, globs and names with their indexes, compressed shards included.
+
+    A shard gets one more error if the manifest of its list tells another number of utterances or other bytes.
+
+    Raises: ListError.
     """
     table = Table(paths, access)
     shards = open_sidecars([table[i] for i in range(len(table))], access, folder)
@@ -190,18 +190,14 @@ class OpenIndex(Mapping[str, Sample]):
 
     def __init__(self, records: TarIndex) -> None:
         self.records = records
-        self._chain = Chain()
+        self._loaded = Loaded(Lane(Ledger()))
 
     def __getitem__(self, key: str) -> Sample:
         if not isinstance(key, str):
-            raise TypeError(
-                f"an utterance is asked for by its key, which is text, not {key!r}; list(index) gives all keys"
-            )
+            raise TypeError(f"the key of an utterance must be a string, not {key!r}; list(index) gives all keys")
         number = self.records.find(key)
-        fields = self.records.fields(number)
-        chain = self._chain.then(LOAD_FEATURES) if "feat" in fields else self._chain
         origin = Origin(number, self.records.start(number))
-        return Sample(fields, origin, b"0/0", chain, self.records.place(number))
+        return self._loaded.sample(self.records.fields(number), origin, self.records.place(number))
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and super().__contains__(key)

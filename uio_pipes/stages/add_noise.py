@@ -1,31 +1,24 @@
-"""``add_noise``: noise of other recordings behind the speech."""
+"""``add_noise``: noise of other recordings under the speech."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.noise import add_noise
-from uio_pipes.formats.lists.clip_list import ClipTable, entries
-from uio_pipes.stages.noise_clips import ClipLink, ClipNode, Clips
-
-if TYPE_CHECKING:
-    pass
+from uio_pipes.stages.noise_clips import Clips, ClipStage
 
 __all__ = ["AddNoise"]
 
 
 @dataclass(frozen=True)
-class AddNoise(PerUtterance):
+class AddNoise(ClipStage):
     """Add noise from other recordings to ``wav``, at a random signal-to-noise ratio.
 
     The noise, the part of it that is used, and the ratio belong to the utterance: they are the same on 1 worker and
@@ -53,8 +46,8 @@ class AddNoise(PerUtterance):
     """
 
     name: ClassVar[str] = "add_noise"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
-    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+    lists: ClassVar[str] = "noises"
+    bad: ClassVar[str] = "bad_noise"
 
     noises: str | Sequence[str]
     snr: Sequence[float] = (5.0, 20.0)
@@ -63,25 +56,13 @@ class AddNoise(PerUtterance):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "noises", entries(self.name, "noises", self.noises))
         ok = len(self.snr) == 2 and all(map(is_number, self.snr)) and -100 <= self.snr[0] <= self.snr[1] <= 100
         require(ok, self.name, "snr must be (lowest, highest) in dB, within ±100", self.snr, "try (5, 20)")
         object.__setattr__(self, "snr", tuple(self.snr))
-        require(0 <= self.probability <= 1, self.name, "probability must be 0 to 1", self.probability, "try 0.5")
-        require(self.cache_mb >= 0, self.name, "cache_mb must be 0 or more MiB", self.cache_mb, "try 256")
 
-    def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        key = (self.name, self.noises, self.cache_mb)
-        clips = lane.shared(key, lambda: Clips(tuple(self.noises), "bad_noise", self.cache_mb << 20))
-        return ClipNode(source, ClipLink(self, site, clips, self.mix))
-
-    def mix(self, sample: Sample, draws: Draws, clips: Clips) -> None:
-        """Add the noise that ``draws`` choose."""
+    def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         wanted, snr, choice = draws.uniform() < self.probability, draws.uniform(*self.snr), clips.choose(draws)
         if wanted:
             wav = torch.as_tensor(sample.fields["wav"])
             noise = clips.segment(choice, sample.fields["sample_rate"], wav.shape[-1])
             sample.fields["wav"] = add_noise(wav, noise, snr)
-
-    def content(self) -> list[tuple[int, str]]:
-        return [(0, ClipTable(tuple(self.noises)).digest)]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Batch"]
 
@@ -42,7 +39,7 @@ class Batch(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _BatchNode(source, lane, self)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return [n // self.batch_size if self.drop_last else -(-n // self.batch_size) for n in counts]
 
 

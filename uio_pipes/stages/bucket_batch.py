@@ -1,4 +1,4 @@
-"""``bucket_batch``: batches of utterances of about one length."""
+"""``bucket_batch``: batches of utterances of about the same length."""
 
 from __future__ import annotations
 
@@ -7,29 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, have_features
 from uio_pipes.core.state_kinds import Kind, listed, whole
 from uio_pipes.stages.bucket_window import WindowNode
 from uio_pipes.stages.buckets import Buckets, even_boundaries
-from uio_pipes.stages.budget import Budget, BudgetBuffer, no_samples
-
-if TYPE_CHECKING:
-    pass
+from uio_pipes.stages.budget import Budget, BudgetBuffer, BudgetStage
 
 __all__ = ["BucketBatch"]
 
-LOOK = 1000  # utterances from which boundaries are found
+LOOK = 1000  # utterances by which boundaries are found
 
 
 @dataclass(frozen=True)
-class BucketBatch(Stage):
+class BucketBatch(BudgetStage):
     """Collect utterances in buckets of similar planned length; each full bucket is a batch.
 
     With ``window`` there are no buckets: that many utterances are held, sorted by length, and a batch is a run of
@@ -66,10 +61,7 @@ class BucketBatch(Stage):
     """
 
     name: ClassVar[str] = "bucket_batch"
-    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
-    gives: ClassVar[str] = "batch"
     in_buckets: ClassVar[bool] = True
-    note: ClassVar[str] = "by the plan: nothing is decoded"
 
     bucket_boundaries: Sequence[int] | None = None
     bucket_batch_sizes: Sequence[int] | None = None
@@ -117,10 +109,6 @@ class BucketBatch(Stage):
     def budget(self) -> Budget | None:
         return Budget.of(self.name, self.max_frames, self.max_samples, self.quadratic, self.min_batch_size)
 
-    def check(self, before: Sequence[Stage]) -> None:
-        if self.max_samples is not None and have_features(before):
-            raise PipelineError(no_samples(self.name))
-
     def fill(self, bucket: int, count: int, longest: int) -> float | None:
         sizes = self.bucket_batch_sizes
         if self.budget is not None:
@@ -143,7 +131,7 @@ class _BucketNode(BudgetBuffer):
     def start(self) -> None:
         given = self.stage.bucket_boundaries
         self.boundaries: list[int] | None = None if given is None else list(given)
-        self.waiting = 0  # arrived, not in a bucket yet: the last ones of the order
+        self.waiting = 0  # utterances that are in no bucket yet, the last ones of the order
 
     def state_kinds(self) -> dict[str, Kind]:
         held, given = self.bounds()[0], self.stage.bucket_boundaries
@@ -188,7 +176,7 @@ class _BucketNode(BudgetBuffer):
         return self.give(self.buckets.take_whole(self._bucket(self.oldest)))
 
     def _arrival(self) -> tuple[int, int] | None:
-        """Number and cost of the next utterance for the buckets; None at the end."""
+        """Return number and cost of the next utterance for the buckets; None at the end."""
         if self.unsorted:
             self.waiting -= 1
             number = self.unsorted.popleft()
@@ -196,7 +184,7 @@ class _BucketNode(BudgetBuffer):
         return self.arrival()
 
     def _find_boundaries(self) -> None:
-        """Boundaries from the first utterances (held in the meantime)."""
+        """Find boundaries by the lengths of the first utterances, which are held."""
         arrived: list[int] = []
         while len(arrived) < LOOK and (found := self.arrival()) is not None:
             arrived.append(found[0])
@@ -211,20 +199,20 @@ class _BucketNode(BudgetBuffer):
         return self.buckets.index(self._length(number))
 
     def _room(self, at: int, cost: int) -> int:
-        """How many utterances a batch of bucket ``at`` may have whose costliest costs ``cost``."""
+        """Return how many utterances a batch of bucket ``at`` may have if the costliest one costs ``cost``."""
         if self.budget is not None:
             return self.budget.room(cost)
         assert self.stage.bucket_batch_sizes is not None
         return self.stage.bucket_batch_sizes[at]
 
     def _overdue(self) -> bool:
-        """Whether the oldest utterance in a bucket has waited long enough, and has enough others to go with."""
+        """True if the oldest utterance in a bucket has waited long enough, and there are enough for a batch."""
         oldest = self.arrived - self.age()
         waited = (self.unsorted[0] if self.unsorted else self.arrived) - oldest
         return waited > self.stage.max_wait and self.buckets.held >= self.stage.min_batch_size
 
     def _last(self) -> list[Sample]:
-        """A batch of what the buckets hold at the lane's end, shortest first. Raises: StopIteration after the last."""
+        """Return a batch of what is left at the lane's end, shortest first. Raises: StopIteration after the last."""
         buckets = self.buckets
         for at in buckets.filled():
             if self.stage.drop_last and not buckets.full(at):

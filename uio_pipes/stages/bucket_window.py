@@ -1,4 +1,4 @@
-"""Batches of neighbours by length, out of a sorted window: ``bucket_batch(window=…)``."""
+"""``bucket_batch(window=…)``: batches of neighbours from a window sorted by length."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["WindowNode"]
 
 class WindowNode(BudgetBuffer):
     """Holds ``window`` utterances sorted by cost. They divide into batches as full as the budget allows, the costliest
-    first; one of these goes out, drawn by its rank among them, and as many utterances come in.
+    first. A random one of these batches goes out, and as many utterances come in.
 
-    With ``sync`` the n-th draw is the same in all lanes. Their windows are samples of one distribution, so what is
-    drawn is of about one length in each, and nothing needs to be told from rank to rank.
+    With ``sync`` the n-th draw is the same in all lanes. Their windows are samples of one distribution, so the batches
+    drawn are of similar length in all lanes, and ranks need not communicate.
     """
 
     state_fields = ("given",)
@@ -32,7 +32,7 @@ class WindowNode(BudgetBuffer):
         self.key = lane.order_key(site) if sync else lane.key(site)
 
     def start(self) -> None:
-        self.given = 0  # batches
+        self.given = 0  # batches that went out
 
     def state_kinds(self) -> dict[str, Kind]:
         return {"given": whole()}
@@ -62,13 +62,13 @@ class WindowNode(BudgetBuffer):
         return self.give([number for _, number in taken])
 
     def _slots(self) -> list[tuple[int, int]]:
-        """The window's division into batches, as ranges, the costliest first."""
+        """Return the ranges of the batches that the window divides into, the costliest first."""
         slots, first = [], len(self.sorted)
         while first > 0:
             last, first = first, max(0, first - self.room(self.sorted[first - 1][0]))
             slots.append((first, last))
         while last < len(self.sorted) and self.room(self.sorted[last][0]) > last:
-            last += 1  # the cheapest make a full batch too, not what the others left over
+            last += 1  # the cheapest ones make a full batch, too, which overlaps with the one before
         slots[-1] = (0, last)
         return slots
 

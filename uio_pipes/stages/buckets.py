@@ -1,25 +1,25 @@
-"""The buckets of ``bucket_batch``: batches in the making, by length."""
+"""The buckets of ``bucket_batch``: partial batches by length."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from uio_pipes.stages.budget import Filling
+from uio_pipes.stages.budget import PartialBatch
 
 __all__ = ["Buckets", "even_boundaries"]
 
 
 class Buckets:
-    """Bucket i holds lengths below boundary i, the last one the rest.
+    """Bucket i holds lengths below boundary i, and the last one the rest.
 
-    ``room(i, cost)`` tells how many utterances a batch of bucket i may have whose costliest costs ``cost``; at least
-    ``least``, which every batch is to have.
+    ``room(i, cost)`` tells how many utterances a batch of bucket i may have if the costliest one costs ``cost``. Every
+    batch should have at least ``least`` utterances, and ``room`` is never less.
     """
 
     def __init__(self, boundaries: Sequence[int], room: Callable[[int, int], int], least: int) -> None:
         self.boundaries, self.room, self.least = boundaries, room, least
-        self.all = [Filling() for _ in range(len(boundaries) + 1)]
+        self.all = [PartialBatch() for _ in range(len(boundaries) + 1)]
         self.held = 0
 
     def index(self, length: int) -> int:
@@ -30,7 +30,7 @@ class Buckets:
         self.all[at].add(number, cost)
 
     def add(self, at: int, number: int, cost: int) -> list[int]:
-        """Put a number into bucket ``at``. Returns the batch that is full then, or []."""
+        """Put a number into bucket ``at``, and return the batch that is full then, or []."""
         bucket = self.all[at]
         batch: list[int] = []
         if bucket.numbers and self.room(at, max(bucket.worst, cost)) <= len(bucket.numbers):
@@ -43,11 +43,11 @@ class Buckets:
         return len(bucket.numbers) >= self.room(at, bucket.worst)
 
     def filled(self) -> list[int]:
-        """Which buckets hold something, shortest first."""
+        """Return the buckets that hold something, shortest first."""
         return [at for at, bucket in enumerate(self.all) if bucket.numbers]
 
     def take(self, at: int, count: int) -> list[int]:
-        """The first ``count`` numbers of bucket ``at``; what it lacks comes from its nearest neighbours."""
+        """Take ``count`` numbers from bucket ``at``; those that it lacks come from its nearest neighbours."""
         taken = self.all[at].take(count)
         if len(taken) < count:
             for near in sorted(range(len(self.all)), key=lambda other: abs(other - at)):
@@ -56,11 +56,11 @@ class Buckets:
         return taken
 
     def take_whole(self, at: int) -> list[int]:
-        """A batch of bucket ``at`` as it is, but of no fewer than ``least``."""
+        """Take all of bucket ``at``, and at least ``least`` numbers."""
         return self.take(at, max(self.least, len(self.all[at].numbers)))
 
     def take_last(self) -> list[int]:
-        """A batch of what is left, which must not be less than ``least``: as few as can be are left over in the end."""
+        """Take a batch of the numbers left, at least ``least``, so that as few as possible are left over in the end."""
         filled = self.filled()
         count = max(self.least, len(self.all[filled[0]].numbers))
         if 0 < self.held - count < self.least:
@@ -71,7 +71,7 @@ class Buckets:
 
 
 def even_boundaries(lengths: Sequence[int], buckets: int) -> list[int]:
-    """Boundaries between as many buckets, each with about as many frames of ``lengths``."""
+    """Return boundaries for so many buckets that each gets about equally many frames of ``lengths``."""
     total, seen = sum(lengths), 0
     found: list[int] = []
     for length in sorted(lengths):

@@ -1,12 +1,14 @@
-"""What a batch may cost, and the buffer that fills batches within it: ``dynamic_batch`` and ``bucket_batch`` share it.
+"""The budget of a batch, and the buffer for batches within it, shared by ``dynamic_batch`` and ``bucket_batch``.
 
-A batch of ``count`` utterances is padded to its longest, so it costs count × the cost of its costliest. Costs are whole
-numbers, so that every machine cuts batches at the same place.
+A batch of ``count`` utterances is padded to its longest, so it costs count × the cost of its costliest one. Costs are
+whole numbers, so that batches end at the same utterance on every machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import require
@@ -15,16 +17,17 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage, have_features
 
-__all__ = ["Budget", "BudgetBuffer", "Filling", "no_samples", "waveform_samples"]
+__all__ = ["Budget", "BudgetBuffer", "BudgetStage", "PartialBatch", "waveform_samples"]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """``count`` × cost of the longest is never above ``most``, in ``unit`` ("frames" or "samples").
+    """A bound: ``count`` × cost of the longest is never above ``most``, in ``unit`` ("frames" or "samples").
 
-    With ``quadratic`` an utterance of length n costs n + n² / quadratic: twice its length at n = ``quadratic``, as
-    Lhotse's ``quadratic_duration`` has it, for models whose attention needs memory by the square of the length.
+    With ``quadratic`` an utterance of length n costs n + n² / quadratic, like Lhotse's ``quadratic_duration``: twice
+    its length at n = ``quadratic``. This is for models whose attention needs memory by the square of the length.
     """
 
     name: str  # the stage, for messages
@@ -37,7 +40,7 @@ class Budget:
     def of(
         cls, name: str, max_frames: int | None, max_samples: int | None, quadratic: int | None, least: int
     ) -> Budget | None:
-        """The budget that a stage's arguments describe; None if they set none. Raises: PipelineError."""
+        """Return the budget that a stage's arguments set, if any. Raises: PipelineError."""
         given = {"max_frames": max_frames, "max_samples": max_samples, "quadratic": quadratic, "min_batch_size": least}
         for argument, value in given.items():
             ok = value is None or value >= 1
@@ -46,35 +49,35 @@ class Budget:
         require(one, name, "give either max_frames or max_samples", both, "samples are for waveforms")
         unit, most = ("frames", max_frames) if max_samples is None else ("samples", max_samples)
         ok = most is not None or quadratic is None
-        require(ok, name, "quadratic needs a budget that it counts in", quadratic, "give max_frames or max_samples too")
+        require(ok, name, "quadratic needs a budget to count in", quadratic, "give max_frames or max_samples too")
         return None if most is None else cls(name, most, unit, quadratic, least)
 
     def size(self, plan: Plan) -> int:
-        """Length of an utterance in ``unit``. Raises: PipelineError if samples are to be counted of features."""
+        """Return the length of an utterance in ``unit``. Raises: PipelineError for samples of features."""
         if self.unit == "frames":
             return plan.length
         if plan.frames is not None:
-            raise PipelineError(no_samples(self.name))
+            raise _no_samples(self.name)
         return waveform_samples(plan, self.name)
 
     def cost(self, plan: Plan) -> int:
-        """Cost of an utterance, times ``quadratic`` where that is given (to stay a whole number)."""
+        """Return the cost of an utterance, times ``quadratic`` if that is given, to stay a whole number."""
         size = self.size(plan)
         return size if self.quadratic is None else size * (self.quadratic + size)
 
     def room(self, cost: int) -> int:
-        """How many utterances a batch may have whose costliest costs ``cost``."""
+        """Return how many utterances a batch may have if the costliest one costs ``cost``."""
         return self.most * (self.quadratic or 1) // cost
 
     def fill(self, count: int, longest: int) -> float | None:
-        """Return how full a batch is, from planned frames; None for a budget of samples."""
+        """Return how full a batch is by planned frames; None for a budget of samples."""
         if self.unit != "frames":
             return None
         cost = longest if self.quadratic is None else longest * (self.quadratic + longest)
         return count * cost / (self.most * (self.quadratic or 1))
 
     def over(self, plan: Plan) -> DataError:
-        """The failure ``over_budget``: a batch of ``least`` such utterances would be above the budget."""
+        """Return the failure ``over_budget``: a batch of ``least`` such utterances would be above the budget."""
         size = f"{self.size(plan)} {self.unit}"
         size += f" (that cost {self.cost(plan) / self.quadratic:.0f})" if self.quadratic else ""
         size += f" in a batch of at least {self.least}" if self.least > 1 else ""
@@ -82,16 +85,29 @@ class Budget:
         return DataError("over_budget", message)
 
 
-def no_samples(stage: str) -> str:
-    """Why ``max_samples`` cannot be counted."""
-    return (
+def _no_samples(stage: str) -> PipelineError:
+    return PipelineError(
         f"{stage}: max_samples counts samples of waveforms, but the utterances have features here; use max_frames, or "
         "leave out the stage that makes features"
     )
 
 
+class BudgetStage(Stage):
+    """A stage that makes batches within a budget. Subclasses are frozen dataclasses with a field ``max_samples``."""
+
+    gives: ClassVar[str] = "batch"
+    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
+    note: ClassVar[str] = "by the plan: nothing is decoded"
+
+    max_samples: int | None
+
+    def check(self, before: Sequence[Stage]) -> None:
+        if self.max_samples is not None and have_features(before):
+            raise _no_samples(self.name)
+
+
 def waveform_samples(plan: Plan, stage: str) -> int:
-    """Audio samples of a plan at its own rate. Raises: PipelineError if only seconds are known."""
+    """Return the audio samples of a plan at its own rate. Raises: PipelineError if only seconds are known."""
     if plan.sample_rate == TICKS:
         raise PipelineError(
             f"{stage}: only `duration` is known of the audio here, and no sample rate that would make samples of it; "
@@ -100,8 +116,8 @@ def waveform_samples(plan: Plan, stage: str) -> int:
     return plan.samples
 
 
-class Filling:
-    """A batch in the making: arrival numbers, their costs, and the highest of them."""
+class PartialBatch:
+    """A batch that is not full yet: arrival numbers, their costs, and the highest cost."""
 
     __slots__ = ("costs", "numbers", "worst")
 
@@ -124,14 +140,14 @@ class Filling:
 
 
 class BudgetBuffer(Buffer):
-    """A buffer that takes in what can be in a batch, and lets batches go."""
+    """A buffer that takes utterances in and releases batches of them."""
 
     def __init__(self, source: Node, lane: Lane, name: str, budget: Budget | None) -> None:
         super().__init__(source, lane, name)
         self.budget = budget
 
     def arrival(self) -> tuple[int, int] | None:
-        """Number and cost of the next utterance that a batch can take, held now; None at the end."""
+        """Hold the next utterance that fits a batch, and return its number and cost; None at the end."""
         while True:
             try:
                 number, item = self.pull()
@@ -145,7 +161,7 @@ class BudgetBuffer(Buffer):
                 return number, cost
 
     def _cost(self, item: Sample) -> int | None:
-        """Cost of an utterance (0 without a budget); None if it is above the budget, a failure."""
+        """Return the cost of an utterance (0 without a budget); None if it fails because it is above the budget."""
         budget = self.budget
         if budget is None:
             return 0
@@ -156,14 +172,14 @@ class BudgetBuffer(Buffer):
         return None
 
     def cost(self, number: int) -> int:
-        """Cost of a held utterance."""
+        """Return the cost of a held utterance."""
         return 0 if self.budget is None else self.budget.cost(self.held[number].plan)
 
     def give(self, numbers: list[int]) -> list[Sample]:
         return [self.release(n) for n in numbers]
 
     def leave_out(self, numbers: list[int], reason: str) -> None:
-        """Let go of utterances that will be in no batch, counted under ``reason``."""
+        """Release utterances that will be in no batch, and count them under ``reason``."""
         for number in numbers:
             self.release(number)
             self.lane.ledger.count(reason)

@@ -1,23 +1,21 @@
-"""``concat``: short utterances joined up to a length."""
+"""``concat``: short utterances joined to longer ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.buffer import Buffer
+from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.concat_links import joining, ticks
 from uio_pipes.stages.concat_sample import join
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Concat"]
 
@@ -62,11 +60,11 @@ class Concat(Stage):
         return _ConcatNode(source, lane, self, site)
 
     def size(self, plan: Plan) -> int:
-        """What is bounded: microseconds or frames."""
+        """Return the length that is bounded, in microseconds or frames."""
         if self.max_seconds is None:
             return plan.length
         if plan.frames is not None and not plan.samples:
-            raise PipelineError("concat: precomputed features tell no seconds; give max_frames instead of max_seconds")
+            raise PipelineError("concat: precomputed features have no seconds; give max_frames instead of max_seconds")
         return ticks(plan)
 
     @property
@@ -88,7 +86,7 @@ class _ConcatNode(Buffer):
         return self.first
 
     def rebuild(self, order: list[int]) -> None:
-        self.first = order  # the utterance that did not fit behind the ones before
+        self.first = order  # the utterance that did not fit after the ones before
 
     def next(self) -> Sample:
         numbers, self.first = self.first, []

@@ -1,4 +1,4 @@
-"""The links that compute a joined utterance's fields from those of its parts, and its plan."""
+"""The links that compute the fields and the plan of a joined utterance from those of its parts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import torch
 
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.core.chain import Chain
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.sample import Chain, Sample, compute
+from uio_pipes.core.realize import compute
+from uio_pipes.core.sample import Sample
 from uio_pipes.stages.concat_sample import Joined
 
 __all__ = ["join_text", "joining", "ticks", "total"]
@@ -17,7 +19,7 @@ __all__ = ["join_text", "joining", "ticks", "total"]
 AUDIO = frozenset(["wav", "sample_rate", "feat"])
 TEXT = frozenset(["txt"])
 LABELS = frozenset(["tokens", "label"])
-OWN = frozenset(["key", "start", "end", "duration"])  # of one recording: not of several
+OWN = frozenset(["key", "start", "end", "duration"])  # they describe one recording
 # Scripts written without blanks: Thai and Lao, Khmer, kana and CJK punctuation, ideographs, full-width forms
 NO_BLANKS = (
     (0x0E00, 0x0EFF),
@@ -31,7 +33,7 @@ NO_BLANKS = (
 
 
 def joining(names: frozenset[str], ledger: Ledger) -> Chain:
-    """The links that join utterances with these fields."""
+    """Return the chain of links that join utterances with these fields."""
     others = names - AUDIO - TEXT - LABELS - OWN
     links: list[_Join] = [_JoinAudio(names & AUDIO, names, ledger)]
     links += [_JoinText(TEXT, names, ledger)] if "txt" in names else []
@@ -72,7 +74,7 @@ class _JoinLabels(_Join):
 
 
 class _JoinOthers(_Join):
-    """What is equal in all parts (speaker, lang, …) stays."""
+    """Keeps the fields that are equal in all parts (speaker, lang, …)."""
 
     decides = True
 
@@ -83,7 +85,7 @@ class _JoinOthers(_Join):
 
 
 class _JoinAudio(_Join):
-    """Computes the parts wholly, as :func:`realize` would."""
+    """Computes all fields of the parts, as :func:`~uio_pipes.core.realize.realize` would."""
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
         if not isinstance(sample, Joined):
@@ -106,12 +108,12 @@ class _JoinAudio(_Join):
         if _is_waveform(first):
             sample.fields["wav"] = torch.cat([torch.as_tensor(f["wav"]) for f in fields], dim=-1)
             sample.fields["sample_rate"] = first["sample_rate"]
-        for name in first.keys() - self.names:  # from functions that did not say what they write
+        for name in first.keys() - self.names:  # written by functions that do not declare it
             _keep_equal(sample, name, fields)
 
 
 def total(plans: list[Plan]) -> Plan:
-    """The plan of utterances joined."""
+    """Return the plan of joined utterances."""
     frames = sum(p.length for p in plans) if any(p.frames is not None for p in plans) else None
     if len({p.sample_rate for p in plans}) == 1:
         return Plan(sum(p.samples for p in plans), plans[0].sample_rate, frames)
@@ -119,18 +121,18 @@ def total(plans: list[Plan]) -> Plan:
 
 
 def ticks(plan: Plan) -> int:
-    """Planned microseconds, rounded up."""
+    """Return the planned microseconds, rounded up."""
     return -(-plan.samples * TICKS // plan.sample_rate)
 
 
 def _text(part: Sample) -> str:
     if not isinstance(part.get("txt"), str):
-        raise DataError("missing_text", "the utterance has no text, those that it is joined with have")
+        raise DataError("missing_text", "the utterance has no text, but the others that it is joined with have one")
     return str(part["txt"])
 
 
 def join_text(texts: list[str]) -> str:
-    """Joined by a blank, but for scripts that have none (Chinese, Japanese, Thai, …) on either side of the seam."""
+    """Join texts by a blank, or by nothing next to a script without blanks (Chinese, Japanese, Thai, …)."""
     out = ""
     for text in texts:
         blank = out and text and not (_no_blanks(out[-1]) or _no_blanks(text[0]))

@@ -1,8 +1,8 @@
 """Utterances joined to one, whose fields are computed from its parts when touched.
 
-Each part keeps the chain that it came with: touching the joined label tokenizes the parts, and decodes none. Its own
-first links (:mod:`uio_pipes.stages.concat_links`) join what the parts have; what stands behind ``concat`` follows them
-in it.
+Each part keeps the chain that it came with: touching the joined label tokenizes the parts and decodes none of them. The
+first links of the joined utterance (:mod:`uio_pipes.stages.concat_links`) join the fields of its parts; stages after
+``concat`` add theirs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.core.chain import Chain
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.sample import Chain, Origin, Sample
+from uio_pipes.core.sample import Origin, Sample
 
 __all__ = ["Joined", "join"]
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class Joined(Sample):
-    """Several utterances as one. ``changed``: a function of the user's has set a field of it."""
+    """Several utterances as one. ``changed``: a function of the user's has set one of its fields."""
 
     __slots__ = ("changed", "parts")
     parts: list[Sample]
@@ -36,7 +37,7 @@ class Joined(Sample):
 
     def __iter__(self) -> Iterator[str]:
         for link in self.chain.links:
-            if getattr(link, "decides", False):  # which of its fields there are, only their values tell
+            if getattr(link, "decides", False):  # only its values tell which fields there are
                 self.compute(link)
         return super().__iter__()
 
@@ -46,9 +47,9 @@ class Joined(Sample):
         return like
 
     def gather(self, get: Callable[[Sample], T], ledger: Ledger) -> list[T]:
-        """``get(part)`` of each part. One that fails is counted and leaves; the rest stays.
+        """Return ``get(part)`` for each part. A part that fails is counted and removed.
 
-        Raises: DataError if no part is left, or if the user has changed fields that were joined from all.
+        Raises: DataError if no part is left, or if the user has changed fields that were joined from all parts.
         """
         values, good, errors = [], [], []
         for part in self.parts:
@@ -70,7 +71,7 @@ class Joined(Sample):
         last = errors.pop() if not good else None
         if self.changed and last is None:
             first = errors[0]
-            message = f"{first.message}; all of {self.key} is left out: a function behind concat has changed it"
+            message = f"{first.message}; all of {self.key} is left out: a function after concat has changed it"
             raise DataError(first.reason, message, url=first.url, member=first.member, offset=first.offset)
         for error in errors:
             ledger.fail(error, "concat")
@@ -78,14 +79,14 @@ class Joined(Sample):
             raise last
         self.parts = good
         self.fields["key"] = join_keys(good)
-        done, self.done = self.done, 0  # what was made with the part that left is made again, in the order of the chain
+        done, self.done = self.done, 0  # compute again, in the order of the chain, what was made with the removed parts
         self._run(done)
 
 
 def join(parts: list[Sample], chain: Chain) -> Joined:
-    """``parts`` as one utterance; ``chain`` is what :func:`uio_pipes.stages.concat_links.joining` gave for them."""
+    """Join ``parts`` to one utterance with the ``chain`` of :func:`uio_pipes.stages.concat_links.joining`."""
     first = parts[0]
-    origin = first.origin._replace(sub=(*first.origin.sub, -len(parts)))  # no number that flat_map gives
+    origin = first.origin._replace(sub=(*first.origin.sub, -len(parts)))  # a number that flat_map never gives
     joined = Joined({"key": join_keys(parts)}, origin, first._run_key, chain, first.url)
     joined.parts, joined.changed = parts, False
     return joined

@@ -1,11 +1,11 @@
-"""``ctc_filter``: no label that is longer than CTC can align to its features."""
+"""``ctc_filter``: leaves out utterances with more labels than CTC can align."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import eq
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.checks import is_whole, require
@@ -18,9 +18,6 @@ from uio_pipes.core.stage import PerUtterance, Stage, sees_all
 from uio_pipes.stages.budget import waveform_samples
 from uio_pipes.stages.filter import FilterNode
 from uio_pipes.stages.tokenize import Tokenize
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["CtcFilter"]
 
@@ -54,7 +51,7 @@ class CtcFilter(PerUtterance):
         super().__post_init__()
         ok = (is_whole(self.subsampling) and self.subsampling in CONVOLUTIONS) or callable(self.subsampling)
         rule = f"subsampling must be one of {sorted(CONVOLUTIONS)} or a function of the number of frames"
-        require(ok, self.name, rule, self.subsampling, "give lambda frames: … as your model computes it")
+        require(ok, self.name, rule, self.subsampling, "give a function that computes it as your model does")
 
     def check(self, before: Sequence[Stage]) -> None:
         super().check(before)
@@ -66,7 +63,7 @@ class CtcFilter(PerUtterance):
         return FilterNode(super().build(source, lane, site), lane, self)
 
     def reason(self, sample: Sample) -> str | None:
-        """Why the sample is left out by its plan; None if it stays."""
+        """Return the reason to leave the sample out, by its plan; None if it stays."""
         return None if needed(sample["label"]) <= self.steps(sample.plan) else "ctc_too_short"
 
     def apply(self, sample: Sample, draws: Draws) -> None:
@@ -75,13 +72,13 @@ class CtcFilter(PerUtterance):
             raise LeftOut("ctc_too_short", f"{len(label)} labels, {self.steps(length)} steps of CTC")
 
     def steps(self, plan: Plan) -> int:
-        """Length of the encoder's output. Raises: PipelineError if frames are wanted and there is a waveform."""
+        """Return the length of the encoder's output. Raises: PipelineError if it needs frames but gets a waveform."""
         if callable(self.subsampling):
             return self.subsampling(waveform_samples(plan, self.name) if plan.frames is None else plan.frames)
         if plan.frames is None:
             raise PipelineError(
                 f"{self.name}: subsampling={self.subsampling} counts feature frames, but there are no features here; "
-                "put it behind .fbank(), or give a function of the number of audio samples"
+                "put it after .fbank(), or give a function of the number of audio samples"
             )
         steps = plan.frames
         for kernel, stride in CONVOLUTIONS[self.subsampling]:
@@ -90,6 +87,6 @@ class CtcFilter(PerUtterance):
 
 
 def needed(label: Sequence[int]) -> int:
-    """Steps that CTC needs at least for ``label``."""
+    """Return the fewest steps that CTC needs for ``label``."""
     repeats: int = sum(map(eq, label, label[1:]))
     return len(label) + repeats

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,17 +14,15 @@ from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.features import read_payload
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import LocalFile, Ref
-from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.local import LocalFile, Payload, Ref
+from uio_pipes.io.opening import is_local
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["DecodeAudio"]
+__all__ = ["DecodeAudio", "decoded"]
 
 
 @dataclass(frozen=True)
@@ -77,30 +75,30 @@ class DecodeAudio(PerUtterance):
         if isinstance(wav, Piped):
             wav = wav.read()
         start, end = fields.get("start"), fields.get("end")
-        path = is_local(wav) if isinstance(wav, str) else None
         if isinstance(wav, Pcm):
             waveform, rate = wav.decode(self.channel, start, end)
-        elif path is not None:
-            LocalFile(path).size  # noqa: B018  a missing file is said to be missing
-            waveform, rate = decode_file(path, self.channel, start, end)
-        elif isinstance(wav, Ref) and (start is not None or end is not None):
-            waveform, rate = decode_at(wav.read_at, wav.size, self.channel, start, end)
         else:
-            waveform, rate = decode(_bytes(wav), self.channel, start, end)
+            waveform, rate = decoded(wav, self.channel, start, end)
         _check_rate(wav, fields.get("sample_rate"), rate)
         fields["wav"], fields["sample_rate"] = waveform, rate
 
 
 def _check_rate(wav: Any, stated: Any, rate: int) -> None:
-    """Raises: DataError if the list, or the index, states another sample rate than the audio has."""
+    """Raises: DataError if the list or the index states a sample rate that the audio does not have."""
     info = wav.info if isinstance(wav, Ref) else None
     for what, known in (("its entry", stated), ("the index", info.sample_rate if info is not None else None)):
         if isinstance(known, (int, float)) and known > 0 and known != rate:
             raise DataError("wrong_rate", f"{what} says {known} Hz, the audio has {rate}: correct one of them")
 
 
-def _bytes(wav: bytes | Ref | str) -> bytes:
-    if isinstance(wav, str):
-        with open_binary(wav) as file:
-            return file.read()
-    return wav.read() if isinstance(wav, Ref) else wav
+def decoded(
+    audio: Payload | str, channel: int | None, start: float | None, end: float | None
+) -> tuple[torch.Tensor, int]:
+    """Decode an audio file, or the segment from ``start`` to ``end``, of which no more than needed is read."""
+    path = is_local(audio) if isinstance(audio, str) else None
+    if path is not None:
+        LocalFile(path).size  # noqa: B018  a missing file has its own error
+        return decode_file(path, channel, start, end)
+    if isinstance(audio, Ref) and (start is not None or end is not None):
+        return decode_at(audio.read_at, audio.size, channel, start, end)
+    return decode(read_payload(audio), channel, start, end)

@@ -1,9 +1,9 @@
-"""``deltas``: differences over time beside the features."""
+"""``deltas``: features with their differences over time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -12,9 +12,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.deltas import append_deltas
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Deltas"]
 

@@ -1,27 +1,21 @@
-"""``dynamic_batch``: as many utterances as fit a budget of padded frames or samples."""
+"""``dynamic_batch``: batches within a budget of padded frames or samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, have_features
-from uio_pipes.stages.budget import Budget, BudgetBuffer, Filling, no_samples
-
-if TYPE_CHECKING:
-    pass
+from uio_pipes.stages.budget import Budget, BudgetBuffer, BudgetStage, PartialBatch
 
 __all__ = ["DynamicBatch"]
 
 
 @dataclass(frozen=True)
-class DynamicBatch(Stage):
+class DynamicBatch(BudgetStage):
     """Make batches in the order in which utterances come, each as large as a budget allows.
 
     Lengths are planned ones: feature frames, or units of 10 ms of audio if there is no feature stage. An utterance
@@ -43,9 +37,6 @@ class DynamicBatch(Stage):
     """
 
     name: ClassVar[str] = "dynamic_batch"
-    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
-    gives: ClassVar[str] = "batch"
-    note: ClassVar[str] = "by the plan: nothing is decoded"
 
     max_frames: int | None = None
     max_samples: int | None = None
@@ -63,10 +54,6 @@ class DynamicBatch(Stage):
         budget = Budget.of(self.name, frames, self.max_samples, self.quadratic, self.min_batch_size)
         assert budget is not None
         return budget
-
-    def check(self, before: Sequence[Stage]) -> None:
-        if self.max_samples is not None and have_features(before):
-            raise PipelineError(no_samples(self.name))
 
     def fill(self, bucket: int, count: int, longest: int) -> float | None:
         return self.budget.fill(count, longest)
@@ -89,10 +76,10 @@ class _DynamicNode(BudgetBuffer):
         return self.first
 
     def rebuild(self, order: list[int]) -> None:
-        self.first = order  # the utterance that did not fit into the batch before
+        self.first = order  # the utterance that did not fit into the last batch
 
     def next(self) -> list[Sample]:
-        batch = Filling()
+        batch = PartialBatch()
         for number in self.first:
             batch.add(number, self.cost(number))
         self.first = []
@@ -104,8 +91,8 @@ class _DynamicNode(BudgetBuffer):
             batch.add(number, cost)
         return self._last(batch)
 
-    def _last(self, batch: Filling) -> list[Sample]:
-        """The batch that the lane's end cut short. Raises: StopIteration if there is none."""
+    def _last(self, batch: PartialBatch) -> list[Sample]:
+        """Return the batch that the lane's end cut short. Raises: StopIteration if there is none."""
         count = len(batch.numbers)
         if not count:
             raise StopIteration

@@ -1,11 +1,11 @@
-"""``exclude``: without the utterances of a quarantine file."""
+"""``exclude``: leaves out the utterances of a quarantine file."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import NOTES, DataError, ListError, UioError
@@ -16,9 +16,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.regular import open_regular
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Exclude"]
 
@@ -47,7 +44,7 @@ class Exclude(Stage):
         require(ok, self.name, "path must be that of a quarantine file", self.path, "write one with uio verify")
 
     def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints without the path: what the file holds has a fingerprint of its own."""
+        """As for every stage; fingerprints leave the path out, since the file has a fingerprint of its own."""
         return self.name if stable else super().describe()
 
     def content(self) -> list[tuple[int, str]]:
@@ -62,7 +59,7 @@ class Exclude(Stage):
         return {os.path.realpath(self.path)}
 
     def known(self) -> Known:
-        """What the file says. Raises: ListError."""
+        """Read the file. Raises: ListError."""
         return Known(read_quarantine(self.path))
 
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
@@ -70,12 +67,12 @@ class Exclude(Stage):
         ledger = cast(Ledger, _Forgiving(lane.ledger, known))
         return _ExcludeNode(upstream(replace(lane, ledger=ledger)), lane, known)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return None
 
 
 class _Forgiving:
-    """A lane's ledger as the stages before see it: what is known to fail is no failure."""
+    """The ledger of a lane for the stages before: utterances known to fail do not count as failures."""
 
     def __init__(self, ledger: Ledger, known: Known) -> None:
         self._ledger, self._known = ledger, known
@@ -88,7 +85,7 @@ class _Forgiving:
 
     def fail(self, error: DataError, stage: str) -> None:
         if self._known.failure(error):
-            if error.reason not in NOTES:  # what was only noted is counted where it is left out
+            if error.reason not in NOTES:  # an utterance with a mere note is counted when it is left out
                 self._ledger.count("excluded")
         else:
             self._ledger.fail(error, stage)

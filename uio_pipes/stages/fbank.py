@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.audio.length import SLACK, TICKS, Plan, check_no_features
 from uio_pipes.base.errors import DataError
@@ -13,9 +13,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.dither import noise
 from uio_pipes.dsp.fbank import Fbank, num_frames
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["FbankFeatures"]
 

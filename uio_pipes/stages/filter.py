@@ -1,19 +1,16 @@
-"""``filter``: which utterances stay."""
+"""``filter``: keeps utterances within bounds, or by a function of the user's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Filter", "FilterNode"]
 
@@ -62,7 +59,7 @@ class Filter(Stage):
         return FilterNode(source, lane, self)
 
     def reason(self, sample: Sample) -> str | None:
-        """Why the sample is left out; None if it stays."""
+        """Return the reason to leave the sample out; None if it stays."""
         if self.function is not None:
             return None if self.function(sample) else "filter"
         frames = sample.plan.duration_frames
@@ -95,7 +92,7 @@ class Reasons(Protocol):
 
 
 class FilterNode(Node):
-    """Lets pass what ``stage`` has no reason to leave out; the rest is counted under its reason."""
+    """Passes on the utterances that ``stage`` has no reason to leave out, and counts the others under its reasons."""
 
     def __init__(self, source: Node, lane: Lane, stage: Reasons) -> None:
         super().__init__(source)

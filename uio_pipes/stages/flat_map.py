@@ -1,22 +1,21 @@
-"""``flat_map``: several utterances of one (or none)."""
+"""``flat_map``: any number of utterances from each one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError, UioError
 from uio_pipes.core.buffer import MARK_EVERY, changed
+from uio_pipes.core.chain import Chain
+from uio_pipes.core.describe import wants
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Chain, Origin, Sample, run_key
-from uio_pipes.core.stage import Stage, wants
+from uio_pipes.core.sample import Origin, Sample, run_key
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import OBJECT, whole
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Expanding", "FlatMap"]
 
@@ -28,7 +27,7 @@ class FlatMap(Stage):
     Each result gets an origin of its own, so that later stages draw random numbers of their own for it. Directly
     after ``open_files`` the function gets files (with ``file.open()`` and ``file.url``): that is how to read other
     archive formats. It must give the same results for the same input, because a resumed run calls it again and
-    passes over what was delivered already.
+    skips what was delivered already.
 
     Args:
         function: gets the sample, or the file, and returns or yields samples or mappings. It runs where it stands;
@@ -57,11 +56,11 @@ class FlatMap(Stage):
 
 
 class Expanding(Node):
-    """Several utterances of one item: those that :meth:`expand` yields, the same for the same item.
+    """Gives the utterances that :meth:`expand` yields for each item; they must be the same for the same item.
 
-    State: the source's from before the item under way, or from up to ``MARK_EVERY`` items earlier (a source that holds
-    much back packs all of it, which is too dear for each item), how many items to pass over from there, and how many
-    results of the item under way have been delivered.
+    State: the source's from before the current item, or from up to ``MARK_EVERY`` items earlier (the state of a source
+    that holds many samples costs too much to be taken for each item), how many items to skip from there, and how many
+    results of the current item have been delivered.
     """
 
     def __init__(self, source: Node, lane: Lane, site: Site) -> None:
@@ -70,13 +69,13 @@ class Expanding(Node):
         self.chain, self.run_key = Chain(), run_key(lane)
 
     def expand(self) -> Iterator[Any]:
-        """What becomes of ``self.item``: samples or mappings."""
+        """Yield the samples or mappings made of ``self.item``."""
         raise NotImplementedError
 
     def start(self) -> None:
         self.mark: dict[str, Any] | None = None  # the source's state
         self.passed = 0  # items taken since then
-        self.under_way = False
+        self.under_way = False  # an item is being expanded
         self.item: Any = None
         self.results: Iterator[Any] = iter(())
         self.delivered = 0
@@ -104,7 +103,7 @@ class Expanding(Node):
         try:
             self.item = self.source.next()
         except StopIteration:
-            self._mark()  # what failed behind the last item has been counted
+            self._mark()  # what failed after the last item has been counted
             raise
         self.passed += 1
         self.under_way, self.delivered = True, 0
@@ -145,11 +144,11 @@ class Expanding(Node):
             self.read_state(initial_state, name, kind) if name in initial_state else None
             for name, kind in (("passed", whole(MARK_EVERY + 1)), ("delivered", whole(1 << 32)))
         )
-        self._pass_over(initial_state["source"], passed or 0)
+        self._skip(initial_state["source"], passed or 0)
         if delivered is not None:
             self._take_up(delivered)
 
-    def _pass_over(self, mark: dict[str, Any], count: int) -> None:
+    def _skip(self, mark: dict[str, Any], count: int) -> None:
         self.mark, self.passed = mark, count
         try:
             self.source.skip(count)
@@ -157,7 +156,7 @@ class Expanding(Node):
             raise StateError(changed(self.site.name, "the data ended early")) from None
 
     def _take_up(self, delivered: int) -> None:
-        """Go on within the next item."""
+        """Continue within the next item."""
         try:
             self._advance()
             for _ in range(delivered):

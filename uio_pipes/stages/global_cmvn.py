@@ -1,4 +1,4 @@
-"""``global_cmvn``: features normalized by the corpus's mean and variance."""
+"""``global_cmvn``: features normalized by the mean and variance of the corpus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -19,9 +19,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.cmvn import Cmvn, cmvn_of, read_cmvn
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["GlobalCmvn"]
 
@@ -69,13 +66,13 @@ class GlobalCmvn(PerUtterance):
         if feat.shape[1] != len(mean):
             raise PipelineError(
                 f"global_cmvn: the statistics are of {len(mean)} bins, the features of {sample.key} have "
-                f"{feat.shape[1]}; compute statistics of these features, or make the features that they are of"
+                f"{feat.shape[1]}; compute statistics of these features, or features with as many bins"
             )
         centred = feat - mean
         sample.fields["feat"] = centred.mul_(istd) if self.norm_var else centred
 
     def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints by the numbers, wherever their file lies."""
+        """As for every stage; fingerprints have a hash of the numbers instead of their path."""
         if not stable:
             return super().describe()
         digest = blake2b(self.cmvn.mean.tobytes() + self.cmvn.istd.tobytes(), digest_size=8).hexdigest()

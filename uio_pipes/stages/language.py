@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
@@ -15,12 +15,9 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.stages.normalize_text import text_of
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["Language"]
 
-# Unicode ranges. A match is one unit: a word, or one character where words are not parted by blanks.
+# Unicode ranges. A match is one unit: a word, or a character in scripts that put no blanks between words.
 _UNITS = {
     "han": r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]",
     "kana": r"[\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff\uff66-\uff9f]",

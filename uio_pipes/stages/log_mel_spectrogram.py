@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan, check_no_features
 from uio_pipes.base.checks import require
@@ -13,9 +13,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.log_mel import SAMPLE_RATE, LogMel
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["LogMelSpectrogram"]
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.chain import ANY
+from uio_pipes.core.describe import wants
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
-from uio_pipes.core.sample import ANY, Sample
-from uio_pipes.core.stage import PerUtterance, Stage, StageLink, wants
-
-if TYPE_CHECKING:
-    pass
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import PerUtterance, Stage, StageLink
 
 __all__ = ["Map"]
 
@@ -38,6 +37,7 @@ class Map(Stage):
     """
 
     name: ClassVar[str] = "map"
+    one_each: ClassVar[bool] = True
     opaque: ClassVar[bool] = True
     on_tensors: ClassVar[bool] = True
 
@@ -64,9 +64,6 @@ class Map(Stage):
 
     def deferred(self) -> PerUtterance | None:
         return None if self.length is None else _DeferredMap(self.function, self.length)
-
-    def count(self, counts: list[int], source: str) -> list[int] | None:
-        return counts
 
 
 class _MapNode(Node):
@@ -127,7 +124,7 @@ class _DeferredMap(PerUtterance):
 
 
 def call(function: Callable[..., Any], sample: Sample, draws: Draws | None) -> Mapping[str, Any]:
-    """``function(sample)``, with ``rng`` if there are draws. Raises: PipelineError if no utterance comes back."""
+    """Return ``function(sample)``, called with ``rng`` if there are draws. Raises: PipelineError if no mapping."""
     result = function(sample) if draws is None else function(sample, rng=draws.generator())
     if not isinstance(result, Mapping):
         raise PipelineError(

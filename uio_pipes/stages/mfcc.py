@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.dsp.mfcc import Mfcc
 from uio_pipes.stages.fbank import FbankFeatures
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["MfccFeatures"]
 

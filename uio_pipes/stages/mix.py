@@ -1,41 +1,25 @@
-"""``mix`` and ``interleave``: one stream of several."""
+"""``mix`` and ``interleave``: several pipelines as one source."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
-
-from torchdata.nodes import BaseNode
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.hashing import pick, stable_hash
-from uio_pipes.core.items import File, Item, Record
-from uio_pipes.core.lane import PASSES, Lane, Site
+from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.describe import show
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.pulse import DEALS
-from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, show
-from uio_pipes.core.state_kinds import FLAG, MOST, Kind, rising, whole
+from uio_pipes.core.stage import Stage
+from uio_pipes.stages.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
 __all__ = ["Interleave", "Mix"]
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "sample": (Sample,),
-    "batch": (list, dict),
-    "item": (Item,),
-    "file": (File,),
-    "record": (Record,),
-}
-Stop = Literal["all", "first", "cycle", "endless"]
-ENDLESS = 1 << PASSES  # rounds that can be told apart
-NAMED = 8  # sources that a fingerprint tells one by one
+NAMED = 8  # sources of a mix that a fingerprint lists one by one
 
 
 @dataclass(frozen=True)
@@ -57,7 +41,7 @@ class _Several(Stage):
             remedy = "load, or batch, either all or none of them before they are mixed"
             require(ok, self.name, f"{name} must give {kind}s as other sources do", pipeline._kind, remedy)
             ok = pipeline._deals == first._deals
-            remedy = "put .sharding_filter() into each of them, or only behind the mix"
+            remedy = "put .sharding_filter() into each of them, or only after the mix"
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
 
     @property
@@ -69,7 +53,7 @@ class _Several(Stage):
 
     @property
     def gives(self) -> str:  # type: ignore[override]
-        """The kind that sources give; "any" where all of them end in nodes of the user's, which may give anything."""
+        """The kind that the sources give; "any" if all of them end in nodes of the user's."""
         kinds = (pipeline._kind for pipeline in self.pipelines.values())
         return next((kind for kind in kinds if kind != "any"), "any")
 
@@ -81,8 +65,8 @@ class _Several(Stage):
     def deals(self) -> bool:  # type: ignore[override]
         return next(iter(self.pipelines.values()))._deals
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
-        within = f"{source}/" if source else ""
+    def count(self, counts: list[int], path: str) -> list[int] | None:
+        within = f"{path}/" if path else ""
         sources = [pipeline._count(len(counts), within + name) for name, pipeline in self.pipelines.items()]
         known = [source for source in sources if source is not None]
         return [sum(n) for n in zip(*known, strict=True)] if self.stop == "all" and len(known) == len(sources) else None
@@ -101,16 +85,16 @@ class _Several(Stage):
         text = (
             f"{self.name}: {len(few)} of {len(counts)} sources have fewer list items than there are lanes ({lanes}), "
             f"as {few[0]!r} with {counts[few[0]]}: lanes without them give their share to the others. For shares that "
-            "hold everywhere use fewer lanes or smaller shards, or put .sharding_filter() behind the mix instead"
+            "hold everywhere use fewer lanes or smaller shards, or put .sharding_filter() after the mix instead"
         )
         return [text, *inner]
 
     def chooser(self, key: int) -> Chooser:
-        """What chooses among the sources that are left."""
+        """Return the chooser among the sources."""
         raise NotImplementedError
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
-        return _MixNode(self, lane, self.chooser(lane.key(site)))
+        return MixNode(self.pipelines, self.gives, self.stop, lane, self.chooser(lane.key(site)))
 
     def describe(self, *, stable: bool = False) -> str:
         if not stable:
@@ -133,7 +117,7 @@ class Mix(_Several):
     weights: Sequence[float] = ()
 
     def chooser(self, key: int) -> Chooser:
-        return _Weighted(self.weights, key)
+        return Weighted(self.weights, key)
 
     def _terms(self, *, stable: bool = False) -> str:
         weights = f"{stable_hash(self.weights):016x}" if stable else show(self.weights)
@@ -147,208 +131,4 @@ class Interleave(_Several):
     name: ClassVar[str] = "interleave"
 
     def chooser(self, key: int) -> Chooser:
-        return _InTurns(len(self.pipelines))
-
-
-class Chooser(Protocol):
-    """Chooses among the sources that are ``left``, by a position that is part of the state: one of ``positions``."""
-
-    @property
-    def positions(self) -> int: ...
-
-    def at(self, left: list[int], position: int) -> int: ...
-    def after(self, at: int, position: int) -> int:
-        """The position after source ``at`` has given something."""
-
-
-class _InTurns:
-    """Position: the source whose turn it is, or one more than the last."""
-
-    def __init__(self, count: int) -> None:
-        self.positions = count + 1
-
-    def at(self, left: list[int], position: int) -> int:
-        return left[bisect_left(left, position) % len(left)]
-
-    def after(self, at: int, position: int) -> int:
-        return at + 1
-
-
-class _Weighted:
-    """By weights in whole numbers, so that every machine chooses the same. Position: how many times."""
-
-    positions = MOST
-
-    def __init__(self, weights: Sequence[float], key: int) -> None:
-        scale = (1 << 32) / max(weights)
-        self.weights = [max(1, round(w * scale)) for w in weights]
-        self.key = key
-        self.left: list[int] = []
-
-    def after(self, at: int, position: int) -> int:
-        return position + 1
-
-    def at(self, left: list[int], position: int) -> int:
-        if left != self.left:
-            self.left, self.bounds = list(left), list(accumulate(self.weights[i] for i in left))
-        return left[bisect_right(self.bounds, pick(self.key, position, self.bounds[-1]))]
-
-
-class _Source:
-    """One of the mixed: its round (an epoch of its own) and its nodes.
-
-    They are made when it is first asked. One that had begun when its state was saved is restored at once, while the
-    lane's ledger counts nothing.
-    """
-
-    def __init__(self, pipeline: Graph, lane: Lane, kind: str, saved: Sequence[Any] = (0, 0, None)) -> None:
-        self.pipeline, self.lane, self.kind = pipeline, lane, kind
-        self.round, self.given, self._state = saved
-        self.node: Node | None = None if self._state is None else self._begin(self._state)
-
-    def _begin(self, state: dict[str, Any] | None) -> Node:
-        node = self.pipeline._nodes(self.lane.again(self.round))
-        if self.pipeline._kind != self.kind:
-            node = _OnlyNode(node, self.kind, self.lane.source)
-        node.reset(state)
-        return node
-
-    def next(self) -> Any:
-        if self.node is None:
-            self.node = self._begin(None)
-        item = self.node.next()
-        self._state = None
-        return item
-
-    def again(self) -> None:
-        """Begin the next round."""
-        self.round, self.given, self.node, self._state = self.round + 1, 0, None, None
-
-    def save(self) -> list[Any]:
-        if self._state is None and self.node is not None:
-            self._state = self.node.get_state()
-        return [self.round, self.given, self._state]
-
-
-class _OnlyNode(Node):
-    """What a node of the user's gives, as long as it is what the other sources give."""
-
-    def __init__(self, source: Node, kind: str, name: str) -> None:
-        super().__init__(source)
-        self.kind, self.name, self.types = kind, name, _TYPES[kind]
-
-    def next(self) -> Any:
-        item = self.source.next()
-        if not isinstance(item, self.types):
-            rule = f"the node given to .through(…) at the end of {self.name} must give {self.kind}s"
-            got = f"a {type(item).__name__}"
-            raise PipelineError(f"mix: {rule} as the other sources do, not {got}; mix what is alike")
-        return item
-
-
-class _MixNode(Node):
-    """State: the position, which sources have ended, and of those that have begun: round, state."""
-
-    def __init__(self, stage: _Several, lane: Lane, chooser: Chooser) -> None:
-        super().__init__()
-        kind = stage.gives
-        self.pipelines = [(pipeline, lane.within(name), kind) for name, pipeline in stage.pipelines.items()]
-        self.stop, self.chooser, self.pulse, self.dealt = stage.stop, chooser, lane.pulse, lane.dealt
-        self.by_arrival = stage.stop == "endless" and lane.dealt == 1
-
-    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        BaseNode.reset(self, initial_state)
-        state = {"position": 0, "ended": [], "empty": [], "sources": {}} if initial_state is None else initial_state
-        numbers = rising(whole(len(self.pipelines)))
-        self.position: int = self.read_state(state, "position", whole(self.chooser.positions))
-        self.ended = set(self.read_state(state, "ended", numbers))
-        self.empty = set(self.read_state(state, "empty", numbers))
-        saved = self.read_state(state, "sources", Kind("rounds and states by number", self._are_sources))
-        self.begun = {int(i): _Source(*self.pipelines[int(i)], each) for i, each in saved.items()}
-        self.last: _Source | None = None
-        self.before = self.turn = self.pulse.arrived
-        self.turned: set[int] = set()
-        self.fruitless = 0
-        self._count_left()
-
-    def _are_sources(self, value: Any) -> bool:
-        """Whether those that ended, and no others, are in a later round, and those that gave something have a state."""
-        if not isinstance(value, dict) or (self.position and not value):
-            return False
-        known = {str(i): i for i in range(len(self.pipelines))}
-        rounds = whole(ENDLESS if self.stop in ("cycle", "endless") else 2)
-        for i, one in value.items():
-            if i not in known or not isinstance(one, list) or len(one) != 3:
-                return False
-            state_is_there = isinstance(one[2], dict) or (one[2] is None and not one[1])
-            if not (rounds.fits(one[0]) and FLAG.fits(one[1]) and state_is_there):
-                return False
-            if (one[0] > 0) != (known[i] in self.ended) or (known[i] in self.empty and one[1]):
-                return False
-        return all(str(i) in value for i in self.ended) and self.empty <= self.ended
-
-    def get_state(self) -> dict[str, Any]:
-        self._look()
-        sources = {str(i): source.save() for i, source in self.begun.items()}
-        ended, empty = sorted(self.ended), sorted(self.empty)
-        return {"position": self.position, "ended": ended, "empty": empty, "sources": sources}
-
-    def _count_left(self) -> None:
-        """Which sources are still chosen from."""
-        out = self.ended | self.empty if self.stop == "all" else self.empty
-        least = {"first": 1, "cycle": len(self.pipelines)}.get(self.stop)
-        over = least is not None and len(self.ended) >= least
-        self.left = [] if over else [i for i in range(len(self.pipelines)) if i not in out]
-
-    def _look(self) -> None:
-        """Whether what was given last has come through: what a source for ever gives in vain is not repeated."""
-        if self.by_arrival and self.last is not None and self.pulse.arrived > self.before:
-            self.last.given = 1
-
-    def next(self) -> Any:
-        self._look()
-        while self.left:
-            at = self.chooser.at(self.left, self.position)
-            source = self._source(at)
-            try:
-                item = source.next()
-            except StopIteration:
-                self._end(at)
-            else:
-                source.given = int(not self.by_arrival or source.given)
-                self.last, self.before = source, self.pulse.arrived
-                self.position = self.chooser.after(at, self.position)
-                return item
-        raise StopIteration
-
-    def _source(self, at: int) -> _Source:
-        if at not in self.begun:
-            self.begun[at] = _Source(*self.pipelines[at])
-        return self.begun[at]
-
-    def _end(self, at: int) -> None:
-        source = self.begun[at]
-        self.ended.add(at)
-        if not source.given:  # nothing comes of repeating nothing
-            self.empty.add(at)
-        source.again()
-        self._count_left()
-        self.turned.add(at)
-        if self.stop == "endless" and self.turned.issuperset(self.left):
-            self._turn()
-
-    def _turn(self) -> None:
-        """Every source has begun anew since the last turn, so two turns hold a whole round of each."""
-        arrived, self.turn, self.turned = self.pulse.arrived - self.turn, self.pulse.arrived, set()
-        self.fruitless = 0 if arrived else self.fruitless + 1
-        if self.fruitless >= DEALS * self.dealt or self.pulse.stalled(2 * arrived):
-            self.left = []
-        if not self.left:
-            self.pulse.rests = "mix"
-
-    def remaining(self) -> tuple[int, int]:
-        counts = [source.node.remaining() for source in self.begun.values() if source.node is not None]
-        return sum(held for held, _ in counts), sum(items for _, items in counts)
-
-    def memory(self) -> int:
-        return sum(source.node.memory() for source in self.begun.values() if source.node is not None)
+        return InTurns(len(self.pipelines))

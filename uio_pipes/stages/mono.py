@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -14,9 +14,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, sees_all
 from uio_pipes.stages.decode_audio import DecodeAudio
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Mono"]
 
@@ -49,7 +46,7 @@ class Mono(PerUtterance):
         kept = next((stage.channel for stage in reversed(before) if isinstance(stage, DecodeAudio)), None)
         if kept is not None and sees_all(before):
             raise PipelineError(
-                f"mono: decode_audio keeps only channel {kept} already; leave mono out, or let it choose by "
+                f"mono: decode_audio keeps only channel {kept} already; leave mono out, or let it choose with "
                 "decode_audio(channel=None)"
             )
 

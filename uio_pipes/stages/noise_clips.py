@@ -1,39 +1,39 @@
 """Noises and impulse responses: audio of a list, chosen by the utterance's draws, read when the batch is made.
 
-A choice is made of numbers alone, before anything is read: it depends neither on what the cache holds nor on the
-order of calls. In a shard the member is chosen among all that the shard holds, once that is known.
+A choice consists of numbers alone and is made before anything is read: it depends neither on the cache nor on the order
+of calls. In a shard, the number chooses among all members once they are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from uio_pipes.audio.decode import decode, decode_at, decode_file
 from uio_pipes.audio.length import audio_info, segment_samples
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.base.lru import Lru
-from uio_pipes.core.lane import Site
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, StageLink
 from uio_pipes.dsp.resample import resample
-from uio_pipes.formats.lists.clip_list import ClipPlace, ClipTable, parse
+from uio_pipes.formats.lists.clip_list import ClipPlace, ClipTable, entries, parse
 from uio_pipes.formats.tar.clip_shard import MEMBER_BYTES, members, read_again, weight
-from uio_pipes.io.local import LocalFile, Payload, Ref
-from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.local import Payload
+from uio_pipes.io.opening import is_local
+from uio_pipes.stages.decode_audio import decoded
 
-__all__ = ["Choice", "ClipLink", "ClipNode", "Clips"]
+__all__ = ["Choice", "ClipStage", "Clips"]
 
-LONG = 30  # seconds: of longer files only the wanted segment is decoded
+LONG = 30  # seconds: only the wanted segment of longer files is decoded
 BITS = 32
 
 
 class Choice(NamedTuple):
-    """Which clip, and where in it: numbers of 32 random bits but for ``item``, the number in the list."""
+    """A clip and a place in it: ``item`` is the number in the list, the others are 32 random bits each."""
 
     item: int
     member: int
@@ -45,7 +45,7 @@ def _is_remote(audio: Payload | str) -> bool:
 
 
 class Clips:
-    """The clips of a list. What is decoded stays in a cache of at most ``cache_bytes``; so does what shards hold.
+    """The clips of a list. Decoded audio and the members of shards stay in a cache of at most ``cache_bytes``.
 
     Every method raises DataError ``reason`` for a clip that cannot be used; the message names it.
     """
@@ -54,15 +54,15 @@ class Clips:
         self.table = ClipTable(paths)
         self.lines = [parse(self.table, i) for i in range(len(self.table))]
         self.reason = reason
-        self.lanes = 0  # of this process
+        self.lanes = 0  # lanes of this process that use them
         self.cache = Lru(cache_bytes)
 
     def choose(self, draws: Draws) -> Choice:
-        """A clip, each line of the list with equal chances, then each member of its shard; and a place in it."""
+        """Choose a line of the list, then a member of its shard, each with equal chances, and a place in the clip."""
         return Choice(draws.below(len(self.lines)), draws.below(1 << BITS), draws.below(1 << BITS))
 
     def whole(self, choice: Choice, sample_rate: int) -> torch.Tensor:
-        """The clip's first channel, (S,) float32 at ``sample_rate``; not one of zeros only."""
+        """Return the clip's first channel, (S,) float32 at ``sample_rate``. A silent clip cannot be used."""
         place = self._place(choice)
         try:
             clip = self._whole(place, sample_rate)
@@ -73,7 +73,7 @@ class Clips:
         return clip
 
     def segment(self, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor:
-        """``samples`` of the clip from the chosen offset on; a shorter clip is repeated, beginning there."""
+        """Return ``samples`` of the clip from the chosen offset on; a shorter clip is repeated, beginning there."""
         place = self._place(choice)
         try:
             part = self._part(place, choice, sample_rate, samples)
@@ -90,7 +90,7 @@ class Clips:
         return clip.repeat(-(-(samples + first) // len(clip)))[first : first + samples]
 
     def _part(self, place: ClipPlace, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor | None:
-        """The segment, decoded alone; None where the clip is short or only decoding tells its length."""
+        """Decode only the segment; None if the clip is short or only decoding tells its length."""
         if ("clip", place.key, sample_rate) in self.cache or _is_remote(place.audio):
             return None
         info = self.cache.get(("info", place.key), lambda: audio_info(place.audio, {}), lambda _: MEMBER_BYTES)
@@ -101,12 +101,12 @@ class Clips:
             return None
         rate = info.sample_rate
         first = round((place.start or 0) * rate) + ((total - needed + 1) * choice.offset >> BITS)
-        waveform, _ = _decode(place.audio, first / rate, (first + needed) / rate)
+        waveform, _ = decoded(place.audio, 0, first / rate, (first + needed) / rate)
         return _finite(resample(waveform, rate, sample_rate)[0, :samples])
 
     def _whole(self, place: ClipPlace, sample_rate: int) -> torch.Tensor:
         def make() -> torch.Tensor:
-            waveform, rate = _decode(place.audio, place.start, place.end)
+            waveform, rate = decoded(place.audio, 0, place.start, place.end)
             return _finite(resample(waveform, rate, sample_rate)[0])
 
         return self.cache.get(("clip", place.key, sample_rate), make, lambda clip: clip.nbytes)
@@ -132,10 +132,44 @@ class Clips:
         return DataError(self.reason, f"{where}: {error.message} [{error.reason}]; mend it, or take it off the list")
 
 
-class ClipNode(Deferred):
-    """Adds the link of a stage that works with clips; its lanes share the clips' cache, and account for it."""
+class ClipStage(PerUtterance):
+    """A stage that works with clips. Subclasses are frozen dataclasses with these fields, and one for the paths."""
 
-    def __init__(self, source: Node, link: ClipLink) -> None:
+    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+    lists: ClassVar[str]  # the field for the paths
+    bad: ClassVar[str]  # the reason for which an utterance fails whose clip cannot be used
+
+    probability: float
+    cache_mb: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, self.lists, entries(self.name, self.lists, self._paths))
+        require(0 <= self.probability <= 1, self.name, "probability must be 0 to 1", self.probability, "try 0.5")
+        require(self.cache_mb >= 0, self.name, "cache_mb must be 0 or more MiB", self.cache_mb, "try 256")
+
+    @property
+    def _paths(self) -> Any:
+        return getattr(self, self.lists)
+
+    def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
+        """Change the waveform by the clip that ``draws`` choose."""
+        raise NotImplementedError
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        key = (self.name, self._paths, self.cache_mb)
+        clips = lane.shared(key, lambda: Clips(self._paths, self.bad, self.cache_mb << 20))
+        return _ClipNode(source, _ClipLink(self, site, clips))
+
+    def content(self) -> list[tuple[int, str]]:
+        return [(0, ClipTable(self._paths).digest)]
+
+
+class _ClipNode(Deferred):
+    """Its lanes share the cache of the clips, and account for it."""
+
+    def __init__(self, source: Node, link: _ClipLink) -> None:
         super().__init__(source, link)
         self.clips = link.clips
         self.clips.lanes += 1
@@ -144,35 +178,18 @@ class ClipNode(Deferred):
         return super().memory() + self.clips.cache.limit // self.clips.lanes
 
 
-class ClipLink(StageLink):
-    """A stage that works with clips, at its place in a graph: ``act(sample, draws, clips)``."""
+class _ClipLink(StageLink):
+    __slots__ = ("change", "clips")
 
-    __slots__ = ("act", "clips")
-
-    def __init__(
-        self, stage: PerUtterance, site: Site, clips: Clips, act: Callable[[Sample, Draws, Clips], None]
-    ) -> None:
+    def __init__(self, stage: ClipStage, site: Site, clips: Clips) -> None:
         super().__init__(stage, site)
-        self.clips, self.act = clips, act
+        self.change, self.clips = stage.change, clips
 
     def apply(self, sample: Sample) -> None:
-        self.act(sample, sample.draws(self.salt), self.clips)
+        self.change(sample, sample.draws(self.salt), self.clips)
 
 
 def _finite(clip: torch.Tensor) -> torch.Tensor:
     if not clip.isfinite().all():
-        raise DataError("bad_audio", "some samples are no finite numbers")
+        raise DataError("bad_audio", "some samples are not finite numbers")
     return clip
-
-
-def _decode(audio: Payload | str, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
-    path = is_local(audio) if isinstance(audio, str) else None
-    if path is not None:
-        LocalFile(path).size  # noqa: B018  a missing file is said to be missing
-        return decode_file(path, 0, start, end)
-    if isinstance(audio, str):
-        with open_binary(audio) as file:
-            audio = file.read()
-    if isinstance(audio, Ref):
-        return decode_at(audio.read_at, audio.size, 0, start, end)
-    return decode(audio, 0, start, end)

@@ -1,20 +1,17 @@
-"""``normalize_text``: the text as the tokenizer should see it."""
+"""``normalize_text``: changes the text before it is tokenized."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["NormalizeText", "remove_blanks"]
 
@@ -55,12 +52,12 @@ class NormalizeText(PerUtterance):
 
 
 def remove_blanks(text: str) -> str:
-    """``text`` without the blanks beside Chinese characters."""
+    """Return ``text`` without the blanks beside Chinese characters."""
     return _BESIDE.sub("", text)
 
 
 def text_of(sample: Sample) -> str:
-    """The sample's text as it is now. Raises: DataError ``missing_text`` if it has none."""
+    """Return the sample's text. Raises: DataError ``missing_text`` if it has none."""
     text = sample.fields.get("txt")
     if not isinstance(text, str):
         raise DataError("missing_text", "the utterance has no text")

@@ -1,11 +1,11 @@
-"""``overlay``: other metadata for utterances that are packed already."""
+"""``overlay``: new metadata for utterances that are packed already."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
@@ -19,12 +19,9 @@ from uio_pipes.formats.lists.raw_line import check_segment
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["Overlay"]
 
-_OF_AUDIO = ("start", "end", "duration")  # tell of the audio that they came with
+_OF_AUDIO = ("start", "end", "duration")  # they describe the old audio
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class Overlay(Stage):
         Access.of(self.name, self.storage_options)
 
     def describe(self, *, stable: bool = False) -> str:
-        """For fingerprints without the path: what the file holds has a fingerprint of its own."""
+        """Fingerprints leave the path out, since the file has a fingerprint of its own."""
         shown = "" if stable else f"{os.fspath(self.path)!r}, "
         return f"overlay({shown}missing={self.missing!r})"
 
@@ -72,7 +69,7 @@ class Overlay(Stage):
         for stage in before:
             if isinstance(stage, PerUtterance):
                 rule = f"overlay replaces fields that {stage.name} may have worked on"
-                raise PipelineError(f"{rule}: put overlay before {stage.name}, right behind loading")
+                raise PipelineError(f"{rule}: put overlay before {stage.name}, directly after loading")
 
     def content(self) -> list[tuple[int, str]]:
         return [(0, content_of(os.fspath(self.path), self.access))]
@@ -88,7 +85,7 @@ class Overlay(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _OverlayNode(source, lane, self)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return None if self.missing == "drop" else counts
 
     def warnings(self, lanes: int) -> list[str]:
@@ -127,7 +124,7 @@ class _OverlayNode(Node):
 
 
 def _replaced(sample: Sample, entry: dict[str, Any], run_key: bytes) -> Sample:
-    """With the entry's fields, checked as those of a raw list's line."""
+    """Return the sample with the entry's fields, which are checked like those of a line in a raw list."""
     if isinstance(entry.get("txt"), (int, float)):
         entry["txt"] = str(entry["txt"])
     for name in ("txt", "wav", "feat"):
@@ -145,5 +142,5 @@ def _replaced(sample: Sample, entry: dict[str, Any], run_key: bytes) -> Sample:
 
 
 def _loads_features(sample: Sample) -> bool:
-    """Whether that is still to be done."""
+    """True if the features are still to be loaded."""
     return any(link is LOAD_FEATURES and not sample.done >> i & 1 for i, link in enumerate(sample.chain.links))

@@ -1,9 +1,9 @@
-"""``pad``: the batch as tensors. Here everything deferred is computed."""
+"""``pad``: makes the tensors of a batch. Here everything deferred is computed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,12 +12,10 @@ import uio_pipes.core.batch_memory as batch_memory  # as a name of the package i
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Sample, realize
+from uio_pipes.core.realize import realize
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Pad"]
 
@@ -45,7 +43,7 @@ class Pad(Stage):
     takes: ClassVar[tuple[str, ...]] = ("batch",)
     gives: ClassVar[str] = "padded batch"
     note: ClassVar[str] = "makes the batch: decoding and features happen here"
-
+    one_each: ClassVar[bool] = True
     on_tensors: ClassVar[bool] = True
     one_rate: ClassVar[bool] = True
 
@@ -53,9 +51,6 @@ class Pad(Stage):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _PadNode(source, lane, self)
-
-    def count(self, counts: list[int], source: str) -> list[int] | None:
-        return counts
 
 
 class _PadNode(Node):
@@ -68,18 +63,18 @@ class _PadNode(Node):
         if self.lane.ledger.skimming:
             return {}
         batch = _Batch(len(samples), self.pcm)
-        # Copies: a node of the user's may give the same samples again.
+        # Copies, because a node of the user's may give the same samples again.
         copies = [sample.copy() for sample in sorted(samples, key=_planned, reverse=True)]
         made: list[tuple[Sample, int]] = []
         for sample, length in realize(copies, self.lane):
-            sample.fields = batch.add(sample.fields)  # the next one gets this one's memory, which the cache still has
+            sample.fields = batch.add(sample.fields)  # frees memory for the next one, which is still in the cache
             made.append((sample, length))
         odd = self._odd([sample for sample, _ in made]) if batch.audible else frozenset[int]()
         self.lane.ledger.delivered([length for i, (_, length) in enumerate(made) if i not in odd])
         return batch.made(odd)
 
     def _odd(self, samples: list[Sample]) -> frozenset[int]:
-        """Which of a batch were made at another rate than most of it: they fail, and are left out."""
+        """Fail the utterances whose rate differs from that of most in the batch, and return their numbers."""
         rates = [rate_of(sample.fields) for sample in samples]
         kept, odd = odd_rates(rates)
         for i in sorted(odd):
@@ -93,33 +88,30 @@ class _PadNode(Node):
 def _planned(sample: Sample) -> float:
     try:
         plan = sample.planned()
-    except DataError:  # told where the sample is realized
+    except DataError:  # reported when the sample is realized
         return 0
     return plan.duration_frames if plan is not None else 0
 
 
 class _Batch:
-    """A batch that is put together utterance by utterance, the longest one first if plans are right."""
+    """A batch to which utterances are added one by one, the longest first if plans are right."""
 
     def __init__(self, most: int, pcm: bool) -> None:
         self.pcm = pcm
-        self.fields: list[dict[str, Any]] = []  # without audio and features
+        self.fields: list[dict[str, Any]] = []  # without audio, features and labels
         self.sizes: list[int] = []
         self.feats, self.waves = _Rows(most, 2, 0.0, torch.float32), _Rows(most, 1, 0.0, torch.float32)
         self.labels = _Rows(most, 1, IGNORE, torch.int64)
 
     @property
     def audible(self) -> bool:
-        """Whether it holds audio or features."""
+        """True if it holds audio or features."""
         return bool(self.feats.lengths or self.waves.lengths)
 
     def add(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """One more utterance; gives its other fields.
-
-        Raises: PipelineError if it cannot share a batch with the others.
-        """
+        """Add an utterance and return its other fields. Raises: PipelineError if it does not fit the others."""
         if "key" not in fields:
-            raise PipelineError("pad: an utterance has no key; what is given to .map(…) must leave it there")
+            raise PipelineError("pad: an utterance has no key; the function given to .map(…) must keep it")
         waves = "wav" in fields and (self.pcm or "feat" not in fields)
         self._put(self.feats, "feat", fields, torch.as_tensor(fields["feat"]) if "feat" in fields else None)
         self._put(self.labels, "label", fields, _labels(fields) if "label" in fields else None)
@@ -130,7 +122,7 @@ class _Batch:
         return rest
 
     def made(self, without: frozenset[int] = frozenset()) -> dict[str, Any]:
-        """See :class:`Pad`, but for the utterances of these numbers; ``{}`` if there is no utterance."""
+        """Return the batch (see :class:`Pad`) ``without`` the utterances of these numbers; ``{}`` if it is empty."""
         if not self.fields:
             return {}
         order = sorted(range(len(self.sizes)), key=self.sizes.__getitem__, reverse=True)
@@ -152,7 +144,7 @@ class _Batch:
         return batch
 
     def _put(self, rows: _Rows, name: str, fields: dict[str, Any], row: torch.Tensor | None) -> None:
-        """Add the utterance's ``row``, which it has if the first one of the batch has one, of that width."""
+        """Add the utterance's ``row``. Raises: PipelineError unless it is like that of the first utterance."""
         if self.fields and (row is None) == bool(rows.lengths):
             one, other = (self._first, fields["key"]) if row is None else (fields["key"], self._first)
             raise PipelineError(f"pad: {one} has a {name}, {other} has none; they cannot share a batch")
@@ -173,7 +165,7 @@ class _Batch:
 
 
 class _Rows:
-    """Rows of ``ndim`` or more dimensions, of which the first differs, padded, in the memory of the batch."""
+    """Padded rows in the memory of the batch. They have ``ndim`` or more dimensions, of which the first may differ."""
 
     def __init__(self, most: int, ndim: int, padding: float, dtype: torch.dtype) -> None:
         self.most, self.ndim, self.padding, self.dtype = most, ndim, padding, dtype
@@ -182,11 +174,10 @@ class _Rows:
 
     @property
     def tail(self) -> tuple[int, ...]:
-        """Dimensions of a row but for the first."""
+        """The dimensions of a row except for the first."""
         return tuple(self.out.shape[2:])
 
     def add(self, row: torch.Tensor) -> None:
-        """One more row."""
         at, length = len(self.lengths), row.shape[0]
         if not at or length > self.out.shape[1]:
             self._widen((self.most, length, *row.shape[1:]))
@@ -201,7 +192,7 @@ class _Rows:
             self.out[:at, narrow.shape[1] :] = self.padding
 
     def made(self, order: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows in ``order``, and their lengths (B,) int32."""
+        """Return the rows in ``order``, and their lengths (B,) int32."""
         lengths = [self.lengths[i] for i in order]
         out = self.out[: len(order)]
         if order != list(range(len(order))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.audio.length import SLACK, TICKS, Plan
 from uio_pipes.base.checks import require
@@ -12,9 +12,6 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, have_features
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["RandomCrop"]
 
@@ -68,8 +65,8 @@ class RandomCrop(PerUtterance):
             return None
         if (plan.frames is None) != (self.max_frames is None):
             raise PipelineError(
-                "random_crop: max_seconds crops waveforms, before features; max_frames crops features, behind "
-                f".fbank(…) or precomputed. Here is {plan}, and {'no features' if plan.frames is None else 'features'}"
+                "random_crop: max_seconds crops waveforms, before features; max_frames crops features, after "
+                f".fbank(…), or precomputed ones. There are {'no features' if plan.frames is None else 'features'} here"
             )
         if self.max_frames is not None and plan.frames is not None:
             return plan._replace(frames=min(plan.frames, self.max_frames))
@@ -89,8 +86,8 @@ class RandomCrop(PerUtterance):
 
 
 def _crop(array: Any, axis: int, most: int, draws: Draws) -> Any:
-    """At most ``most`` entries along the first (0) or last (-1) axis, in memory of their own: a view would keep, and
-    send, the whole."""
+    """Crop to ``most`` entries along the first (0) or last (-1) axis. The result is a copy: a view would keep, and
+    send, the whole array."""
     length = array.shape[axis]
     if length <= most:
         return array

@@ -1,4 +1,4 @@
-"""One sample rate for a batch: features and samples made at different rates must not meet in it."""
+"""The sample rate of a batch. Features and samples of different rates must not be in one batch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ MIXED = "mixed_rates"
 
 
 def rate_of(fields: Mapping[str, Any]) -> int:
-    """The rate in Hz of an utterance, or that its features were made at; 0 where nothing tells (precomputed ones)."""
+    """Return the rate in Hz of an utterance, or of the audio of its features; 0 if unknown (precomputed ones)."""
     rate = fields.get("sample_rate")
     return rate if isinstance(rate, int) else 0
 
 
 def odd_rates(rates: Sequence[int]) -> tuple[int, frozenset[int]]:
-    """The rate that most of a batch have, of equally many the lowest, and the numbers of those that have another one.
+    """Return the rate that most of a batch have (in a tie the lowest), and the numbers of those with another rate.
 
-    It depends on nothing but the batch: neither on its order nor on other batches.
+    It depends only on the batch, neither on its order nor on other batches.
     """
     if not rates or rates.count(rates[0]) == len(rates):
         return (rates[0] if rates else 0), frozenset()
@@ -32,7 +32,7 @@ def odd_rates(rates: Sequence[int]) -> tuple[int, frozenset[int]]:
 
 
 def mixed_rates(rate: int, kept: int, like: str) -> DataError:
-    """What becomes of one of the odd ones; ``like``: the key of one that stays."""
+    """Return the failure of an utterance of another rate; ``like``: the key of one that stays."""
     return DataError(
         MIXED,
         f"its audio has {rate} Hz, that of {like!r} and others in its batch {kept} Hz; they cannot share one: put "

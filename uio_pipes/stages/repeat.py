@@ -1,25 +1,20 @@
-"""``repeat``: what stands before, several times or for ever."""
+"""``repeat``: the stages before, several times or for ever."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
-from uio_pipes.core.lane import PASSES, Lane, Site
+from uio_pipes.core.lane import ROUNDS, Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.pulse import DEALS
 from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["Repeat"]
-
-ENDLESS = 1 << PASSES  # rounds that can be told apart
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,7 @@ class Repeat(Stage):
     def __post_init__(self) -> None:
         super().__post_init__()
         ok = self.times is None or self.times == -1 or self.times >= 1
-        require(ok, self.name, "times must be 1 or more, or None (for ever)", self.times, "leave it out for ever")
+        require(ok, self.name, "times must be 1 or more, or None (for ever)", self.times, "None repeats for ever")
 
     @property
     def note(self) -> str:  # type: ignore[override]
@@ -54,25 +49,25 @@ class Repeat(Stage):
 
     @property
     def rounds(self) -> int | None:
-        """How many rounds there are; None: no end."""
+        """The number of rounds; None for ever."""
         return None if self.times == -1 else self.times
 
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
         return _RepeatNode(upstream, lane, self.rounds)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return None if self.rounds is None else [n * self.rounds for n in counts]
 
 
 class _RepeatNode(Node):
-    """State: the round, whether anything of it has come through yet, and the state of the source of that round."""
+    """State: the round, whether anything of it has come through yet, and the state of its source."""
 
     state_fields = ("round", "given")
 
     def __init__(self, upstream: Upstream, lane: Lane, rounds: int | None) -> None:
         super().__init__()
         self.upstream, self.lane, self.rounds, self.pulse = upstream, lane, rounds, lane.pulse
-        self.fruitless = 0  # rounds in a row of which nothing came through
+        self.fruitless = 0  # rounds in a row from which nothing came through
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
@@ -85,7 +80,7 @@ class _RepeatNode(Node):
         self.given = own["given"]
 
     def state_kinds(self) -> dict[str, Kind]:
-        return {"round": whole(self.rounds or ENDLESS), "given": FLAG}
+        return {"round": whole(self.rounds or ROUNDS), "given": FLAG}
 
     def _begin(self, number: int, state: dict[str, Any] | None) -> None:
         self.round, self.given = number, 0
@@ -98,7 +93,7 @@ class _RepeatNode(Node):
         return super().get_state()
 
     def _look(self) -> None:
-        """Whether what was given last has come through."""
+        """Note if the last item has come through."""
         if self.pulse.arrived > self.before:
             self.given, self.arrived = 1, self.arrived + self.pulse.arrived - self.before
             self.before = self.pulse.arrived
@@ -119,11 +114,11 @@ class _RepeatNode(Node):
                 return item
 
     def _rests(self) -> bool:
-        """Whether nothing comes of another round, as nothing came of this one."""
+        """True if another round is useless, because nothing came of this one."""
         if self.rounds is not None:
             return not self.given
         self.fruitless = 0 if self.given else self.fruitless + 1
-        # Where each lane gets a share of what is repeated, a round may have nothing for this one.
+        # If rounds are dealt to lanes afterwards, one may have nothing for this lane.
         patience = 1 if self.lane.dealt == 1 else DEALS * self.lane.dealt
         if self.fruitless < patience and not self.pulse.stalled(self.arrived):
             return False

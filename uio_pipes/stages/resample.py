@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.audio.bounds import HIGHEST_RATE, LOWEST_RATE
 from uio_pipes.audio.length import TICKS, Plan
@@ -12,9 +12,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.resample import resample, resampled_length
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Resample"]
 

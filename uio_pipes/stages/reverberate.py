@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
-from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.noise import reverberate
-from uio_pipes.formats.lists.clip_list import ClipTable, entries
-from uio_pipes.stages.noise_clips import ClipLink, ClipNode, Clips
-
-if TYPE_CHECKING:
-    pass
+from uio_pipes.stages.noise_clips import Clips, ClipStage
 
 __all__ = ["Reverberate"]
 
 
 @dataclass(frozen=True)
-class Reverberate(PerUtterance):
+class Reverberate(ClipStage):
     """Convolve ``wav`` with a room impulse response; length, timing and power stay as they were.
 
     The highest peak of the response, the direct sound, is put at time 0, and the result is scaled to the power of
@@ -44,32 +36,16 @@ class Reverberate(PerUtterance):
     """
 
     name: ClassVar[str] = "reverberate"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
-    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+    lists: ClassVar[str] = "impulse_responses"
+    bad: ClassVar[str] = "bad_impulse_response"
 
     impulse_responses: str | Sequence[str]
     probability: float = 1.0
     cache_mb: int = 256
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        paths = entries(self.name, "impulse_responses", self.impulse_responses)
-        object.__setattr__(self, "impulse_responses", paths)
-        require(0 <= self.probability <= 1, self.name, "probability must be 0 to 1", self.probability, "try 0.5")
-        require(self.cache_mb >= 0, self.name, "cache_mb must be 0 or more MiB", self.cache_mb, "try 256")
-
-    def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        key = (self.name, self.impulse_responses, self.cache_mb)
-        make = lambda: Clips(tuple(self.impulse_responses), "bad_impulse_response", self.cache_mb << 20)  # noqa: E731
-        return ClipNode(source, ClipLink(self, site, lane.shared(key, make), self.convolve))
-
-    def convolve(self, sample: Sample, draws: Draws, clips: Clips) -> None:
-        """Reverberate by the response that ``draws`` choose."""
+    def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         wanted, choice = draws.uniform() < self.probability, clips.choose(draws)
         if wanted:
             wav = torch.as_tensor(sample.fields["wav"])
             response = clips.whole(choice, sample.fields["sample_rate"])
             sample.fields["wav"] = reverberate(wav, response)
-
-    def content(self) -> list[tuple[int, str]]:
-        return [(0, ClipTable(tuple(self.impulse_responses)).digest)]

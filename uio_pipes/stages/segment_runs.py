@@ -1,4 +1,4 @@
-"""What to cut out of a recording: its segments, runs of adjacent ones, random pieces. Times are in seconds."""
+"""The stretches to cut out of a recording: segments, runs of adjacent ones, random pieces. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from uio_pipes.stages.concat_links import join_text
 __all__ = ["Run", "merged", "parse_segments", "pieces", "random_piece"]
 
 TOLERANCE = 0.01  # by which a segment may end after the audio, as in decode_audio
-_OWN = frozenset(["start", "end", "duration", "wav", "feat", "sample_rate"])  # what a segment cannot change
+_OWN = frozenset(["start", "end", "duration", "wav", "feat", "sample_rate"])  # a segment cannot change these
 
 
 class Run(NamedTuple):
-    """A stretch of the recording: ``text``, and what else its segments agree on."""
+    """A stretch of the recording with its ``text`` and the other ``fields`` that its segments agree on."""
 
     start: float
     end: float
@@ -26,7 +26,7 @@ class Run(NamedTuple):
 
 
 def parse_segments(listed: Any, seconds: float | None, fail: Callable[[DataError], None]) -> list[Run]:
-    """Segments ``{"start", "end", "txt"}`` in the order of time; ``fail`` is told of each that cannot be used.
+    """Return segments ``{"start", "end", "txt"}`` in the order of time; call ``fail`` for each that cannot be used.
 
     ``seconds``: length of the recording, if known. Raises: DataError ``missing_segments``.
     """
@@ -57,7 +57,7 @@ def _segment(one: Any, seconds: float | None) -> Run:
 
 
 def merged(runs: list[Run], most: float, first: int, separator: str | None) -> list[Run]:
-    """Adjacent ones joined as long as all together are at most ``most`` seconds, from ``first`` on and up to it."""
+    """Join adjacent runs to at most ``most`` seconds. Joining begins anew at run ``first``."""
     out: list[Run] = []
     group: list[Run] = []
     end = 0.0
@@ -81,9 +81,9 @@ def _join(group: list[Run], separator: str | None) -> Run:
 
 
 def pieces(run: Run, low: int, high: int, draws: Draws) -> Iterator[Run]:
-    """All of ``run`` in turn, in pieces of random ``low`` to ``high`` milliseconds.
+    """Yield all of ``run`` in pieces of random ``low`` to ``high`` milliseconds.
 
-    What is left at the end is part of the last piece, or one of its own, wherever the bounds allow it.
+    The rest at the end is part of the last piece or a piece of its own, if the bounds allow it.
     """
     at, total = 0, _milliseconds(run)
     while total - at >= low:
@@ -94,7 +94,7 @@ def pieces(run: Run, low: int, high: int, draws: Draws) -> Iterator[Run]:
 
 
 def random_piece(run: Run, low: int, high: int, draws: Draws) -> Run | None:
-    """One piece of random ``low`` to ``high`` milliseconds, anywhere in ``run``; None if that is shorter."""
+    """Return a piece of random ``low`` to ``high`` milliseconds, anywhere in ``run``; None if that is shorter."""
     total = _milliseconds(run)
     if total < low:
         return None
@@ -107,7 +107,7 @@ def _milliseconds(run: Run) -> int:
 
 
 def _piece(run: Run, at: int, length: int, total: int) -> Run:
-    """All of a run keeps its text; of a part of it nobody knows what is said there."""
+    """A whole run keeps its text; nobody knows what is said in a part of it."""
     if length == total:
         return run
     start = run.start + at / 1000

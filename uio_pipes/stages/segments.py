@@ -1,10 +1,10 @@
-"""``segments``: utterances cut out of long recordings on the fly."""
+"""``segments``: utterances cut out of long recordings while training."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.audio.length import audio_info, check_no_features, segment_samples
 from uio_pipes.base.checks import is_number, require
@@ -17,9 +17,6 @@ from uio_pipes.core.stage import PerUtterance, Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.flat_map import Expanding
 from uio_pipes.stages.segment_runs import Run, merged, parse_segments, pieces, random_piece
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Segments"]
 
@@ -100,7 +97,7 @@ class Segments(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SegmentsNode(source, lane, self, site)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return counts if self.pick == "random" and self.cut_seconds is None else None
 
 
@@ -120,7 +117,7 @@ class _SegmentsNode(Expanding):
             yield self._utterance(run)
 
     def _runs(self, seconds: float | None, draws: Draws) -> list[Run]:
-        """What to deliver, or to cut into pieces."""
+        """Return the runs to deliver, or to cut into pieces."""
         stage = self.stage
         if stage.of == "recording":
             if seconds is None:
@@ -169,7 +166,7 @@ class _SegmentsNode(Expanding):
 
 
 def _length(sample: Sample) -> float | None:
-    """Seconds of the recording; its header is read once, for all segments. None: only decoding tells."""
+    """Return the seconds of the recording, whose header is read once; None if only decoding tells."""
     fields = sample.fields
     check_no_features(fields, "segments")
     wav = fields.get("wav")
@@ -191,7 +188,7 @@ def _at(fields: Any, path: list[str]) -> Any:
 
 
 def _without(fields: dict[str, Any], path: list[str]) -> dict[str, Any]:
-    """A copy of ``fields`` without what ``path`` names."""
+    """Return a copy of ``fields`` without the field that ``path`` names."""
     out = dict(fields)
     if len(path) == 1:
         out.pop(path[0], None)

@@ -1,9 +1,9 @@
-"""``shuffle``: another order, through a buffer."""
+"""``shuffle``: another order, by a buffer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import pick
@@ -13,12 +13,9 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["Shuffle"]
 
-LAG = 3  # a sample leaves at the latest when this many times the buffer's size have come after it
+LAG = 3  # a sample leaves at the latest after so many times the buffer's size
 
 
 @dataclass(frozen=True)
@@ -33,6 +30,7 @@ class Shuffle(Stage):
     """
 
     name: ClassVar[str] = "shuffle"
+    one_each: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
 
     shuffle_size: int = 1500
@@ -44,9 +42,6 @@ class Shuffle(Stage):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _ShuffleNode(source, lane, self, site)
-
-    def count(self, counts: list[int], source: str) -> list[int] | None:
-        return counts
 
 
 class _ShuffleNode(Buffer):

@@ -1,19 +1,16 @@
-"""``sort``: neighbours of one length, through a buffer."""
+"""``sort``: neighbours of similar length, by a buffer."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Sort"]
 
@@ -30,6 +27,7 @@ class Sort(Stage):
     """
 
     name: ClassVar[str] = "sort"
+    one_each: ClassVar[bool] = True
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
     sort_size: int = 500
@@ -41,9 +39,6 @@ class Sort(Stage):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SortNode(source, lane, self, site)
-
-    def count(self, counts: list[int], source: str) -> list[int] | None:
-        return counts
 
 
 class _SortNode(Buffer):

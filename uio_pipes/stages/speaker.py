@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError
@@ -18,9 +18,6 @@ from uio_pipes.core.stage import PerUtterance
 from uio_pipes.io.local import Ref
 from uio_pipes.tokenizers.base import digest
 from uio_pipes.tokenizers.symbols import read_symbols
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Speaker"]
 
@@ -56,16 +53,11 @@ class Speaker(PerUtterance):
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """By name. Reads the table. Raises: ListError."""
+        """Numbers by name. Reads the table. Raises: ListError."""
         table = self.table if isinstance(self.table, Mapping) else read_symbols(self.table)
         ok = all(is_whole(number) and number >= 0 for number in table.values())
-        require(
-            ok,
-            self.name,
-            "speakers' numbers must be whole, 0 or more",
-            table,
-            "a symbol table has `name number` a line",
-        )
+        rule = "speakers' numbers must be whole, 0 or more"
+        require(ok, self.name, rule, table, "a symbol table has `name number` a line")
         return {str(name): number for name, number in table.items()}
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
@@ -73,7 +65,7 @@ class Speaker(PerUtterance):
         return super().build(source, lane, site)
 
     def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; for fingerprints by what the table holds, wherever it lies."""
+        """As for every stage; fingerprints have a hash of the table instead of its path."""
         if stable or isinstance(self.table, Mapping):
             return f"{self.name}({len(self.numbers)} speakers {digest(sorted(self.numbers.items()))})"
         return super().describe()

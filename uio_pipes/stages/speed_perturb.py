@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from uio_pipes.audio.length import SLACK, TICKS, Plan
 from uio_pipes.base.checks import require
@@ -12,9 +12,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.resample import change_speed, speed_length
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["SpeedPerturb"]
 

@@ -1,9 +1,9 @@
-"""``take``: only the first ones."""
+"""``take``: only the first items."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
@@ -11,10 +11,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["Take"]
+__all__ = ["CountdownNode", "Take"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +37,13 @@ class Take(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _TakeNode(source, self.number)
 
-    def count(self, counts: list[int], source: str) -> list[int] | None:
+    def count(self, counts: list[int], path: str) -> list[int] | None:
         return [min(n, self.number) for n in counts]
 
 
-class _TakeNode(Node):
+class CountdownNode(Node):
+    """Counts the first items: ``left`` are still to come."""
+
     state_fields = ("left",)
 
     def __init__(self, source: Node, count: int) -> None:
@@ -54,6 +53,8 @@ class _TakeNode(Node):
     def start(self) -> None:
         self.left = self.count
 
+
+class _TakeNode(CountdownNode):
     def state_kinds(self) -> dict[str, Kind]:
         return {"left": whole(self.count + 1)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
@@ -13,9 +13,6 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import refused
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Through"]
 
@@ -56,7 +53,7 @@ class Through(Stage):
 
 
 class _NotEmpty(Node):
-    """Keeps batches of which every utterance failed from the user's node."""
+    """Leaves out empty batches, of which every utterance failed."""
 
     def __init__(self, source: Node, lane: Lane) -> None:
         super().__init__(source)
@@ -71,7 +68,7 @@ class _NotEmpty(Node):
 
 
 class _ThroughNode(Node):
-    """Copies the states of a node that may hand out live ones."""
+    """Runs a node of the user's, and copies its states, which may be live objects."""
 
     def next(self) -> Any:
         return next(self.source)

@@ -1,11 +1,11 @@
-"""``tokenize``: the text as labels."""
+"""``tokenize``: turns the text into labels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
@@ -18,9 +18,6 @@ from uio_pipes.stages.normalize_text import remove_blanks, text_of
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, unk_id
 from uio_pipes.tokenizers.unknown import UnknownShare
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Tokenize"]
 
@@ -80,7 +77,7 @@ class Tokenize(PerUtterance):
 
 
 class _Watched(StageLink):
-    """Tokenizes, and looks for unknown tokens. What it counts is no part of a state."""
+    """Tokenizes, and counts unknown tokens, but not in the state."""
 
     __slots__ = ("ledger", "share")
 
@@ -90,7 +87,7 @@ class _Watched(StageLink):
 
     def apply(self, sample: Sample) -> None:
         super().apply(sample)
-        if not self.ledger.passing:
+        if not self.ledger.quiet:
             fields = sample.fields
             warning = self.share.look(sample.key, fields["txt"], fields["tokens"], fields["label"])
             if warning is not None:

@@ -45,9 +45,8 @@ def list_files(
         ListError: when the pipeline runs, if a list is missing, empty or no list.
     """
     one = isinstance(paths, (str, os.PathLike, Mapping))
-    require(
-        one or isinstance(paths, Iterable), "list_files", "paths must be a path or a list of paths", paths, "name one"
-    )
+    ok = one or isinstance(paths, Iterable)
+    require(ok, "list_files", "paths must be a path or a list of paths", paths, "name one")
     given = [paths] if one else list(paths)  # type: ignore[arg-type]
     require(bool(given), "list_files", "at least one list or shard must be given", paths, "name a list file")
     access = Access.of("list_files", storage_options, cache, cache_size)
@@ -58,13 +57,8 @@ def _entry(entry: object) -> str:
     if isinstance(entry, Mapping):
         return json.dumps(dict(entry), ensure_ascii=False)
     path = os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else ""
-    require(
-        bool(path.strip()),
-        "list_files",
-        "each entry must be a path, a URL or a dict of one utterance",
-        entry,
-        "name a list file",
-    )
+    rule = "each entry must be a path, a URL or a dict of one utterance"
+    require(bool(path.strip()), "list_files", rule, entry, "name a list file")
     return str(path)
 
 

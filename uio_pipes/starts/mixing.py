@@ -1,4 +1,4 @@
-"""One pipeline of several."""
+"""Pipelines that mix or interleave several others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.stages.mix import Interleave, Mix, Stop
+from uio_pipes.stages.mix import Interleave, Mix
+from uio_pipes.stages.mix_node import Stop
 
 __all__ = ["interleave", "mix"]
 

@@ -54,7 +54,7 @@ def from_iterable(items: Iterable[Mapping[str, Any]]) -> Pipeline:
     For several workers or ranks add ``.sharding_filter()``. ``print(pipeline)`` says how the object is resumed: a
     list, a map-style ``Dataset`` or another object with ``len`` and indexing at its number; one with ``state_dict``
     and ``load_state_dict`` (of the state between two items), or a ``torchdata.nodes.BaseNode``, by its own state;
-    any other by passing over what was delivered.
+    any other by skipping what was delivered.
 
     Args:
         items: the object. It yields mappings with ``key`` (if missing, the number of the utterance), ``txt``, and
@@ -63,13 +63,13 @@ def from_iterable(items: Iterable[Mapping[str, Any]]) -> Pipeline:
             the same in the same order each time; if it has ``set_epoch``, it may change with the epoch.
 
     Raises:
-        PipelineError: ``items`` can be gone through only once, or not at all.
+        PipelineError: ``items`` can be iterated only once, or not at all.
     """
     remedy = "pass a list, a Dataset, an IterDataPipe or an object with __iter__"
     ok = not isinstance(items, (str, bytes, Mapping, Pipeline)) and (isinstance(items, Iterable) or is_indexed(items))
     require(ok, FromIterable.name, "the argument must yield utterances (mappings)", items, remedy)
     once = isinstance(items, Iterator) and not isinstance(items, BaseNode)
-    rule = "a generator or iterator can be gone through only once, but epochs and resuming need it again"
+    rule = "a generator or iterator can be iterated only once, but epochs and resuming need it again"
     require(not once, FromIterable.name, rule, items, f"{remedy} that makes it")
     return Pipeline((FromIterable(items),))
 

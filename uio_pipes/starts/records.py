@@ -80,7 +80,6 @@ def open_index(
 
 
 def _names(paths: Any) -> tuple[str, ...]:
-    """As ``list_files`` takes them."""
     listed = list_files(paths).stages[0]
     assert isinstance(listed, ListFiles)
     return listed.paths

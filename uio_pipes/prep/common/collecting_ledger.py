@@ -20,7 +20,7 @@ class Noting(Ledger):
     found: list[DataError] = field(default_factory=list)
 
     def fail(self, error: DataError, stage: str) -> None:
-        if self.passing:
+        if self.quiet:
             return
         if error.reason in NOTES and not error.key:
             logger.warning("%s: %s", stage, error)  # of a whole shard: no utterance failed

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, UioError
-from uio_pipes.core.sample import Sample, compute
+from uio_pipes.core.realize import compute
+from uio_pipes.core.sample import Sample
 from uio_pipes.io.local import Ref
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Audio

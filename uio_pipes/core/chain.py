@@ -1,0 +1,80 @@
+"""The deferred stages of a sample, and those of them that a field depends on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from uio_pipes.audio.length import Plan
+
+if TYPE_CHECKING:
+    from uio_pipes.core.sample import Sample
+
+__all__ = ["ANY", "Chain", "Link"]
+
+ANY = frozenset(["*"])
+
+
+class Link(Protocol):
+    """One deferred stage. ``reads`` and ``writes`` name fields; ``{"*"}`` stands for all fields."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reads(self) -> frozenset[str]: ...
+    @property
+    def writes(self) -> frozenset[str]: ...
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None: ...
+    def apply(self, sample: Sample) -> None: ...
+
+
+def _meet(a: frozenset[str], b: frozenset[str]) -> bool:
+    return bool(a and b) and ("*" in a or "*" in b or not a.isdisjoint(b))
+
+
+class Chain:
+    """The deferred stages of a sample in their order, shared by all samples of a lane."""
+
+    __slots__ = ("_bits", "_then", "links", "needs")
+
+    def __init__(self, links: tuple[Link, ...] = ()) -> None:
+        self.links = links
+        self._then: dict[int, Chain] = {}
+        self._bits: dict[tuple[str, bool], int] = {}
+        # needs[j]: bits of the links that must have run before link j, itself included
+        self.needs: list[int] = []
+        for j, link in enumerate(links):
+            bits = 1 << j
+            for i, before in enumerate(links[:j]):
+                if _meet(before.writes, link.reads | link.writes) or _meet(before.reads, link.writes):
+                    bits |= self.needs[i]
+            self.needs.append(bits)
+
+    def then(self, link: Link) -> Chain:
+        """Return this chain with ``link`` added at its end."""
+        chain = self._then.get(id(link))
+        if chain is None:
+            chain = self._then[id(link)] = Chain((*self.links, link))
+        return chain
+
+    def names(self, name: str) -> bool:
+        """True if a link writes field ``name``. A link that may write any field does not count."""
+        return any(name in link.writes for link in self.links)
+
+    def writers(self, name: str) -> int:
+        """Return the bits of the links that must run before field ``name`` has its value."""
+        return self._find(name, reading=False)
+
+    def users(self, name: str) -> int:
+        """Return the bits of the links that must run before field ``name`` may be overwritten."""
+        return self._find(name, reading=True)
+
+    def _find(self, name: str, reading: bool) -> int:
+        bits = self._bits.get((name, reading))
+        if bits is None:
+            wanted = frozenset([name])
+            bits = 0
+            for link, needs in zip(self.links, self.needs, strict=True):
+                if _meet(link.writes, wanted) or (reading and _meet(link.reads, wanted)):
+                    bits |= needs
+            self._bits[name, reading] = bits
+        return bits

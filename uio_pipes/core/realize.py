@@ -1,0 +1,60 @@
+"""The one place where everything deferred is run: when a batch is made of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from uio_pipes.audio.length import Plan, measure
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.sample import Sample
+from uio_pipes.io.lookahead import fetch_early
+
+__all__ = ["compute", "realize"]
+
+
+def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[tuple[Sample, int]]:
+    """Run everything deferred, one sample after the other; a sample that fails is handled by the policy and left out.
+
+    Yields each other sample with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too,
+    since the samples go to the trainer as they are.
+    """
+    fetch_early(sample.fields for sample in samples)
+    for sample in samples:
+        try:
+            actual = compute(sample)
+            if whole:
+                sample.read()
+        except DataError as error:
+            lane.ledger.fail(error, "realize")
+        else:
+            lane.ledger.fine("realize")
+            yield sample, actual.length if actual is not None else 0
+
+
+def compute(sample: Sample) -> Plan | None:
+    """Run everything deferred, and return the actual length. Raises: DataError, also if that is above the plan."""
+    planned = sample.planned()
+    sample.finish()
+    try:
+        actual = measure(sample.fields)
+    except Exception as error:
+        raise sample._caused(error, "realize")  # noqa: B904
+    if planned is not None and actual is not None:
+        check_length(sample, actual, planned)
+    return actual
+
+
+def check_length(sample: Sample, actual: Plan, planned: Plan) -> None:
+    """Raises: DataError ``length_mismatch`` if the realized length is above the plan."""
+    longer = (
+        actual.frames > planned.frames
+        if actual.frames is not None and planned.frames is not None
+        else (actual.samples * planned.sample_rate > planned.samples * actual.sample_rate)
+    )
+    if longer:
+        message = (
+            f"realized as {actual}, longer than planned ({planned}): its header or `duration` is too short, "
+            "or a stage's length rule is wrong"
+        )
+        raise sample.failure(DataError("length_mismatch", message), "realize")
