@@ -23,7 +23,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.run.merge import Feed
 from uio_pipes.run.no_batches import at_rest, no_batch
 
-__all__ = ["UNEVEN", "Horizon", "choose", "private_group", "refuse_join"]
+__all__ = ["UNEVEN", "Horizon", "choose_uneven", "private_group", "refuse_join"]
 
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: batches that come this fast were ready, so more of them are counted before the ranks talk
@@ -31,7 +31,7 @@ AHEAD = 8
 _groups: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # world → our group in it
 
 
-def choose(uneven: str | None, world_size: int) -> str:
+def choose_uneven(uneven: str | None, world_size: int) -> str:
     """The policy in force. Raises: PipelineError if it is unknown, or needs a process group that is not there."""
     grouped = dist.is_available() and dist.is_initialized()
     if uneven is None:

@@ -52,7 +52,7 @@ class EpochRun(Iterator[Any]):
         source_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, options.repeat))
         self.delivered = 0
         self.passed_over = pass_over
-        self.feed = Feed(progress.positions, source_of, options.repeat, options.mover, options.pin_memory)
+        self.feed = Feed(progress.positions, source_of, options.repeat, options.mover, options.pins)
         for message in self.feed.pass_over(pass_over):
             self._report(message)
         uneven = "join" if progress.ended else options.uneven
@@ -85,8 +85,8 @@ class EpochRun(Iterator[Any]):
     def _source(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState]) -> Source:
         options = self.options
         if options.num_workers == 0:
-            return InProcess(spec, lanes, states, options.pin_memory)
-        return Worker(spec, lanes, states, options.pin_memory, options.prefetch)
+            return InProcess(spec, lanes, states, options.pins)
+        return Worker(spec, lanes, states, options.pins, options.prefetch)
 
     def __next__(self) -> Any:
         if self.closed or self.progress.ended:
@@ -149,8 +149,7 @@ class EpochRun(Iterator[Any]):
             progress.delivered, *left = self.horizon.summed(utterances, *self._left_out())
             progress.left_out = (left[0], left[1])
             if any(left) and options.rank == 0:
-                opens_files = any(stage.gives == "file" for stage in options.pipeline._every_stage())
-                logger.warning("%s", progress.stats(not opens_files).told_left_out(progress.epoch))
+                logger.warning("%s", progress.stats(options.pipeline).told_left_out(progress.epoch))
             progress.ended = True
 
     def _judged(self) -> EpochEnd:

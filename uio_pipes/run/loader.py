@@ -18,13 +18,12 @@ from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Policy
 from uio_pipes.core.statistics import Stats
-from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.run.changes import changes
 from uio_pipes.run.device import Mover
-from uio_pipes.run.epoch_end import private_group, refuse_join
+from uio_pipes.run.epoch_end import choose_uneven, private_group, refuse_join
 from uio_pipes.run.epoch_run import EpochRun
 from uio_pipes.run.lengths import Lengths
-from uio_pipes.run.options import RunOptions
+from uio_pipes.run.options import RunOptions, default_lanes, open_quarantine, topology
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import read_meta
 from uio_pipes.run.state_merging import merge_states
@@ -97,15 +96,15 @@ class Loader:
         on_change: Literal["error", "restart"] = "error",
         quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._options = options = RunOptions.of(
+        rank, world_size = topology(rank, world_size, partition)
+        self._options = options = RunOptions(
             pipeline,
             seed=seed,
             num_workers=num_workers,
-            lanes=lanes,
+            lanes=default_lanes(world_size, num_workers) if lanes is None else lanes,
             rank=rank,
             world_size=world_size,
-            partition=partition,
-            uneven=uneven,
+            uneven=choose_uneven(uneven, world_size),
             steps_per_epoch=steps_per_epoch,
             prefetch=prefetch,
             pin_memory=pin_memory,
@@ -113,10 +112,10 @@ class Loader:
             policy=Policy(on_error, max_failures, max_consecutive_failures),
             on_change=on_change,
         )
-        self.pipeline, self.seed, self.num_workers = options.pipeline, options.seed, options.num_workers
-        self.lanes, self.rank, self.world_size = options.lanes, options.rank, options.world_size
-        self.uneven, self.steps_per_epoch = options.uneven, options.steps_per_epoch
-        self._quarantine = None if quarantine is None else _opened(quarantine, options.pipeline)
+        self.pipeline, self.seed, self.num_workers = pipeline, seed, num_workers
+        self.lanes, self.rank, self.world_size = options.lanes, rank, world_size
+        self.uneven, self.steps_per_epoch = options.uneven, steps_per_epoch
+        self._quarantine = None if quarantine is None else open_quarantine(quarantine, pipeline)
         self._asked: int | None = None  # by set_epoch, since the last iteration began
         self._lengths = Lengths(options)
         self._kept: EpochRun | None = None  # goes on in the next epoch, where steps make epochs
@@ -151,13 +150,11 @@ class Loader:
         self._go_to(epoch)
 
     def _go_to(self, epoch: int) -> None:
-        progress = self._progress
-        if self._options.in_steps and epoch == self.epoch + 1:  # the stream goes on
-            progress.epoch, progress.step, progress.ended, progress.loaded = epoch, 0, False, None
+        if self._options.in_steps and epoch == self.epoch + 1:
+            self._progress.go_on()
         elif epoch != self.epoch:
             self._close()
-            ahead = progress.ahead
-            self._progress = ahead if ahead and ahead.epoch == epoch else EpochProgress.fresh(epoch, self._options)
+            self._progress = self._progress.at(epoch, self._options)
 
     def skip(self, count: int) -> None:
         """Pass over the next batches of this rank, after a loss spike for example, by plan: nothing is decoded for it.
@@ -194,8 +191,7 @@ class Loader:
 
     def stats(self) -> Stats:
         """Counts of this rank's lanes in the epoch under way, up to the last batch that was received."""
-        opens_files = any(stage.gives == "file" for stage in self.pipeline._every_stage())
-        return self._progress.stats(items_are_utterances=not opens_files)
+        return self._progress.stats(self.pipeline)
 
     @property
     def together(self) -> bool:
@@ -228,17 +224,16 @@ class Loader:
         asked, self._asked = self._asked, None
         self._lengths.forget()
         changed = changes(meta, state_dict, self._options, self.fingerprints())
-        if changed:
-            if self._options.on_change == "error":
-                raise StateError(changed[0])
-            logger.warning("epoch %s begins again: %s", meta.epoch, "; ".join(changed))
+        if changed and self._options.on_change == "error":
+            raise StateError(changed[0])
         self._asked = asked
+        epoch = meta.epoch if asked is None else asked
         if changed:
-            self._progress = EpochProgress.fresh(meta.epoch if asked is None else asked, self._options)
-            return
-        self._progress = EpochProgress.loaded_from(meta, state_dict, self.rank, self.world_size)
-        if asked is not None:
-            self._go_to(asked)
+            logger.warning("epoch %s begins again: %s", meta.epoch, "; ".join(changed))
+            self._progress = EpochProgress.fresh(epoch, self._options)
+        else:
+            self._progress = EpochProgress.loaded_from(meta, state_dict, self.rank, self.world_size)
+            self._go_to(epoch)
 
     def fingerprints(self) -> dict[str, Any]:
         """What a state is stamped with: the graph's lines, and the lists' count and hash. Reads the lists once."""
@@ -260,7 +255,7 @@ class Loader:
                 "epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", self.epoch, self.epoch + 1
             )
         self._asked = None
-        self._check_ranks()
+        self._progress.check_ranks(self._options)
         items = int(self.fingerprints()["list"][0])
         if self._kept is not None and not self._kept.closed:
             return _Batches(self, self._kept)
@@ -269,20 +264,6 @@ class Loader:
         self._kept = run if self._options.in_steps else None
         self._active = weakref.ref(run)  # no cycle: a run that is forgotten ends its workers at once
         return _Batches(self, run)
-
-    def _check_ranks(self) -> None:
-        """Raises: StateError if ranks that step together are more than the lanes of a loaded state."""
-        lanes, epoch = self._progress.lanes, self.epoch
-        if self.world_size <= lanes or self._progress.ended or not self.together:
-            return
-        steps = self._options.in_steps
-        until = "as its stream goes on in every epoch" if steps else f"until epoch {epoch} ends"
-        apart = "" if steps else 'or let each rank end with its own lanes by uneven="join", '
-        raise StateError(
-            f"lanes: the state has {lanes}, so of {self.world_size} ranks {self.world_size - lanes} would have nothing "
-            f"to deliver. Go on with at most {counted(lanes, 'rank')}, {until}; {apart}or begin an epoch anew by "
-            "set_epoch. To go on with more ranks another time, fix the lanes from the start: Loader(lanes=64)"
-        )
 
     def _all_received(self) -> bool:
         """Whether the trainer took as many batches as there are by ``len``, and did not ask for the end."""
@@ -297,6 +278,9 @@ class Loader:
         """This rank's lanes have ended in ``epoch``: with an utterance, with nothing, or with failures alone."""
         if error is not None:
             raise error
+
+    def _move_by(self, mover: Mover) -> None:
+        self._options = replace(self._options, mover=mover, pin_memory=mover.stream is not None)
 
     def _under_way(self) -> bool:
         active = self._active() if self._active is not None else None
@@ -346,8 +330,7 @@ def to_device(loader: Loader, device: torch.device | str | int) -> Loader:
     """
     if isinstance(loader, Graph):
         raise PipelineError("to_device: takes a Loader, not a Pipeline; write to_device(uio.Loader(pipeline), device)")
-    mover = Mover(device)
-    loader._options = replace(loader._options, mover=mover, pin_memory=mover.stream is not None)
+    loader._move_by(Mover(device))
     return loader
 
 
@@ -370,16 +353,3 @@ def gather_state(loader: Loader) -> dict[str, str] | None:
     states: list[Any] | None = [None] * loader.world_size if loader.rank == 0 else None
     dist.gather_object(loader.state_dict(), states, dst=0, group=private_group())
     return merge_states(states) if states is not None else None
-
-
-def _opened(path: str | os.PathLike[str], graph: Graph) -> Quarantine:
-    """The quarantine file to write to. Raises: PipelineError if the graph reads it, or it cannot be written."""
-    if any(os.path.realpath(path) in stage.fixed_files() for stage in graph._every_stage()):
-        raise PipelineError(
-            f"quarantine={os.fspath(path)!r} is the file that the pipeline excludes, and would change while it is "
-            "in use: write to another one and join them for the next run"
-        )
-    try:
-        return Quarantine(path)
-    except OSError as error:
-        raise PipelineError(f"cannot write quarantine={os.fspath(path)!r}: {error.strerror}") from error

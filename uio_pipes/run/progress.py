@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from uio_pipes.base.errors import StateError
+from uio_pipes.base.printable import counted
+from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.options import RunOptions
@@ -79,6 +81,27 @@ class EpochProgress:
             ahead=None if meta.ahead is None else cls.loaded_from(read_meta(meta.ahead), meta.ahead, rank, world_size),
         )
 
+    def at(self, epoch: int, options: RunOptions) -> EpochProgress:
+        """Return where the rank stands in another epoch: at its beginning, or as far as ranks ahead had come."""
+        return self.ahead if self.ahead is not None and self.ahead.epoch == epoch else self.fresh(epoch, options)
+
+    def go_on(self) -> None:
+        """Begin the next epoch of the same stream."""
+        self.epoch, self.step, self.ended, self.loaded = self.epoch + 1, 0, False, None
+
+    def check_ranks(self, options: RunOptions) -> None:
+        """Raises: StateError if ranks that step together are more than the lanes of a loaded state."""
+        if options.world_size <= self.lanes or self.ended or not options.together:
+            return
+        until = "as its stream goes on in every epoch" if options.in_steps else f"until epoch {self.epoch} ends"
+        apart = "" if options.in_steps else 'or let each rank end with its own lanes by uneven="join", '
+        without = options.world_size - self.lanes
+        raise StateError(
+            f"lanes: the state has {self.lanes}, so of {options.world_size} ranks {without} would have nothing to "
+            f"deliver. Go on with at most {counted(self.lanes, 'rank')}, {until}; {apart}or begin an epoch anew by "
+            "set_epoch. To go on with more ranks another time, fix the lanes from the start: Loader(lanes=64)"
+        )
+
     def state(self, options: RunOptions, fingerprints: Mapping[str, Any]) -> dict[str, str]:
         """Return the state to save: before the first batch what was loaded, then where each lane stands."""
         if self.loaded is not None:
@@ -103,9 +126,10 @@ class EpochProgress:
         """Batches that the trainer has received of these lanes."""
         return sum(position.state.k for position in self.positions.values())
 
-    def stats(self, items_are_utterances: bool) -> Stats:
+    def stats(self, graph: Graph) -> Stats:
         """Return the counts of this rank's lanes."""
-        stats = Stats(delivered=self.delivered, left_out=self.left_out, items_are_utterances=items_are_utterances)
+        opens_files = any(stage.gives == "file" for stage in graph._every_stage())
+        stats = Stats(delivered=self.delivered, left_out=self.left_out, items_are_utterances=not opens_files)
         for position in self.positions.values():
             stats.add(position.counts)
         return stats
