@@ -13,7 +13,8 @@ from corpus import Corpus
 import uio_pipes as uio
 from uio_pipes.reports.charts import of_simulation
 from uio_pipes.reports.page import html, png
-from uio_pipes.reports.simulate import Simulation, simulate
+from uio_pipes.reports.simulate import simulate
+from uio_pipes.reports.simulation import Simulation
 
 
 def by_frames(pipeline: uio.Pipeline) -> uio.Pipeline:

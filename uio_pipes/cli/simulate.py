@@ -14,7 +14,7 @@ from uio_pipes.cli.tables import check_suffix, print_tables, say
 
 if TYPE_CHECKING:
     from uio_pipes.reports.page import Rows
-    from uio_pipes.reports.simulate import Simulation
+    from uio_pipes.reports.simulation import Simulation
 
 __all__ = ["simulate"]
 

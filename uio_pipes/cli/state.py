@@ -14,7 +14,7 @@ from uio_pipes.cli.tables import print_tables, say
 
 if TYPE_CHECKING:
     from uio_pipes.reports.page import Rows
-    from uio_pipes.reports.state_file import LaneView, StateView
+    from uio_pipes.reports.state_view import LaneView, StateView
 
 __all__ = ["app"]
 
@@ -40,10 +40,11 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Epoch, lanes, how far each is, what has been counted, which shards are open."""
-    from uio_pipes.reports import state_file as saved
+    from uio_pipes.reports.state_file import find_state
+    from uio_pipes.reports.state_view import view
 
-    key, state = saved.find_state(file)
-    seen = saved.view(state)
+    key, state = find_state(file)
+    seen = view(state)
     items = None
     if data is not None:
         from uio_pipes.reports.shard_progress import progress
@@ -111,10 +112,10 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
 @app.command()
 def diff(old: File, new: File, as_json: Json = False) -> None:
     """What is another in NEW: fields, graph, list, and the lanes that moved. Exit code 1 if anything is."""
-    from uio_pipes.reports import state_file as saved
+    from uio_pipes.reports.state_file import find_state
+    from uio_pipes.reports.state_view import differences, view
 
-    before, after = (saved.view(saved.find_state(path)[1]) for path in (old, new))
-    found = saved.differences(before, after)
+    found = differences(*(view(find_state(path)[1]) for path in (old, new)))
     same = not any(found.values())
     if as_json:
         print_json(found | {"same": same})
@@ -154,16 +155,17 @@ def reshard(
     as_json: Json = False,
 ) -> None:
     """Join the states of ranks, and tell which rank and worker goes on with which lanes."""
-    from uio_pipes.reports import state_file as saved
+    from uio_pipes.reports.state_file import find_state
+    from uio_pipes.reports.state_view import moves, per_rank, view
     from uio_pipes.run.state_merging import merge_states
 
-    merged = merge_states([saved.find_state(path)[1] for path in files])
-    seen = saved.view(merged)
-    rows = saved.moves(seen, world_size, workers)
+    merged = merge_states([find_state(path)[1] for path in files])
+    seen = view(merged)
+    rows = moves(seen, world_size, workers)
     if out is not None:
         whole = out.endswith(".json")
         keep_inputs(files, [out] if whole else [f"{out}/rank_{rank:03d}.json" for rank in range(world_size)])
-        _write(out, merged, saved.per_rank(merged, world_size))
+        _write(out, merged, per_rank(merged, world_size))
     if as_json:
         print_json({"epoch": seen.meta.epoch, "lanes": seen.meta.lanes, "assignment": rows, "out": out})
         return

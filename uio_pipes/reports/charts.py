@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from uio_pipes.reports.bench import Bench
-from uio_pipes.reports.simulate import Simulation
+from uio_pipes.reports.simulation import Simulation
 from uio_pipes.seeing.drawing import new_figure
 
 __all__ = ["of_bench", "of_simulation"]

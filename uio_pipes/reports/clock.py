@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core import sample as samples
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, Wrapped
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.seeing.probe import Tap
 
 __all__ = ["HEADERS", "READING", "Clock", "headers_timed", "timed"]
 
@@ -56,7 +56,11 @@ def timed(graph: G, clock: Clock, within: str = "") -> G:
         name = within + site.name + (f" #{site.ordinal + 1}" if site.ordinal else "")
         stage = stage.with_branches(lambda key, graph: timed(graph, clock, f"{within}{key}: "))
         deferred = stage.deferred()
-        stages += [stage, _Tap(name, clock)] if deferred is None else [_TimedStage(deferred, name, clock)]
+        stages += (
+            [stage, Tap(partial(_TimingNode, label=name, clock=clock))]
+            if deferred is None
+            else [_TimedStage(deferred, name, clock)]
+        )
     return type(graph)(tuple(stages))
 
 
@@ -64,7 +68,7 @@ def timed(graph: G, clock: Clock, within: str = "") -> G:
 def headers_timed(clock: Clock) -> Iterator[None]:
     """Headers have a row of their own: whichever stage asks first for a length, it is not what takes the time."""
     measure = vars(samples)["measure"]
-    setattr(samples, "measure", functools.partial(clock.time, HEADERS, measure))  # noqa: B010
+    setattr(samples, "measure", partial(clock.time, HEADERS, measure))  # noqa: B010
     try:
         yield
     finally:
@@ -98,19 +102,7 @@ def _read(sample: Sample) -> None:
             return  # the stage says it better
 
 
-@dataclass(frozen=True)
-class _Tap(Stage):
-    name: ClassVar[str] = "tap"
-    takes: ClassVar[tuple[str, ...]] = ("any",)
-
-    label: str
-    clock: Clock
-
-    def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _TapNode(source, self.label, self.clock)
-
-
-class _TapNode(Node):
+class _TimingNode(Node):
     """What the stage before it takes for an item, without what is timed further up."""
 
     def __init__(self, source: Node, label: str, clock: Clock) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uio_pipes.audio.length import Plan
@@ -24,7 +25,7 @@ from uio_pipes.run.lane_runner import one_thread
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
-__all__ = ["Record", "trace"]
+__all__ = ["Record", "Tap", "trace"]
 
 MOST = 512  # utterances looked at before giving up
 
@@ -50,18 +51,19 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _TapStage(Stage):
+class Tap(Stage):
+    """A stage whose node, made by ``node``, passes items on as they are and takes note of them."""
+
     name: ClassVar[str] = "tap"
     takes: ClassVar[tuple[str, ...]] = ("any",)
 
-    number: int
-    run: _Run
+    node: Callable[[Node], Node]
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _Tap(source, self.run, self.run.records[self.number])
+        return self.node(source)
 
 
-class _Tap(Node):
+class _RecordingNode(Node):
     def __init__(self, source: Node, run: _Run, records: list[Record]) -> None:
         super().__init__(source)
         self.run, self.records = run, records
@@ -122,7 +124,11 @@ def trace(pipeline: Graph, count: int) -> Iterator[list[Record]]:
 
 def _let_through(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
     run = _Run(most, [[] for _ in pipeline.stages])
-    stages = [s for i, stage in enumerate(pipeline.stages) for s in (stage, _TapStage(i, run))]
+    stages = [
+        s
+        for i, stage in enumerate(pipeline.stages)
+        for s in (stage, Tap(partial(_RecordingNode, run=run, records=run.records[i])))
+    ]
     ledger = Ledger(Policy(max_consecutive_failures=MOST))
     node = type(pipeline)(tuple(stages)).build(Lane(ledger))
     with one_thread(), contextlib.suppress(StopIteration):
