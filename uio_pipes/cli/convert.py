@@ -13,7 +13,7 @@ from uio_pipes.cli.common import Compress, Json, Rate, keep_inputs, print_json, 
 __all__ = ["convert"]
 
 
-class To(str, Enum):
+class ConvertTarget(str, Enum):
     """What is written."""
 
     indexed = "indexed"
@@ -21,7 +21,7 @@ class To(str, Enum):
     raw = "raw"
 
 
-class Form(str, Enum):
+class AudioFormat(str, Enum):
     """Audio files in shards and raw lists."""
 
     wav = "wav"
@@ -31,11 +31,15 @@ class Form(str, Enum):
 def convert(
     source: Annotated[str, typer.Argument(help="List, shard, TouchDataset or Kaldi folder. Path or URL.")],
     out: Annotated[str, typer.Argument(help="Folder to write to. Path or URL.")],
-    to: Annotated[To, typer.Option(help="indexed: a TouchDataset; shards: WeNet's; raw: audio files.")] = To.indexed,
+    to: Annotated[
+        ConvertTarget, typer.Option(help="indexed: a TouchDataset; shards: WeNet's; raw: audio files.")
+    ] = ConvertTarget.indexed,
     list_path: Annotated[str, typer.Option("--list", help="The data list to write. OUT/data.list")] = "",
     per_part: Annotated[int, typer.Option(min=1, help="Utterances in a folder or shard.")] = 5000,
     resample: Rate = None,
-    form: Annotated[Form, typer.Option("--format", help="Of audio files in shards and raw lists.")] = Form.wav,
+    form: Annotated[
+        AudioFormat, typer.Option("--format", help="Of audio files in shards and raw lists.")
+    ] = AudioFormat.wav,
     compress: Compress = False,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Threads that decode; 0: one for each core.")] = 0,
@@ -48,7 +52,7 @@ def convert(
     from uio_pipes.cli.pack import cores
     from uio_pipes.prep import convert as prep
 
-    if compress and to is not To.shards:
+    if compress and to is not ConvertTarget.shards:
         raise typer.BadParameter("only shards are compressed: add --to shards", param_hint="--compress")
     target, failed = list_path or os.path.join(out, "data.list"), os.path.join(out, "failed.jsonl")
     keep_inputs([source], [target, f"{target}.manifest", failed])

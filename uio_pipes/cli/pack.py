@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["pack"]
 
 
-class Form(str, Enum):
+class PackFormat(str, Enum):
     """What audio becomes."""
 
     as_is = "as-is"
@@ -24,7 +24,7 @@ class Form(str, Enum):
     flac = "flac"
 
 
-class To(str, Enum):
+class PackTarget(str, Enum):
     """What is written."""
 
     shards = "shards"
@@ -44,8 +44,12 @@ def pack(
     list_path: Annotated[str, typer.Option("--list", help="The list of shards to write. OUT/shards.list")] = "",
     per_shard: Annotated[int, typer.Option(min=1, help="Utterances in a shard.")] = 1000,
     resample: Rate = None,
-    form: Annotated[Form, typer.Option("--format", help="as-is: files unchanged, segments as wav.")] = Form.as_is,
-    to: Annotated[To, typer.Option(help="shards: tars. indexed: folders of a TouchDataset (16-bit PCM).")] = To.shards,
+    form: Annotated[
+        PackFormat, typer.Option("--format", help="as-is: files unchanged, segments as wav.")
+    ] = PackFormat.as_is,
+    to: Annotated[
+        PackTarget, typer.Option(help="shards: tars. indexed: folders of a TouchDataset (16-bit PCM).")
+    ] = PackTarget.shards,
     compress: Compress = False,
     segments: Annotated[
         str | None, typer.Option(help="Kaldi's segments (utt rec start end), if not in SOURCE.")
@@ -73,13 +77,13 @@ def pack(
     from uio_pipes.prep import pack as prep
 
     groups = parsed("--length-groups", prep.parse_groups, length_groups)
-    name = "data-{:05d}" if groups or to is To.indexed else "shards_{:09d}"
-    if to is To.indexed:
+    name = "data-{:05d}" if groups or to is PackTarget.indexed else "shards_{:09d}"
+    if to is PackTarget.indexed:
         if compress:
             raise typer.BadParameter(
                 "a TouchDataset is read at any place: it is not compressed", param_hint="--compress"
             )
-        if form is not Form.as_is:
+        if form is not PackFormat.as_is:
             raise typer.BadParameter("a TouchDataset holds PCM, neither wav nor flac", param_hint="--format")
         settings = prep.PackSettings(per_shard, groups, "wav", resample, name)
     else:

@@ -16,7 +16,7 @@ from uio_pipes.reports.clock import HEADERS, READING, Clock, headers_timed, time
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.shared_memory import Ring, Writer
-from uio_pipes.run.workers import Packed
+from uio_pipes.run.workers import PackedMessage
 
 __all__ = ["Bench", "Row", "bench"]
 
@@ -131,7 +131,7 @@ def _hand_over(batches: list[Any], utterances: float) -> float:
     for batch in batches:
         began = time.perf_counter()
         writer.begin()
-        Packed(Message(0, 0, 0, batch), writer).unpacked(ring, pin=False)
+        PackedMessage(Message(0, 0, 0, batch), writer).unpacked(ring, pin=False)
         took.append(time.perf_counter() - began)
     return median(took) / max(1.0, utterances) * 1e6
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ["Place", "Ring", "Writer"]
+__all__ = ["TensorPlace", "Ring", "Writer"]
 
 SLOT = 1 << 28  # bytes of address space; memory is only taken for what is written
 PAGE = 4096
@@ -32,7 +32,7 @@ LENT = 2  # slots of a ring that a trainer may have: the batch it works on, and 
 PLAIN = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)
 
 
-class Place(NamedTuple):
+class TensorPlace(NamedTuple):
     """Where in a slot a tensor is."""
 
     offset: int
@@ -71,7 +71,7 @@ class Ring:
     def __reduce__(self) -> Any:
         return _attached, (self.slots, reduction.DupFd(self._fd))
 
-    def array(self, slot: int, place: Place) -> np.ndarray[Any, Any]:
+    def array(self, slot: int, place: TensorPlace) -> np.ndarray[Any, Any]:
         """The memory at ``place``, itself."""
         count = math.prod(place.shape)
         flat = np.frombuffer(self._memory, _numpy(place.dtype), count, PAGE + slot * SLOT + place.offset)
@@ -103,7 +103,7 @@ class _Lease:
         self._back: Callable[[], int] | None = None  # where its memory is not the ring's
         self._address = ring.address + PAGE + slot * SLOT
 
-    def tensor(self, place: Place) -> torch.Tensor:
+    def tensor(self, place: TensorPlace) -> torch.Tensor:
         """What is at ``place``."""
         array = self.ring.array(self.slot, place)
         if self.copies:
@@ -118,7 +118,7 @@ class _Lease:
         """Move the tensors, at the addresses that they have, to memory that this process shares with none."""
         if self._back is not None or not self._size:
             return
-        memory = self.ring.array(self.slot, Place(0, (self._size,), torch.uint8))
+        memory = self.ring.array(self.slot, TensorPlace(0, (self._size,), torch.uint8))
         kept = memory.copy()
         alone, back = self.ring.maps(self.slot, self._size)
         if alone() == self._address:
@@ -168,7 +168,7 @@ class Writer:
         self._views: list[list[weakref.ref[Any]]] = [[] for _ in range(ring.slots if ring else 0)]
         self._slot: int | None = None
         self._used = 0
-        self._made: dict[int, Place] = {}  # address of a tensor made here → its place
+        self._made: dict[int, TensorPlace] = {}  # address of a tensor made here → its place
 
     def begin(self) -> None:
         """A new message: take a free slot, if there is one."""
@@ -190,25 +190,25 @@ class Writer:
         place = self._room(shape, dtype)
         return torch.empty(shape, dtype=dtype) if place is None else self._view(place)
 
-    def place(self, tensor: torch.Tensor) -> Place | None:
+    def place(self, tensor: torch.Tensor) -> TensorPlace | None:
         """Where the tensor, plain and on the CPU, is in the slot: copied there if need be. None if it cannot be."""
         made = self._made.get(tensor.data_ptr())
         if made is not None and made.dtype is tensor.dtype and tensor.is_contiguous():
-            return Place(made.offset, tuple(tensor.shape), tensor.dtype)  # all of it, or its first rows
+            return TensorPlace(made.offset, tuple(tensor.shape), tensor.dtype)  # all of it, or its first rows
         place = self._room(tuple(tensor.shape), tensor.dtype)
         if place is not None:
             self._view(place).copy_(tensor)
         return place
 
-    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Place | None:
+    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> TensorPlace | None:
         size = math.prod(shape) * dtype.itemsize
         if self._slot is None or size == 0 or self._used + size > SLOT or dtype not in PLAIN:
             return None
-        place = Place(self._used, shape, dtype)
+        place = TensorPlace(self._used, shape, dtype)
         self._used += -(-size // ALIGN) * ALIGN
         return place
 
-    def _view(self, place: Place) -> torch.Tensor:
+    def _view(self, place: TensorPlace) -> torch.Tensor:
         assert self._ring is not None
         assert self._slot is not None
         if not self._made:

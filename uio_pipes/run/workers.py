@@ -26,10 +26,10 @@ from torch.utils.data import DataLoader, IterableDataset
 import uio_pipes.core.batch_memory as batch_memory  # as a name of the package it would import all of api
 from uio_pipes.base.processes import end_with_parent
 from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec
-from uio_pipes.run.shared_memory import LENT, PLAIN, Place, Ring, Writer
+from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer
 from uio_pipes.run.state import LaneState
 
-__all__ = ["InProcess", "Packed", "Source", "Worker", "walk"]
+__all__ = ["InProcess", "PackedMessage", "Source", "Worker", "walk"]
 
 SMALL = 1 << 13  # bytes: below, an array in the message costs less than a place in the ring
 SMALLER = 1 << 16  # bytes: below, it costs less than a file
@@ -62,7 +62,7 @@ class Worker:
         self._ring = Ring.made(prefetch + 2 + LENT)
         self._pin = pin
         loader: Any = DataLoader(
-            _Stream(self._ring, spec, lanes, states),
+            _WorkerLanes(self._ring, spec, lanes, states),
             batch_size=None,
             num_workers=1,
             prefetch_factor=prefetch,
@@ -86,7 +86,7 @@ class Worker:
 
     def _receive(self) -> Message:
         with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
-            packed: Packed = next(self._batches)
+            packed: PackedMessage = next(self._batches)
             return packed.unpacked(self._ring, self._pin)
         raise RuntimeError(f"worker process {self._pids} was killed (out of memory?); load the last state to go on")
 
@@ -124,7 +124,7 @@ def _begin(_: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: signal.alarm(GRACE))
 
 
-class _Stream(IterableDataset[Any]):
+class _WorkerLanes(IterableDataset[Any]):
     def __init__(self, ring: Ring | None, *arguments: Any) -> None:
         self.ring, self.arguments = ring, arguments
 
@@ -138,9 +138,11 @@ class _Stream(IterableDataset[Any]):
                 message = next(stream, None)
                 if message is None:
                     return
-                yield Packed(message, writer)
+                yield PackedMessage(message, writer)
         except Exception as error:
-            yield Packed(Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]), Writer(None))
+            yield PackedMessage(
+                Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]), Writer(None)
+            )
 
 
 class _Small:
@@ -150,7 +152,7 @@ class _Small:
         self.array = tensor.numpy()
 
 
-class Packed:
+class PackedMessage:
     """A message on its way. Pickled at once: what cannot be would otherwise fail in a thread of the queue, unheard."""
 
     def __init__(self, message: Message, writer: Writer) -> None:
@@ -165,7 +167,7 @@ class Packed:
         if pin:
             message.batch = _pinned(message.batch)
         if self.slot is not None and ring is not None:
-            message.batch = walk(message.batch, Place, ring.received(self.slot, pin).tensor)
+            message.batch = walk(message.batch, TensorPlace, ring.received(self.slot, pin).tensor)
         return message
 
 

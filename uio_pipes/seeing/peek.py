@@ -12,7 +12,7 @@ from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.local import Ref
-from uio_pipes.seeing.probe import Record, trace
+from uio_pipes.seeing.probe import StageRecord, trace
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
@@ -80,7 +80,7 @@ def peek(pipeline: Graph) -> Peek:
 _NOTHING = object()
 
 
-def _fields(record: Record) -> dict[str, Any]:
+def _fields(record: StageRecord) -> dict[str, Any]:
     """By name; what is no sample and no padded batch is one field without a name."""
     if isinstance(record.item, dict):
         return record.item
@@ -93,7 +93,7 @@ def _same(a: Any, b: Any) -> bool:
     return a is b or (type(a) is type(b) and not isinstance(a, list) and bool(a == b))
 
 
-def _key(records: list[Record]) -> str:
+def _key(records: list[StageRecord]) -> str:
     keys = [str(r.item["key"]) for r in records if isinstance(r.item, dict) and "key" in r.item]
     return keys[-1] if keys else ""
 

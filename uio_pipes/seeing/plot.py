@@ -10,7 +10,7 @@ import torch
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.seeing.drawing import DRAW, Array, Drawn, families, label, new_figure
-from uio_pipes.seeing.probe import Record, trace
+from uio_pipes.seeing.probe import StageRecord, trace
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
@@ -49,7 +49,7 @@ def _before_batches(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     return stages[: ends[0]] if ends else stages
 
 
-def _drawn(stages: tuple[Stage, ...], records: list[Record]) -> Drawn:
+def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
     last = records[-1].item
     if not isinstance(last, dict):
         raise PipelineError("plot draws utterances, and none comes out here; add .load_from_tar() or .load_from_raw()")

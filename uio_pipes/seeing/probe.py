@@ -25,13 +25,13 @@ from uio_pipes.run.lane_runner import one_thread
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
-__all__ = ["Record", "Tap", "trace"]
+__all__ = ["StageRecord", "Tap", "trace"]
 
 MOST = 512  # utterances looked at before giving up
 
 
 @dataclass(frozen=True)
-class Record:
+class StageRecord:
     """One item as it left a stage: a sample's fields (all computed), a batch, a file or a list item."""
 
     item: Any
@@ -45,7 +45,7 @@ class _Run:
     """Shared by the taps of a run."""
 
     most: int  # items that each tap lets pass
-    records: list[list[Record]]
+    records: list[list[StageRecord]]
     nested: float = 0.0  # seconds spent in taps further up since the current one asked
     failures: list[str] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ class Tap(Stage):
 
 
 class _RecordingNode(Node):
-    def __init__(self, source: Node, run: _Run, records: list[Record]) -> None:
+    def __init__(self, source: Node, run: _Run, records: list[StageRecord]) -> None:
         super().__init__(source)
         self.run, self.records = run, records
 
@@ -81,10 +81,10 @@ class _RecordingNode(Node):
                 return item
         raise StopIteration
 
-    def _record(self, item: Any, seconds: float) -> Record | None:
+    def _record(self, item: Any, seconds: float) -> StageRecord | None:
         """What the item is, with all computed that was deferred; None if that failed."""
         if not isinstance(item, Sample):
-            return Record(list(item) if isinstance(item, list) else item, _origins(item), seconds)
+            return StageRecord(list(item) if isinstance(item, list) else item, _origins(item), seconds)
         try:
             planned = item.planned()
             began = time.perf_counter()
@@ -92,14 +92,14 @@ class _RecordingNode(Node):
         except DataError as error:
             self.run.failures.append(str(error))
             return None
-        return Record(dict(item.fields), (item.origin,), seconds + time.perf_counter() - began, planned)
+        return StageRecord(dict(item.fields), (item.origin,), seconds + time.perf_counter() - began, planned)
 
 
 def _origins(item: Any) -> tuple[Origin, ...]:
     return tuple(i.origin for i in (item if isinstance(item, list) else [item]) if hasattr(i, "origin"))
 
 
-def trace(pipeline: Graph, count: int) -> Iterator[list[Record]]:
+def trace(pipeline: Graph, count: int) -> Iterator[list[StageRecord]]:
     """For each of ``count`` utterances (or batches) that come out, what left each stage; fewer if there are fewer.
 
     Raises: PipelineError if nothing comes out at all, saying what was left out and why.
@@ -138,7 +138,7 @@ def _let_through(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
     return run, ledger
 
 
-def _path(run: _Run, last: Record) -> list[Record]:
+def _path(run: _Run, last: StageRecord) -> list[StageRecord]:
     """For each stage, the record of the utterance that ``last`` is, or is made of."""
     origins = last.origins or _of_key(run, last.item)
     return [max(records, key=lambda r: _likeness(r, origins)) for records in run.records]
@@ -155,7 +155,7 @@ def _key(item: Any) -> object:
     return item.get("key") if isinstance(item, dict) else None
 
 
-def _likeness(record: Record, origins: tuple[Origin, ...]) -> int:
+def _likeness(record: StageRecord, origins: tuple[Origin, ...]) -> int:
     """How many leading fields (item, offset, …) of their origins agree."""
     pairs = [(a, b) for a in record.origins for b in origins[:1]]
     return max((next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), 9) for a, b in pairs), default=0)

@@ -10,36 +10,38 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_number, is_whole
 
-__all__ = ["KEYS", "LIST_STEPS", "STEPS", "Key", "Kind", "Step"]
+__all__ = ["KEYS", "LIST_STEPS", "STEPS", "Key", "ValueKind", "Step"]
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """What a value must be, in words, and whether one is."""
 
     what: str
     fits: Callable[[object], bool]
 
 
-def _list_of(kind: Kind) -> Kind:
-    return Kind(f"a list, each of it {kind.what}", lambda v: isinstance(v, (list, tuple)) and all(map(kind.fits, v)))
+def _list_of(kind: ValueKind) -> ValueKind:
+    return ValueKind(
+        f"a list, each of it {kind.what}", lambda v: isinstance(v, (list, tuple)) and all(map(kind.fits, v))
+    )
 
 
-def _one_of(*names: str) -> Kind:
-    return Kind(f"one of {', '.join(names)}", lambda v: v in names)
+def _one_of(*names: str) -> ValueKind:
+    return ValueKind(f"one of {', '.join(names)}", lambda v: v in names)
 
 
-WHOLE = Kind("a whole number", is_whole)
-ROUNDS = Kind("1 or more, or -1 (endless)", lambda v: is_whole(v) and (v == -1 or v >= 1))  # type: ignore[operator]
-NUMBER = Kind("a number", is_number)
-FLAG = Kind("true or false", lambda v: isinstance(v, bool))
-TEXT = Kind("a text", lambda v: isinstance(v, str))
+WHOLE = ValueKind("a whole number", is_whole)
+ROUNDS = ValueKind("1 or more, or -1 (endless)", lambda v: is_whole(v) and (v == -1 or v >= 1))  # type: ignore[operator]
+NUMBER = ValueKind("a number", is_number)
+FLAG = ValueKind("true or false", lambda v: isinstance(v, bool))
+TEXT = ValueKind("a text", lambda v: isinstance(v, str))
 
 
 class Key(NamedTuple):
     """A key (``block.key``), the kind of its value, its default, and the stage's argument that it is."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     default: Any
     argument: str = ""
 
