@@ -158,12 +158,12 @@ def test_hostile_and_foreign_files_are_refused_with_a_message(tmp_path: Path) ->
     files: dict[str, tuple[bytes, str]] = {
         "pickle": (pickle.dumps({"loader": Evil()}), "not loaded as it could run code|neither JSON nor"),
         "empty": (b"", "is empty"),
-        "zeros": (b"\0" * 4096, "is empty|neither JSON nor|no file of torch.save"),
+        "zeros": (b"\0" * 4096, "is empty|neither JSON nor|not a file of torch.save"),
         "cut": (b'{"meta": "{}"', "damaged JSON"),
         "deep": (b"[" * 200_000, "damaged JSON"),
         "other": (b'{"weights": [1, 2]}', "holds no state"),
-        "noise": (os.urandom(4096), "no file of torch.save|neither JSON nor|damaged JSON|holds no state"),
-        "zip": (b"PK\x03\x04" + b"x" * 99, "neither JSON nor|no file of torch.save"),
+        "noise": (os.urandom(4096), "not a file of torch.save|neither JSON nor|damaged JSON|holds no state"),
+        "zip": (b"PK\x03\x04" + b"x" * 99, "neither JSON nor|not a file of torch.save"),
     }
     for name, (data, message) in files.items():
         (tmp_path / name).write_bytes(data)

@@ -64,7 +64,7 @@ def simulate(
         run = plan.simulate(
             graph, world_size=world_size, num_workers=workers, lanes=lanes, seed=seed, epoch=epoch,
             uneven=None if uneven is None else uneven.value,
-            told=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if out is not None:
         from uio_pipes.reports.charts import of_simulation

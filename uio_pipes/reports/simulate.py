@@ -1,4 +1,4 @@
-"""``simulate``: what ranks and workers would get in an epoch, by plan, before a GPU is booked."""
+"""``simulate``: plans what ranks and workers would get in an epoch, without decoding anything."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def simulate(
     seed: int = 0,
     epoch: int = 0,
     uneven: str | None = None,
-    told: Callable[[int, int], None] = lambda done, lanes: None,
+    progress: Callable[[int, int], None] = lambda done, lanes: None,
 ) -> Simulation:
-    """Plan ``epoch`` of ``Loader(pipeline, …)`` on so many ranks and workers. ``told``: called after each lane.
+    """Plan ``epoch`` of ``Loader(pipeline, …)`` on so many ranks and workers. ``progress`` is called after each lane.
 
-    Raises: PipelineError, ListError as the loader would.
+    Raises: PipelineError or ListError, as the loader would.
     """
     lanes = lanes or world_size * max(1, num_workers)
     notes = pipeline._warnings(lanes)
@@ -50,7 +50,7 @@ def simulate(
     plans: list[LanePlan] = []
     for plan in plan_lanes(pipeline, lanes, seed, epoch):
         plans.append(plan)
-        told(len(plans), lanes)
+        progress(len(plans), lanes)
     rates = sum((plan.rates for plan in plans), Counter[int]())
     if (timed := rates.pop(0, 0)) and not _resamples(pipeline):
         notes.append(
@@ -58,7 +58,7 @@ def simulate(
             "uio inspect shows them, and .resample(16_000) before the features makes them one"
         )
     losses = Losses.of((vars(plan) for plan in plans), next((r for plan in plans for r in plan.reports), ""))
-    why = losses.told(pipeline)
+    why = losses.describe(pipeline)
     if losses.failures and not any(plan.lengths for plan in plans):
         raise nothing_read(epoch, why)
     ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)]) for r in range(world_size)]
@@ -96,19 +96,19 @@ def simulate(
 
 
 def reads_headers(pipeline: Pipeline) -> bool:
-    """Whether shards have to be read through to plan."""
+    """Return whether planning has to read through the shards."""
     return any(stage.gives == "file" for stage in pipeline._every_stage())
 
 
 def _resamples(graph: Graph) -> bool:
-    """Whether all audio gets one sample rate."""
+    """Return whether all audio gets one sample rate."""
     return any(
         stage.sets_rate or (stage.branches and all(map(_resamples, stage.branches.values()))) for stage in graph.stages
     )
 
 
 def _in_order(plans: list[LanePlan]) -> Rank:
-    """A rank's batches in the epoch's order: by (k, lane). Those of which nothing is left are not delivered."""
+    """Return a rank's batches in the epoch's order, by (k, lane), without those of which nothing is left."""
     columns = [np.asarray([p.counts, p.longest, p.frames], np.int64).reshape(3, -1) for p in plans]
     ks = np.concatenate([np.arange(c.shape[1]) for c in columns])
     lanes = np.concatenate([np.full(c.shape[1], p.lane) for c, p in zip(columns, plans, strict=True)])
@@ -119,7 +119,7 @@ def _in_order(plans: list[LanePlan]) -> Rank:
 
 @dataclass(frozen=True)
 class _Again:
-    """Deals a rank's lanes again, pass after pass, until it has enough batches."""
+    """Begins a rank's lanes again, pass after pass, until it has enough batches."""
 
     pipeline: Pipeline
     lanes: int
@@ -141,7 +141,7 @@ class _Again:
 
 
 def _skew(padded: list[Column]) -> float:
-    """Share of all ranks' time, counted in padded frames, that they wait for the slowest at each step."""
+    """Return the share of their time, in padded frames, that ranks wait for the slowest one at each step."""
     steps = max(map(len, padded))
     table = np.zeros((len(padded), steps), np.int64)
     there = np.zeros_like(table, bool)
@@ -161,7 +161,7 @@ def _busiest(plans: list[LanePlan], world_size: int, num_workers: int) -> float:
 
 
 def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], float | None]:
-    """The buckets of ``bucket_batch``, and how full batches are on average (of a budget, or of given sizes)."""
+    """Return the buckets of ``bucket_batch``, and how full batches are on average, compared with their budget."""
     stage = next((s for s in reversed(pipeline.stages) if s.gives == "batch"), None)
     if stage is None:
         return [], None

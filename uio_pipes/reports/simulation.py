@@ -13,12 +13,12 @@ from uio_pipes.core.statistics import LEAVE_OUT_LESS
 __all__ = ["Bucket", "Column", "Rank", "Simulation"]
 
 Column = npt.NDArray[np.int64]
-SHOWN = (0, 5, 50, 95, 100)  # percentiles
+SHOWN = (0, 5, 50, 95, 100)  # percentiles of a distribution
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """``low`` <= length < ``high`` (None: no bound), in frames; ``fill``: mean share of what its batches may hold."""
+    """A bucket of lengths: ``low`` <= frames < ``high`` (None: no bound). ``fill``: mean fill of its batches."""
 
     low: int
     high: int | None
@@ -29,7 +29,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Rank:
-    """The batches of one rank in its order; utterances in each, the longest's frames, sum of frames."""
+    """The batches of one rank, in order: utterances, frames of the longest one, sum of frames."""
 
     counts: Column
     longest: Column
@@ -45,17 +45,17 @@ class Rank:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What came out. Lengths and frames are planned ones: 10 ms of audio, or feature frames.
+    """The plan of an epoch. Lengths and frames are planned ones: 10 ms of audio, or feature frames.
 
     Attributes:
-        steps: batches that each rank delivers; own: batches that its lanes have in one pass.
-        padded: padded frames of each batch that is delivered, by rank; lengths: of all utterances planned.
-        skew: share of the frames' time that ranks wait for the slowest at each step.
-        workers: padded frames of the busiest worker over those of the mean one.
-        left_out: utterances by reason, failures among them, those that headers show (what fails only in
-            decoding is taken as good); cut_off: utterances and batches behind the common end.
-        rates: utterances by sample rate in Hz, where headers tell it, those left out as ``mixed_rates`` too.
-        notes: what a loader would warn of before it begins.
+        steps: batches that each rank delivers. own: batches that its lanes have in one pass.
+        padded: padded frames of each batch that is delivered, by rank. lengths: of all utterances planned.
+        skew: share of the time, in padded frames, that ranks wait for the slowest one at each step.
+        workers: padded frames of the busiest worker, divided by the mean of all workers.
+        left_out: utterances by reason, failures included, as far as headers show them (an utterance that fails only in
+            decoding counts as good). cut_off: utterances and batches after the common end.
+        rates: utterances by sample rate in Hz, where headers tell it, also those left out as ``mixed_rates``.
+        notes: warnings that a loader would give before it begins.
     """
 
     world_size: int
@@ -83,16 +83,16 @@ class Simulation:
 
     @property
     def delivered_share(self) -> float:
-        """Share of the planned utterances that is delivered."""
+        """The share of the planned utterances that is delivered."""
         return 1 - self.cut_off[0] / len(self.lengths) if len(self.lengths) else 1.0
 
     @property
     def remedy(self) -> str:
-        """How less would be cut off; empty if nothing is."""
+        """Advice on how to cut off less; empty if nothing is cut off."""
         return LEAVE_OUT_LESS if self.cut_off[0] else ""
 
     def summary(self) -> dict[str, Any]:
-        """As JSON has it: without what is per utterance or per batch."""
+        """Return the plan for JSON, without lists over utterances or batches."""
         scalars = ("world_size", "num_workers", "lanes", "epoch", "uneven", "steps", "own", "utterances")
         out: dict[str, Any] = {name: getattr(self, name) for name in scalars}
         out["hours"] = float(self.lengths.sum()) / 360_000
@@ -111,7 +111,7 @@ class Simulation:
 
 
 def spread(values: Column) -> dict[str, float]:
-    """Mean and some percentiles."""
+    """Return the mean and some percentiles."""
     if not len(values):
         return {}
     points = np.percentile(values, SHOWN, method="nearest")

@@ -1,4 +1,4 @@
-"""Finds the state of a loader in a file. Nothing in the file is executed: JSON, or ``torch.load`` of weights only."""
+"""Finds the state of a loader in a file, without executing anything in it: JSON, or ``torch.load`` of weights only."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from uio_pipes.io.opening import is_local, open_binary
 
 __all__ = ["find_state"]
 
-DEPTH = 12  # dicts within dicts that are looked through
+DEPTH = 12  # levels of dicts that are searched
 MOST = 1 << 28  # bytes of a JSON file
 _REFUSED = re.compile(r"(?:GLOBAL|class|function|type) (?:<class ')?([\w.]*\w)")
 
 
 def find_state(path: str) -> tuple[str, dict[str, str]]:
-    """The loader's state in a file that ``torch.save`` or ``json.dump`` wrote, and the path of keys to it.
+    """Find the state in a file of ``torch.save`` or ``json.dump``; return the path of keys to it, and the state.
 
-    Raises: StateError if there is none, several, or the file cannot be read safely.
+    Raises: StateError if there is none, if there are several, or if the file cannot be read safely.
     """
     found = list(_states(_read(path), (), DEPTH))
     if not found:
@@ -35,7 +35,7 @@ def find_state(path: str) -> tuple[str, dict[str, str]]:
         )
     if len(found) > 1:
         names = ", ".join(".".join(keys) or "(top)" for keys, _ in found)
-        raise StateError(f"{path} holds several states ({names}): save the one that is meant in a file of its own")
+        raise StateError(f"{path} holds several states ({names}): save the one that you mean in a file of its own")
     keys, state = found[0]
     return ".".join(keys), state
 
@@ -47,13 +47,13 @@ def _read(path: str) -> Any:
         head = file.read(64)
         file.seek(0)
         if not head.strip():
-            raise StateError(f"{path} is empty: the checkpoint was not written to its end; use an older one")
+            raise StateError(f"{path} is empty: the checkpoint was not written completely; use an older one")
         read = _read_json if head.lstrip()[:1] in (b"{", b"[") else _read_torch
         return read(path, file)
 
 
 def _open(path: str) -> BinaryIO:
-    """A file to seek in: a remote one is read whole."""
+    """Open a file for reading and seeking; a remote one is read as a whole."""
     local = is_local(path)
     if local is not None:
         return open(local, "rb")
@@ -66,18 +66,18 @@ def _read_torch(path: str, file: BinaryIO) -> Any:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch, about what the message below says
+            warnings.simplefilter("ignore")  # torch's warnings say the same as the message below
             return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = _REFUSED.search(str(error))
-        what = f" (weights_only refused {found[1]})" if found else ", or is no file of torch.save"
+        what = f" (weights_only refused {found[1]})" if found else ", or is not a file of torch.save"
         raise StateError(
-            f"{path} holds more than tensors, numbers and strings{what}; it is not loaded as it could run code. "
+            f"{path} holds more than tensors, numbers and strings{what}; it is not loaded, as it could run code. "
             "Save the loader's state in a file of its own"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, OSError) as error:
         raise StateError(
-            f"{path} is neither JSON nor a sound file of torch.save with weights only ({_first_sentence(error)}); "
+            f"{path} is neither JSON nor an intact file of torch.save with weights only ({_first_sentence(error)}); "
             "use an older checkpoint, or save the loader's state in a file of its own"
         ) from error
 
@@ -88,7 +88,7 @@ def _first_sentence(error: Exception) -> str:
 
 def _read_json(path: str, file: BinaryIO) -> Any:
     if (size := file.seek(0, os.SEEK_END)) > MOST:
-        raise StateError(f"{path} has {size} bytes: no state of a loader is as large")
+        raise StateError(f"{path} has {size} bytes: no state of a loader is that large")
     file.seek(0)
     try:
         return json.loads(file.read())

@@ -1,4 +1,4 @@
-"""The content of a saved loader state: read, compared with another one, moved to another topology."""
+"""Reads the content of a saved loader state, compares two of them, and divides one among other ranks and workers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["LaneView", "StateView", "differences", "moves", "per_rank", "view"]
 
 @dataclass(frozen=True)
 class LaneView:
-    """One lane: where it stands, what it has counted, and the shard that it has open.
+    """One lane: its position, its counts, and the shard that it has open.
 
-    Where buffers stand in the graph, ``url``, ``offset`` and ``position`` are those before the oldest utterance that
-    they hold; how far they have read since is not in a state by place, only by number.
+    In a graph with buffers, ``url``, ``offset`` and ``position`` are those of the oldest utterance that they hold. A
+    state does not contain the place up to which they have read since, only the number of utterances.
     """
 
     lane: int
@@ -31,16 +31,16 @@ class LaneView:
     stats: Stats
     url: str = ""
     offset: int | None = None
-    held: int = 0  # utterances in the last buffer of the graph; what is in one before it, a state does not tell
-    since: int = 0  # utterances read since that place, to within what buffers before the last one hold
+    held: int = 0  # utterances in the last buffer of the graph; a state does not contain those of earlier ones
+    since: int = 0  # utterances read since that place, except for those still in earlier buffers
     ahead: bool = False  # more may have been read than up to offset
     exhausted: bool = False  # all of the lane has been read
-    position: int | None = None  # items of the epoch's order that have been passed; None: not told by one number
+    position: int | None = None  # items of the epoch's order that have been read; None if one number cannot tell
 
 
 @dataclass(frozen=True)
 class StateView:
-    """A state as a whole. ``missing``: lanes that are not in it (those of other ranks)."""
+    """A whole state. ``missing``: lanes that are not in it, as they belong to other ranks."""
 
     meta: Meta
     lanes: list[LaneView]
@@ -59,7 +59,7 @@ class StateView:
 
 
 def view(state: Mapping[str, str]) -> StateView:
-    """The state, read. Raises: StateError if it is damaged."""
+    """Read a state. Raises: StateError if it is damaged."""
     meta = read_meta(state)
     present = sorted(lanes_in(state, meta.lanes))
     missing = [lane for lane in range(min(meta.lanes, 1 << 20)) if lane not in set(present)]
@@ -89,7 +89,7 @@ def _lane_view(number: int, saved: LaneState) -> LaneView:
 
 
 def _nested(nodes: Any, depth: int = 64, *, within: bool = True) -> Iterator[dict[str, Any]]:
-    """The states of all nodes, the last node's first; ``within``: of those before a buffer, too, which are older."""
+    """Yield the states of nodes, the last node's first; ``within``: also of those before a buffer, which are older."""
     if isinstance(nodes, dict) and depth:
         yield nodes
         if within or "window" not in nodes:
@@ -101,7 +101,7 @@ def _nested(nodes: Any, depth: int = 64, *, within: bool = True) -> Iterator[dic
 
 
 def _position(nodes: Any) -> int | None:
-    """Items of the one list that have been passed, those in buffers not counted; None if there are several lists."""
+    """Return how many items of the list have been read, without those in buffers; None if there are several lists."""
     found = [n["position"] for n in _nested(nodes) if isinstance(n.get("position"), int) and set(n) == {"position"}]
     return found[0] if len(found) == 1 else None
 
@@ -110,11 +110,11 @@ def _add(total: Stats, stats: Stats) -> None:
     total.add(vars(stats) | {"waited_us": int(stats.waited * 1e6)})
 
 
-# Two of them
+# Two states
 
 
 def differences(old: StateView, new: StateView) -> dict[str, Any]:
-    """What is another in ``new``: fields of meta (old, new), and per lane k, done, utterances."""
+    """Return what differs in ``new``: fields of ``meta`` as [old, new]; k, done and utterances of each lane."""
     changed: dict[str, Any] = {}
     was, now = old.meta.saved(), new.meta.saved()
     for name in sorted({*was, *now}):
@@ -136,7 +136,7 @@ def differences(old: StateView, new: StateView) -> dict[str, Any]:
 
 
 def moves(seen: StateView, world_size: int, num_workers: int) -> list[dict[str, Any]]:
-    """For each rank and worker of the new topology: its lanes, batches behind it, lanes that are done.
+    """Return for each rank and worker of the new topology its lanes, their batches so far, and how many are done.
 
     Raises: StateError if the state cannot be loaded there.
     """
@@ -144,8 +144,7 @@ def moves(seen: StateView, world_size: int, num_workers: int) -> list[dict[str, 
     if lanes < world_size:
         raise StateError(
             f"{counted(lanes, 'lane')} cannot feed {world_size} ranks until the epoch ends: go on with at most "
-            f"{counted(lanes, 'rank')}, "
-            "or begin the next epoch with more lanes"
+            f"{counted(lanes, 'rank')}, or begin the next epoch with more lanes"
         )
     if seen.missing:
         raise StateError(
@@ -164,7 +163,7 @@ def moves(seen: StateView, world_size: int, num_workers: int) -> list[dict[str, 
 
 
 def per_rank(state: Mapping[str, str], world_size: int) -> list[dict[str, str]]:
-    """The state cut for ranks: each with ``meta`` and the lanes that it runs."""
+    """Divide the state among ranks: each part has ``meta`` and the lanes that the rank runs."""
     lanes = read_meta(state).lanes
     names = [[lane_name(lane) for lane in lanes_of(lanes, rank, world_size)] for rank in range(world_size)]
     return [{"meta": state["meta"], **{name: state[name] for name in mine}} for mine in names]

@@ -1,4 +1,4 @@
-"""One run of a loader over an epoch: from its position to the end."""
+"""One run of a loader over an epoch, from its position to the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("uio_pipes")
 
 
 class EpochEnd(NamedTuple):
-    """How the epoch of one rank ended: whether an utterance was delivered, and the error if nothing could be read."""
+    """The end of an epoch for one rank: whether an utterance was delivered, and the error if nothing could be read."""
 
     epoch: int
     delivered: bool
@@ -34,20 +34,20 @@ class EpochEnd(NamedTuple):
 
 
 class EpochRun(Iterator[Any]):
-    """The batches of one run over an epoch. Ends its workers at the end, on an error, when closed or forgotten."""
+    """The batches of one run over an epoch. It ends its workers at the end, on an error, and when closed or deleted."""
 
     def __init__(self, options: RunOptions, progress: EpochProgress, quarantine: Quarantine | None, items: int) -> None:
         self.options, self.progress, self.quarantine = options, progress, quarantine
-        self.items = items  # of the lists
+        self.items = items  # in the lists
         self.closed = False
         self.sources: list[Source] = []
-        self.told = False
+        self.memory_logged = False
         self.end: EpochEnd | None = None
         self.feed = Feed(progress.positions, {}, options.repeat)
         self._begin()
 
     def _begin(self, pass_over: int = 0) -> None:
-        """Run the lanes from where they stand, but for the next ``pass_over`` batches."""
+        """Start the lanes where they stand, and pass over the next ``pass_over`` batches."""
         options, progress = self.options, self.progress
         source_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, options.repeat))
         self.delivered = 0
@@ -94,7 +94,7 @@ class EpochRun(Iterator[Any]):
         steps = self.options.steps_per_epoch
         if steps is not None and self.progress.step >= steps:
             self.progress.ended = True
-            raise StopIteration  # but stay open: the stream goes on in the next epoch
+            raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
             if self.progress.skip:
                 self._stop_sources()
@@ -132,18 +132,18 @@ class EpochRun(Iterator[Any]):
         if message.counts.get("failures"):
             total = sum(p.counts.get("failures", 0) for p in self.feed.positions.values())
             check_budget(total, self.options.policy, message.reports[-1] if message.reports else "see above")
-        if message.memory and not self.told:
-            self.told = True
-            _tell_memory(message.memory * max(1, len(self.sources)))
+        if message.memory and not self.memory_logged:
+            self.memory_logged = True
+            _log_memory(message.memory * max(1, len(self.sources)))
 
     def _finish(self) -> None:
-        """The epoch is over for this rank."""
+        """Note that the epoch is over for this rank."""
         progress, options = self.progress, self.options
         progress.loaded = None
         if options.uneven == "join":
             while (rest := self.feed.deliver()) is not None:
                 self._report(rest)
-            self.end = self._judged()
+            self.end = self._judge_end()
         else:
             utterances = sum(p.counts.get("utterances", 0) for p in progress.positions.values())
             progress.delivered, *left = self.horizon.summed(utterances, *self._left_out())
@@ -152,25 +152,25 @@ class EpochRun(Iterator[Any]):
                 logger.warning("%s", progress.stats(options.pipeline).told_left_out(progress.epoch))
             progress.ended = True
 
-    def _judged(self) -> EpochEnd:
-        """An epoch without an utterance is an error where reading failed, and said where stages left out all."""
+    def _judge_end(self) -> EpochEnd:
+        """Return how the epoch ended. Without an utterance it is an error if reading failed, else a warning."""
         options, losses, epoch = self.options, self.feed.losses, self.progress.epoch
         delivered = bool(self.delivered or self.passed_over or losses.utterances)
         if delivered:
             return EpochEnd(epoch, True, None)
-        why = losses.told(options.pipeline)
+        why = losses.describe(options.pipeline)
         failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1)
         if losses.skipped and not failed:
             logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
         return EpochEnd(epoch, False, nothing_read(epoch, why) if failed else None)
 
     def take_end(self) -> EpochEnd | None:
-        """Return how this rank's epoch ended, once: its loader decides what follows from it."""
+        """Return, only once, how this rank's epoch ended: its loader decides what follows."""
         end, self.end = self.end, None
         return end
 
     def _left_out(self) -> tuple[int, int]:
-        """What this rank did not deliver: utterances that it knows of, and list items not yet opened."""
+        """Return what this rank did not deliver: utterances that it knows of, and list items not yet opened."""
         feed = self.feed
         if self.options.uneven == "repeat":
             return 0, 0
@@ -184,13 +184,13 @@ class EpochRun(Iterator[Any]):
         return held, items
 
     def _log_rest(self) -> None:
-        """What failed in batches that nobody will get."""
+        """Log the failures in batches that will not be delivered."""
         for message in self.feed.unreported():
             for report in message.reports:
                 logger.warning("lane %d: %s", message.lane, report)
 
     def close(self) -> None:
-        """End the workers; there will be no more batches."""
+        """End the workers: there are no more batches."""
         self.closed = True
         self._stop_sources()
 
@@ -204,7 +204,7 @@ class EpochRun(Iterator[Any]):
         self.close()
 
 
-def _tell_memory(estimate: int) -> None:
+def _log_memory(estimate: int) -> None:
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     text = f"buffers of this rank: about {estimate / 2**20:.0f} MiB when full"
     if estimate > ram / 4:

@@ -1,4 +1,4 @@
-"""The place of a rank in an epoch: made afresh or from a saved state, and saved."""
+"""The position of a rank in an epoch: fresh or read from a saved state, and saved again."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["EpochProgress"]
 
 @dataclass
 class EpochProgress:
-    """Where a rank stands in an epoch, as far as its trainer has received it.
+    """The position of a rank in an epoch: after the last batch that its trainer received.
 
     Attributes:
-        lanes: how many there are in this epoch; positions: this rank's.
-        stream: the epoch whose data this is: with ``steps_per_epoch`` that in which the stream began.
-        step: batches delivered in this epoch, where ``steps_per_epoch`` counts them.
+        lanes: number of lanes in this epoch. positions: those of this rank's lanes.
+        stream: epoch whose data this is: with ``steps_per_epoch`` the one in which the stream began.
+        step: batches delivered in this epoch, for ``steps_per_epoch``.
         skip: batches to pass over before the next one.
-        ended: the epoch is over: for this rank, as the trainer saw, or for all, as a state says.
-        delivered: utterances that all ranks have delivered, at the end of an epoch that they ended together.
-        left_out: utterances (at least) and list items that no rank delivered.
-        loaded: the state that this was taken from, until the first batch.
-        ahead: the next epoch, where other ranks had begun it when the state was saved.
+        ended: the epoch is over: for this rank, as its trainer saw, or for all ranks, as a state says.
+        delivered: utterances that all ranks have delivered, known at the end of an epoch that they ended together.
+        left_out: utterances (at least) and list items that no rank delivered, known likewise.
+        loaded: the state that this was read from, until the first batch.
+        ahead: the next epoch, if other ranks had begun it when the state was saved.
     """
 
     epoch: int
@@ -55,7 +55,7 @@ class EpochProgress:
 
     @classmethod
     def loaded_from(cls, meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> EpochProgress:
-        """Return where a rank stood when ``state`` was saved. Raises: StateError if it lacks lanes of this rank."""
+        """Return where the rank stood when ``state`` was saved. Raises: StateError if it lacks lanes of this rank."""
         present = lanes_in(state, meta.lanes)
         mine = lanes_of(meta.lanes, rank, world_size)
         _check_present(meta, present, mine, f"rank {rank} of {world_size}")
@@ -82,7 +82,7 @@ class EpochProgress:
         )
 
     def at(self, epoch: int, options: RunOptions) -> EpochProgress:
-        """Return where the rank stands in another epoch: at its beginning, or as far as ranks ahead had come."""
+        """Return the position in another epoch: its beginning, or what the state holds of ranks that were ahead."""
         return self.ahead if self.ahead is not None and self.ahead.epoch == epoch else self.fresh(epoch, options)
 
     def go_on(self) -> None:
@@ -103,7 +103,7 @@ class EpochProgress:
         )
 
     def state(self, options: RunOptions, fingerprints: Mapping[str, Any]) -> dict[str, str]:
-        """Return the state to save: before the first batch what was loaded, then where each lane stands."""
+        """Return the state to save: until the first batch the one that was loaded."""
         if self.loaded is not None:
             return self.loaded | {"meta": _with_skip(self.loaded["meta"], self.skip)}
         meta = Meta(
@@ -123,7 +123,7 @@ class EpochProgress:
 
     @property
     def received(self) -> int:
-        """Batches that the trainer has received of these lanes."""
+        """Batches of these lanes that the trainer has received."""
         return sum(position.state.k for position in self.positions.values())
 
     def stats(self, graph: Graph) -> Stats:
@@ -146,5 +146,5 @@ def _check_present(meta: Meta, present: set[int], mine: range, rank: str) -> Non
 
 
 def _with_skip(meta: str, skip: int) -> str:
-    """Return a state's ``meta`` with batches to pass over."""
+    """Return the ``meta`` of a state with ``skip`` batches to pass over."""
     return meta if json.loads(meta).get("skip", 0) == skip else json.dumps({**json.loads(meta), "skip": skip})

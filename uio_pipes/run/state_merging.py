@@ -1,9 +1,9 @@
-"""States that ranks saved one by one, joined: of each lane the newest, also where one rank is an epoch ahead of others.
+"""Joins states that ranks saved one by one: the newest state of each lane, even if one rank is an epoch ahead.
 
 Under ``uneven="join"`` ranks do not wait for each other, so one may have begun epoch e + 1 while another is still in e,
-or at its end without having asked for more. Where e is over, the result is a state of e + 1 in which the lanes that
-nobody has begun are fresh. Where it is not, the result is a state of e in which the lanes of those that went ahead are
-done, and its ``meta`` holds, as ``ahead``, the state of e + 1 that the loader goes on with.
+or at its end without having asked for more. If all lanes of e are done, the result is a state of e + 1 in which lanes
+that nobody has begun are fresh. Otherwise it is a state of e in which the lanes of ranks that went ahead are done; its
+``meta`` holds, as ``ahead``, the state of e + 1 that the loader goes on with.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["merge_states"]
 
 @dataclass(frozen=True)
 class _Saved:
-    """What one rank saved of one epoch. ``own``: it was there itself, and did not only carry it along."""
+    """What one rank saved of one epoch. ``own``: the rank was in it, and does not only carry it as ``ahead``."""
 
     meta: Meta
     lanes: dict[int, str]
@@ -41,15 +41,15 @@ class _Saved:
 
 
 def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join states that ranks saved one by one into one that holds the newest state of each lane.
+    """Join states that ranks saved one by one into one state, with the newest of each lane.
 
-    Ranks may be one epoch apart (``uneven="join"``): nothing is lost or repeated then.
+    Ranks may be one epoch apart (``uneven="join"``): nothing is lost or repeated.
 
     Args:
-        states: what each rank's ``loader.state_dict()`` returned.
+        states: the results of each rank's ``loader.state_dict()``.
 
     Raises:
-        StateError: the states are of different runs (seed, lanes, graph or list), or further than an epoch apart.
+        StateError: the states are of different runs (seed, lanes, graph or list), or more than an epoch apart.
     """
     given = list(states)
     if not given:
@@ -87,7 +87,7 @@ def _check_same(one: _Saved, other: _Saved, names: tuple[str, ...]) -> None:
 
 
 def _newest(saved: Iterable[_Saved]) -> dict[int, str]:
-    """Each lane's newest string."""
+    """Return the newest string of each lane."""
     found: dict[int, str] = {}
     for one in saved:
         for lane, text in one.lanes.items():
@@ -101,7 +101,7 @@ def _state(meta: Meta, lanes: dict[int, str], ahead: dict[str, str] | None = Non
 
 
 def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
-    """The state where some ranks are in an epoch and others in the next one."""
+    """Return the state when some ranks are in an epoch and others in the next one."""
     _check_gaps(saved, newest)
     late = [s for s in saved if s.epoch == newest.epoch]
     early = [s for s in saved if s.epoch == newest.epoch - 1]
@@ -126,12 +126,12 @@ def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
 
 
 def _fresh(epoch: int, done: bool = False) -> str:
-    """A lane of which nothing is known but that it has not begun, or that it is done."""
+    """Return the string of a lane that has not begun, or of one that is done and whose counts are unknown."""
     return LaneState(epoch, done=done, counts=Ledger().save() if done else {}).text
 
 
 def _world(saved: list[_Saved]) -> int:
-    """How many ranks there are: rank r of w has the lanes r, r + w, … of each epoch. Raises: StateError."""
+    """Return the number of ranks: rank r of w has the lanes r, r + w, … of each epoch. Raises: StateError."""
     first = {min(s.lanes) for s in saved if s.lanes}
     without = sum(not s.lanes for s in saved)  # ranks beyond the number of lanes
     for world in range(len(first), len(first) + without + 1):

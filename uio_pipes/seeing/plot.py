@@ -1,4 +1,4 @@
-"""``pipeline.plot(…)``: waveform, features and masks of a few utterances, as a PNG."""
+"""``pipeline.plot(…)``: draws waveform, features and masks of a few utterances to a PNG file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
 
 
 def _changed(before: Array | None, after: Array | None, feat: Array, masked: Array | None) -> Array | None:
-    """Where a stage changed features, on the frames that are left at last (spec_trim cuts the end off)."""
+    """Return which features stages changed, for the frames that are left at the end (spec_trim cuts some off)."""
     frames = len(feat)
     if before is None or after is None or min(len(before), len(after)) < frames or before.shape[1] != feat.shape[1]:
         return masked

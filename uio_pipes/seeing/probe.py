@@ -1,7 +1,7 @@
-"""Lets a few utterances through a pipeline and records what each stage made of them.
+"""Passes a few utterances through a pipeline and records what each stage made of them.
 
-A tap stands behind every stage. It lets so few items pass that buffers are soon full, computes what the stage deferred,
-and notes fields, planned length and time. If filters leave nothing, more are let through.
+A tap after every stage passes only a few items, so that buffers do not wait for more, computes the fields that the stage
+deferred, and records fields, planned length and time. If filters leave nothing, more items are passed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["StageRecord", "Tap", "trace"]
 
-MOST = 512  # utterances looked at before giving up
+MOST = 512  # most items that are tried
 
 
 @dataclass(frozen=True)
 class StageRecord:
-    """One item as it left a stage: a sample's fields (all computed), a batch, a file or a list item."""
+    """An item after a stage: the fields of a sample (all computed), a batch, a file or a list item."""
 
     item: Any
     origins: tuple[Origin, ...]  # of the utterances in it
@@ -42,11 +42,11 @@ class StageRecord:
 
 @dataclass
 class _Run:
-    """Shared by the taps of a run."""
+    """What the taps of a run share."""
 
-    most: int  # items that each tap lets pass
+    most: int  # items that each tap passes on
     records: list[list[StageRecord]]
-    nested: float = 0.0  # seconds spent in taps further up since the current one asked
+    nested: float = 0.0  # seconds spent in earlier taps since the current one asked
     failures: list[str] = field(default_factory=list)
 
 
@@ -82,7 +82,7 @@ class _RecordingNode(Node):
         raise StopIteration
 
     def _record(self, item: Any, seconds: float) -> StageRecord | None:
-        """What the item is, with all computed that was deferred; None if that failed."""
+        """Return the record of an item with all fields computed, or None if computing them failed."""
         if not isinstance(item, Sample):
             return StageRecord(list(item) if isinstance(item, list) else item, _origins(item), seconds)
         try:
@@ -100,13 +100,13 @@ def _origins(item: Any) -> tuple[Origin, ...]:
 
 
 def trace(pipeline: Graph, count: int) -> Iterator[list[StageRecord]]:
-    """For each of ``count`` utterances (or batches) that come out, what left each stage; fewer if there are fewer.
+    """Yield, for each of ``count`` utterances (or batches) that come out, its record after each stage.
 
-    Raises: PipelineError if nothing comes out at all, saying what was left out and why.
+    Raises: PipelineError if nothing comes out; it says what was left out and why.
     """
     most = count
     while True:
-        run, ledger = _let_through(pipeline, most, count)
+        run, ledger = _pass(pipeline, most, count)
         if len(run.records[-1]) >= count or most >= MOST:
             break
         most *= 2
@@ -115,14 +115,14 @@ def trace(pipeline: Graph, count: int) -> Iterator[list[StageRecord]]:
         why += [*ledger.reports, *run.failures][-1:]
         raise PipelineError(
             f"nothing comes out of the pipeline ({'; '.join(why) or 'its list is empty'}); "
-            "see what its filters and its data are"
+            "check its filters and its data"
         )
-    run, _ = _let_through(pipeline, most, count)  # once more: tables, kernels and files are warm
+    run, _ = _pass(pipeline, most, count)  # once more, for times with tables, kernels and files loaded
     for last in run.records[-1]:
         yield _path(run, last)
 
 
-def _let_through(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
+def _pass(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
     run = _Run(most, [[] for _ in pipeline.stages])
     stages = [
         s
@@ -139,13 +139,13 @@ def _let_through(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
 
 
 def _path(run: _Run, last: StageRecord) -> list[StageRecord]:
-    """For each stage, the record of the utterance that ``last`` is, or is made of."""
+    """Return for each stage the record of the utterance that ``last`` is, or is made of."""
     origins = last.origins or _of_key(run, last.item)
     return [max(records, key=lambda r: _likeness(r, origins)) for records in run.records]
 
 
 def _of_key(run: _Run, batch: Any) -> tuple[Origin, ...]:
-    """Origin of a padded batch's first utterance."""
+    """Return the origin of the first utterance of a padded batch."""
     keys = batch.get("keys") if isinstance(batch, dict) else None
     named = (r.origins for records in run.records for r in records if keys and _key(r.item) == keys[0])
     return next(named, ())
@@ -156,6 +156,6 @@ def _key(item: Any) -> object:
 
 
 def _likeness(record: StageRecord, origins: tuple[Origin, ...]) -> int:
-    """How many leading fields (item, offset, …) of their origins agree."""
+    """Return how many leading fields (item, offset, …) of the origins agree."""
     pairs = [(a, b) for a in record.origins for b in origins[:1]]
     return max((next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), 9) for a, b in pairs), default=0)

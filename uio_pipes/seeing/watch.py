@@ -1,4 +1,4 @@
-"""``watch(loader)``: a loader's batches, with a live line on the terminal."""
+"""``watch(loader)``: gives the batches of a loader and shows its progress on the terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Watched", "watch"]
 
 logger = logging.getLogger("uio_pipes")
-REFRESH = 0.25  # seconds between two looks of a live line
+REFRESH = 0.25  # seconds between two updates of a live line
 WINDOW = 10.0  # seconds that speeds are measured over
 
 
@@ -35,7 +35,7 @@ class _Moment(NamedTuple):
 
 
 class _Line:
-    """The counts of a loader as one line of text; speeds are those of the last seconds."""
+    """The counts of a loader as one line of text, with the speed of the last ``WINDOW`` seconds."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
@@ -74,7 +74,7 @@ class _Shown(Protocol):
 
 
 class _OnTerminal:
-    """One line that is written over and over; what the program prints appears above it."""
+    """A line that is updated in place; what the program prints appears above it."""
 
     every = REFRESH
 
@@ -88,7 +88,7 @@ class _OnTerminal:
 
 
 class _InLog:
-    """A line of its own every so many seconds: files and pipes are no place for control characters."""
+    """A new line every ``every`` seconds, without control characters, for files and pipes."""
 
     def __init__(self, every: float) -> None:
         self.every = every
@@ -98,7 +98,7 @@ class _InLog:
 
 
 class Watched:
-    """A loader whose batches move a line on the terminal. All else is the loader's own: ``set_epoch``, ``len``, …"""
+    """A loader whose progress is shown while it is iterated over. All else is the loader's: ``set_epoch``, ``len``, …"""
 
     def __init__(self, loader: Loader, every: float) -> None:
         self.loader, self.every = loader, every
@@ -113,7 +113,7 @@ class Watched:
         return True
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # not there yet, while a copy is made
+        if name == "loader":  # not set yet, while a copy is made
             raise AttributeError(name)
         return getattr(self.loader, name)
 
@@ -121,19 +121,19 @@ class Watched:
 def watch(loader: Loader, every: float = 30.0) -> Watched:
     """Show progress while a loader is iterated over: ``for batch in uio.watch(loader)``, in any number of epochs.
 
-    A line on stderr shows utterances, hours of audio and hours per second (over the last 10 s; a frame is 10 ms),
-    padding, skipped utterances and the share of the time that the trainer waited for batches; after an epoch that ranks
-    ended together, the share of its utterances that was delivered, where some were not. Other counts are those of
-    rank 0; other ranks show nothing. Batches, ``loader.state_dict()`` in the loop, ``break`` and exceptions are as
-    without it.
+    A line on stderr shows utterances, hours of audio per second (over the last 10 s; a frame is 10 ms), padding,
+    skipped utterances and the share of the time that the trainer waited for batches. After an epoch that ranks ended
+    together it also shows the share of all utterances that was delivered, unless it is all of them. The other counts
+    are those of rank 0; other ranks show nothing. Batches, ``loader.state_dict()`` in the loop, ``break`` and
+    exceptions work as without it.
 
     Args:
-        loader: what to iterate over.
-        every: seconds between two lines if stderr is no terminal; on a terminal one line is updated in place.
+        loader: the loader to iterate over.
+        every: seconds between two lines if stderr is not a terminal; on a terminal one line is updated in place.
             Default: 30.0.
 
     Raises:
-        PipelineError: ``every`` is not above 0, or ``loader`` is no loader.
+        PipelineError: ``every`` is not above 0, or ``loader`` is not a loader.
     """
     if not isinstance(loader, Loader):
         raise PipelineError(f"watch takes a Loader, not {type(loader).__name__}; see uio.Loader(pipeline)")
@@ -157,7 +157,7 @@ def _watched(loader: Loader, every: float) -> Iterator[Any]:
         try:
             for batch in batches:
                 yield batch
-                del batch  # its memory is the trainer's to free
+                del batch  # only the trainer shall keep its memory
                 if time.monotonic() >= due:
                     due = time.monotonic() + shown.every
                     _show(shown, line)
@@ -175,12 +175,12 @@ def _display(stack: ExitStack, every: float) -> _Shown:
     live = Live(console=Console(stderr=True), auto_refresh=False, redirect_stdout=sys.stdout.isatty())
     try:
         return _OnTerminal(stack.enter_context(live))
-    except LiveError:  # the user's own display is there already
+    except LiveError:  # the user has a display of their own already
         return _InLog(every)
 
 
 def _show(shown: _Shown, line: _Line) -> None:
-    """A display that cannot be written to (a closed pipe) must not end the training."""
+    """Update the display. If it cannot be written to (a closed pipe), the training goes on without it."""
     try:
         shown.show(line.text())
     except (OSError, ValueError) as error:
