@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Drawn:
-    """The data to draw of one utterance. ``plain``: features before masking; ``masked``: which values masking changed."""
+    """The data to draw of one utterance. ``plain``: features before masking; ``masked``: values that it changed."""
 
     key: str
     text: str

@@ -1,7 +1,7 @@
 """Passes a few utterances through a pipeline and records what each stage made of them.
 
-A tap after every stage passes only a few items, so that buffers do not wait for more, computes the fields that the stage
-deferred, and records fields, planned length and time. If filters leave nothing, more items are passed.
+A tap after every stage passes only a few items, so that buffers do not wait for more, computes the fields that the
+stage deferred, and records fields, planned length and time. If filters leave nothing, more items are passed.
 """
 
 from __future__ import annotations
