@@ -1,4 +1,4 @@
-"""``uio convert``: from any form that can be read to a TouchDataset, shards or a raw list."""
+"""``uio convert``: converts data to a TouchDataset, shards or a raw list."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.cli.common import Compress, Json, Rate, keep_inputs, print_json, verdict
+from uio_pipes.cli.common import Compress, Json, Rate, cores, keep_inputs, print_json, verdict
 
 __all__ = ["convert"]
 
 
 class ConvertTarget(str, Enum):
-    """What is written."""
+    """The form of data that is written."""
 
     indexed = "indexed"
     shards = "shards"
@@ -22,7 +22,7 @@ class ConvertTarget(str, Enum):
 
 
 class AudioFormat(str, Enum):
-    """Audio files in shards and raw lists."""
+    """The format of audio files in shards and raw lists."""
 
     wav = "wav"
     flac = "flac"
@@ -34,11 +34,11 @@ def convert(
     to: Annotated[
         ConvertTarget, typer.Option(help="indexed: a TouchDataset; shards: WeNet's; raw: audio files.")
     ] = ConvertTarget.indexed,
-    list_path: Annotated[str, typer.Option("--list", help="The data list to write. OUT/data.list")] = "",
+    list_path: Annotated[str, typer.Option("--list", help="The data list to write; OUT/data.list if not given.")] = "",
     per_part: Annotated[int, typer.Option(min=1, help="Utterances in a folder or shard.")] = 5000,
     resample: Rate = None,
     form: Annotated[
-        AudioFormat, typer.Option("--format", help="Of audio files in shards and raw lists.")
+        AudioFormat, typer.Option("--format", help="Format of audio files in shards and raw lists.")
     ] = AudioFormat.wav,
     compress: Compress = False,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
@@ -47,9 +47,9 @@ def convert(
 ) -> None:
     """Convert to a TouchDataset (true random access), or from one to shards or a raw list: mono, 16 bits.
 
-    Goes on where it was killed. What cannot be converted is counted and listed in OUT/failed.jsonl; the exit code is 1.
+    If it was killed, the same command goes on. What cannot be converted is counted and listed in OUT/failed.jsonl; the
+    exit code is then 1.
     """
-    from uio_pipes.cli.pack import cores
     from uio_pipes.prep import convert as prep
 
     if compress and to is not ConvertTarget.shards:

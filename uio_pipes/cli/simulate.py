@@ -1,4 +1,4 @@
-"""``uio simulate``: a dry run of a pipeline's ordering."""
+"""``uio simulate``: plans an epoch of a pipeline without decoding."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["simulate"]
 
-MOST = 16  # ranks that a table shows one by one
+MOST = 16  # most ranks that a table shows
 
 
 class Uneven(Enum):
-    """How ranks end that have not equally many batches."""
+    """How an epoch ends if some ranks have more batches than others."""
 
     stop = "stop"
     join = "join"
@@ -52,8 +52,7 @@ def simulate(
 
     from uio_pipes.reports import simulate as plan
 
-    slow = plan.reads_headers(graph)
-    if slow:
+    if plan.reads_headers(graph):
         typer.echo(
             "note: reads the headers in every shard, which is slower than an index: uio index, from_tar_index", err=True
         )
@@ -82,15 +81,12 @@ def simulate(
 
 
 def tables(run: Simulation) -> list[Rows]:
-    """What the terminal and the page show."""
+    """Return the tables that the terminal and the page show."""
     seen = run.summary()
     share = f"{run.delivered_share:.0%}; planned {seen['hours']:.2f} h"
     workers = f"{counted(run.num_workers, 'worker')} each" if run.num_workers else "no workers"
     rows: list[tuple[str, object]] = [
-        (
-            "topology",
-            f"{counted(run.world_size, 'rank')}, {workers}, lanes={run.lanes}, uneven={run.uneven}",
-        ),
+        ("topology", f"{counted(run.world_size, 'rank')}, {workers}, lanes={run.lanes}, uneven={run.uneven}"),
         ("steps", _range(run.steps)),
         ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({share})"),
         ("padding", f"{run.padding_ratio:.1%} of the frames"),

@@ -1,4 +1,4 @@
-"""``uio state``: what a saved loader state holds; two of them compared; moved to another topology."""
+"""``uio state``: shows a saved loader state, compares two, or moves one to other ranks and workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uio_pipes.base.printable import counted
-from uio_pipes.cli.common import Json, keep_inputs, print_json
+from uio_pipes.cli.common import Json, keep_inputs, print_json, verdict
 from uio_pipes.cli.tables import print_tables, say
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-MOST = 40  # lanes or items that a table shows
+MOST = 40  # most lanes or items that a table shows
 _MEANS = {
     "done": "all of it has been delivered, or left out",
     "under way": "open at the lane's offset, or read into buffers",
@@ -39,7 +39,7 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Epoch, lanes, how far each is, what has been counted, which shards are open."""
+    """Show the epoch, each lane with its position and counts, and which shards are open."""
     from uio_pipes.reports.state_file import find_state
     from uio_pipes.reports.state_view import view
 
@@ -86,17 +86,8 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
         for lane in seen.lanes[:MOST]
     ]  # fmt: skip
     title = "Lanes" if len(seen.lanes) <= MOST else f"The first {MOST} of {counted(len(seen.lanes), 'lane')}"
-    headings = (
-        "lane",
-        "k",
-        "is",
-        "utterances",
-        "failures",
-        "shard under way",
-        "offset",
-        "in the last buffer",
-        "read since",
-    )
+    headings = ("lane", "k", "is", "utterances", "failures", "shard under way", "offset", "in the last buffer",
+                "read since")  # fmt: skip
     found: list[Rows] = [("State", ("", "value"), rows), (title, headings, lanes)]
     if items is None:
         return found
@@ -111,7 +102,7 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
 
 @app.command()
 def diff(old: File, new: File, as_json: Json = False) -> None:
-    """What is another in NEW: fields, graph, list, and the lanes that moved. Exit code 1 if anything is."""
+    """Show what differs in NEW: fields, graph, list, and the lanes that moved. The exit code is 1 if anything does."""
     from uio_pipes.reports.state_file import find_state
     from uio_pipes.reports.state_view import differences, view
 
@@ -123,8 +114,7 @@ def diff(old: File, new: File, as_json: Json = False) -> None:
         say("the same position in the same run")
     else:
         print_tables(_different(found))
-    if not same:
-        raise typer.Exit(1)
+    verdict(same)
 
 
 def _different(found: dict[str, Any]) -> list[Rows]:
@@ -146,7 +136,7 @@ def _different(found: dict[str, Any]) -> list[Rows]:
 
 @app.command()
 def reshard(
-    files: Annotated[list[str], typer.Argument(help="The state, or those that the ranks saved one by one.")],
+    files: Annotated[list[str], typer.Argument(help="The state, or the states that the ranks saved one by one.")],
     world_size: Annotated[int, typer.Option(min=1, help="Ranks that will go on.")] = 1,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes of each.")] = 0,
     out: Annotated[
@@ -154,7 +144,7 @@ def reshard(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Join the states of ranks, and tell which rank and worker goes on with which lanes."""
+    """Join the states of ranks, and show which rank and worker goes on with which lanes."""
     from uio_pipes.reports.state_file import find_state
     from uio_pipes.reports.state_view import moves, per_rank, view
     from uio_pipes.run.state_merging import merge_states

@@ -98,7 +98,7 @@ class _InLog:
 
 
 class Watched:
-    """A loader that shows its progress while it is iterated over. All else is the loader's: ``set_epoch``, ``len``, …"""
+    """A loader that shows its progress while it is iterated over. All else (``set_epoch``, ``len``) is the loader's."""
 
     def __init__(self, loader: Loader, every: float) -> None:
         self.loader, self.every = loader, every

@@ -1,4 +1,4 @@
-"""WeNet's ``dataset_conf`` as a table: every key, the kind of its value, its default, and the stage that it goes to.
+"""WeNet's ``dataset_conf`` as a table: every key, the kind of its value, its default, and its stage.
 
 ``LIST_STEPS`` are for the lines of the data list, ``STEPS`` for utterances, in the order in which WeNet applies them.
 """
@@ -14,7 +14,7 @@ __all__ = ["KEYS", "LIST_STEPS", "STEPS", "Key", "ValueKind", "Step"]
 
 
 class ValueKind(NamedTuple):
-    """What a value must be, in words, and whether one is."""
+    """A kind of values: its name in messages, and the check whether a value fits."""
 
     what: str
     fits: Callable[[object], bool]
@@ -38,7 +38,7 @@ TEXT = ValueKind("a text", lambda v: isinstance(v, str))
 
 
 class Key(NamedTuple):
-    """A key (``block.key``), the kind of its value, its default, and the stage's argument that it is."""
+    """A key (``block.key``), the kind of its value, its default, and the argument of the stage that it sets."""
 
     name: str
     kind: ValueKind
@@ -47,8 +47,8 @@ class Key(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A stage and its keys. It is applied where ``switch`` has the value ``on`` (always, without a switch), unless the
-    argument ``needs`` is ``idle``, with which it would do nothing."""
+    """A stage and its keys. It is applied if ``switch`` has the value ``on``, and always without a switch; but not if
+    the argument ``needs`` has the value ``idle``, with which it would do nothing."""
 
     stage: str
     keys: tuple[Key, ...] = ()
