@@ -156,7 +156,7 @@ class Evil:
 
 def test_hostile_and_foreign_files_are_refused_with_a_message(tmp_path: Path) -> None:
     files: dict[str, tuple[bytes, str]] = {
-        "pickle": (pickle.dumps({"loader": Evil()}), "not loaded as it could run code|neither JSON nor"),
+        "pickle": (pickle.dumps({"loader": Evil()}), "not loaded, as it could run code|neither JSON nor"),
         "empty": (b"", "is empty"),
         "zeros": (b"\0" * 4096, "is empty|neither JSON nor|not a file of torch.save"),
         "cut": (b'{"meta": "{}"', "damaged JSON"),

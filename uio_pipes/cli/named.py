@@ -8,7 +8,7 @@ import os
 import sys
 from difflib import get_close_matches
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -113,7 +113,7 @@ def _module(name: str) -> ModuleType:
 
 def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> Pipeline:
     from uio_pipes.tokenizers import CharTokenizer
-    from uio_pipes.wenet import wenet_dataset
+    from uio_pipes.wenet import apply_steps, wenet_dataset
     from uio_pipes.wenet.conf import read_conf
     from uio_pipes.wenet.table import STEPS
 
@@ -121,12 +121,9 @@ def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> 
     block = read.get("dataset_conf", read) or {}
     tokenizer = None if symbols is None else CharTokenizer(symbols)
     if data_type in ("raw", "shard"):
-        made = wenet_dataset(data_type, data, tokenizer, block).pipeline
-        assert isinstance(made, Pipeline)
-        return made
+        return cast("Pipeline", wenet_dataset(data_type, data, tokenizer, block).pipeline)
     if data_type != "indexed":
         raise typer.BadParameter(f"--data-type must be raw, shard or indexed, not {data_type!r}")
-    from uio_pipes.wenet import apply_steps
 
     values = read_conf(block)
     source = _indexed(data, bool(values["list_shuffle"]))

@@ -104,7 +104,7 @@ class PipelineDataset(IterableDataset[Any]):
         return dict(self._state or {})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where the state was saved."""
+        """Go to where ``state_dict`` was saved."""
         self._state = dict(state_dict) or None
         if self._loader is not None and self._state is not None:
             self._loader.load_state_dict(self._state)  # for an iterator that has begun already
