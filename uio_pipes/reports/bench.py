@@ -87,9 +87,8 @@ def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, se
     if num_workers:
         handed = _hand_over(kept, alone.utterances / max(1, alone.batches))
         workers = _run(Loader(pipeline, seed=seed, rank=0, world_size=1, num_workers=num_workers), seconds, None, [])
-    return Bench(
-        sorted(rows, key=lambda r: -r.share), alone, num_workers, workers, handed, loader.stats().failures
-    )  # fmt: skip
+    rows.sort(key=lambda row: -row.share)
+    return Bench(rows, alone, num_workers, workers, handed, loader.stats().failures)
 
 
 def _run(loader: Loader, seconds: float, begun: Callable[[], None] | None, kept: list[Any]) -> Speed:
@@ -174,9 +173,9 @@ _REMEDIES = {
     "decode_audio": "16-bit PCM wav decodes ten times as fast as compressed audio, for more disk (uio pack)",
     "resample": "store the audio at the rate that you train with (uio pack --resample)",
     "speed_perturb": "it resamples: fewer speeds other than 1.0 cost less, or add workers",
-    "fbank": "add workers; or store features once, where you augment none of the audio",
-    "mfcc": "add workers; or store features once, where you augment none of the audio",
-    "log_mel_spectrogram": "add workers; or store features once, where you augment none of the audio",
+    **dict.fromkeys(
+        ("fbank", "mfcc", "log_mel_spectrogram"), "add workers; or store features once, if you do not augment the audio"
+    ),
     "tokenize": "a slow tokenizer: store its tokens in the data, or add workers",
     "map": "your own function: profile it, or give it length= to be run only for what is delivered",
     "flat_map": "your own function: profile it",

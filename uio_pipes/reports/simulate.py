@@ -71,6 +71,7 @@ def simulate(
     steps = own if uneven == "join" else [{"stop": min, "repeat": max}[uneven](own)] * world_size
     seen = [rank.first(n) for rank, n in zip(ranks, steps, strict=True)]
     padded = sum(int(r.padded.sum()) for r in seen)
+    cut_off = [r.counts[n:] for r, n in zip(ranks, steps, strict=True)] if uneven == "stop" else []
     buckets, fill = _buckets(pipeline, plans)
     return Simulation(
         world_size, num_workers, lanes, epoch, uneven, steps, own,
@@ -83,10 +84,7 @@ def simulate(
         workers=_busiest(plans, world_size, num_workers),
         left_out=dict(sorted(losses.skipped.items())),
         failures=losses.failures,
-        cut_off=(
-            sum(int(r.counts[n:].sum()) for r, n in zip(ranks, steps, strict=True)) if uneven == "stop" else 0,
-            sum(len(r.counts) - n for r, n in zip(ranks, steps, strict=True)) if uneven == "stop" else 0,
-        ),
+        cut_off=(sum(int(counts.sum()) for counts in cut_off), sum(map(len, cut_off))),
         buckets=buckets,
         fill=fill,
         reports=[report for plan in plans for report in plan.reports],

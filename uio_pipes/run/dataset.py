@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.options import topology
 
 __all__ = ["PipelineDataPipe", "PipelineDataset"]
 
@@ -50,7 +49,7 @@ class PipelineDataset(IterableDataset[Any]):
                 f"as_dataset: {own[0]} is an option of the loader that the dataset is given to; set it there"
             )
         self.pipeline, self.options = pipeline, _with_topology(options)
-        self.partition = bool(options.get("partition", True))
+        self.partition: bool = options.get("partition", True)
         # In shared memory, for workers that outlive an epoch (persistent_workers).
         self._epoch = _shared_number()
         self._begun = _shared_number()  # the last epoch that worker 0 began
@@ -182,11 +181,5 @@ def _shared_number(count: int = 1) -> torch.Tensor:
 def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
     """Return ``options`` with this process's rank and world size, which its workers may not know."""
     known = dict(options)
-    partition = known.pop("partition", True)
-    if "rank" not in known and dist.is_available() and dist.is_initialized():
-        known.update(rank=dist.get_rank(), world_size=dist.get_world_size())
-    known.setdefault("rank", 0)
-    known.setdefault("world_size", 1)
-    require_whole("rank", known["rank"], 0)
-    require_whole("world_size", known["world_size"], 1)
-    return known if partition else {**known, "rank": 0, "world_size": 1}
+    place = topology(known.get("rank"), known.get("world_size"), known.pop("partition", True))
+    return known | dict(zip(("rank", "world_size"), place, strict=True))

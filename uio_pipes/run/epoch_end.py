@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import weakref
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.run.merge import Feed
 from uio_pipes.run.no_batches import at_rest, no_batch
 
-__all__ = ["UNEVEN", "Horizon", "choose_uneven", "private_group", "refuse_join"]
+__all__ = ["UNEVEN", "Horizon", "choose_uneven", "group_for_states"]
 
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
@@ -47,7 +47,7 @@ def choose_uneven(uneven: str | None, world_size: int) -> str:
     return uneven
 
 
-def private_group() -> Any:
+def _private_group() -> Any:
     """Return a gloo group of our own, so that our messages never mix with the trainer's collectives."""
     world = dist.group.WORLD
     group = _groups[world]() if world in _groups else None
@@ -55,6 +55,16 @@ def private_group() -> Any:
         group = dist.new_group(backend="gloo", timeout=timedelta(days=365))
         _groups[world] = weakref.ref(group)  # torch.distributed owns it, so that destroy_process_group ends its threads
     return group
+
+
+def group_for_states(together: bool) -> Any:
+    """Return the group to gather states in. Raises: StateError if ranks do not step together, as they would hang."""
+    if not together:
+        raise StateError(
+            'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank save '
+            "its own loader.state_dict() and join them by uio.merge_states when loading"
+        )
+    return _private_group()
 
 
 class Horizon:
@@ -66,7 +76,7 @@ class Horizon:
     def __init__(self, feed: Feed, uneven: str, world_size: int, pipeline: Graph, steps: bool) -> None:
         self.feed, self.uneven, self.pipeline, self.steps = feed, uneven, pipeline, steps
         self.endless = steps or pipeline._endless  # it is an error on all ranks if one has nothing left
-        self.group = private_group() if world_size > 1 and uneven != "join" else None
+        self.group = _private_group() if world_size > 1 and uneven != "join" else None
         self.until = 0
         self.over = False
 
@@ -135,11 +145,3 @@ class Horizon:
         if self.group is not None:
             dist.all_reduce(word, group=self.group)
         return [int(count) for count in word]
-
-
-def refuse_join() -> NoReturn:
-    """Raises: StateError, as a collective of ranks that do not step together would wait for ever."""
-    raise StateError(
-        'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank save its '
-        "own loader.state_dict() and join them by uio.merge_states when loading"
-    )

@@ -70,23 +70,20 @@ class EpochRun(Iterator[Any]):
             options.repeat,
             pass_over,
         )
-        states = {lane: position.saved() for lane, position in progress.positions.items()}
-        groups: dict[int, list[int]] = {}
-        for lane, state in states.items():
-            if options.repeat or not state.done:
-                groups.setdefault(worker_of(lane, options.world_size, options.num_workers), []).append(lane)
+        groups: dict[int, dict[int, LaneState]] = {}
+        for lane, position in progress.positions.items():
+            if options.repeat or not position.state.done:
+                worker = worker_of(lane, options.world_size, options.num_workers)
+                groups.setdefault(worker, {})[lane] = position.saved()
         source_of: dict[int, Source] = {}
-        for lanes in groups.values():
-            source = self._source(spec, lanes, {i: states[i] for i in lanes})
+        for states in groups.values():
+            if options.num_workers:
+                source: Source = Worker(spec, states, options.pins, options.prefetch)
+            else:
+                source = InProcess(spec, states, options.pins)
             self.sources.append(source)
-            source_of.update(dict.fromkeys(lanes, source))
+            source_of.update(dict.fromkeys(states, source))
         return source_of
-
-    def _source(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState]) -> Source:
-        options = self.options
-        if options.num_workers == 0:
-            return InProcess(spec, lanes, states, options.pins)
-        return Worker(spec, lanes, states, options.pins, options.prefetch)
 
     def __next__(self) -> Any:
         if self.closed or self.progress.ended:
@@ -176,11 +173,9 @@ class EpochRun(Iterator[Any]):
             return 0, 0
         held = sum(u for u, _ in feed.remaining.values()) + feed.undelivered()
         items = sum(i for _, i in feed.remaining.values())
-        unseen = [
-            i for i, p in feed.positions.items() if i not in feed.remaining and not p.state.done and not p.state.k
-        ]
-        if unseen:
-            items += sum(len(range(lane, self.items, self.progress.lanes)) for lane in unseen)
+        for lane, position in feed.positions.items():
+            if lane not in feed.remaining and not position.state.done and not position.state.k:  # not begun
+                items += len(range(lane, self.items, self.progress.lanes))
         return held, items
 
     def _log_rest(self) -> None:

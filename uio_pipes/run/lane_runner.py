@@ -159,10 +159,10 @@ class LaneRunner:
 class LaneStream(Iterator[Message]):
     """Runs several lanes in the order (pass, k, lane). It ends with the last lane, or never (``repeat``)."""
 
-    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState]) -> None:
+    def __init__(self, spec: RunSpec, states: dict[int, LaneState]) -> None:
         self.spec = spec
         tables: dict[Hashable, Any] = {}
-        self.runners = {i: LaneRunner(spec, i, states[i], tables) for i in lanes if not states[i].done or spec.repeat}
+        self.runners = {i: LaneRunner(spec, i, s, tables) for i, s in states.items() if not s.done or spec.repeat}
         self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
         heapq.heapify(self.queue)
         if spec.repeat:

@@ -20,7 +20,7 @@ from uio_pipes.core.ledger import Policy
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.changes import changes
 from uio_pipes.run.device import Mover
-from uio_pipes.run.epoch_end import choose_uneven, private_group, refuse_join
+from uio_pipes.run.epoch_end import choose_uneven, group_for_states
 from uio_pipes.run.epoch_run import EpochRun
 from uio_pipes.run.lengths import Lengths
 from uio_pipes.run.options import RunOptions, default_lanes, open_quarantine, topology
@@ -342,8 +342,7 @@ def gather_state(loader: Loader) -> dict[str, str] | None:
     """
     if loader.world_size == 1:
         return loader.state_dict()
-    if not loader.together:
-        refuse_join()
+    group = group_for_states(loader.together)
     states: list[Any] | None = [None] * loader.world_size if loader.rank == 0 else None
-    dist.gather_object(loader.state_dict(), states, dst=0, group=private_group())
+    dist.gather_object(loader.state_dict(), states, dst=0, group=group)
     return merge_states(states) if states is not None else None

@@ -32,10 +32,6 @@ class _Saved:
         return self.meta.epoch
 
     @property
-    def count(self) -> int:
-        return self.meta.lanes
-
-    @property
     def age(self) -> tuple[int, bool, int]:
         return self.epoch, self.meta.ended, self.meta.step or 0
 
@@ -62,7 +58,7 @@ def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
         if one.epoch == newest.epoch or newest.meta.stream is not None:
             _check_same(one, newest, ("lanes",))
     merged = _newest(saved)
-    same = all(one.count == newest.count for one in saved)
+    same = all(one.meta.lanes == newest.meta.lanes for one in saved)
     behind = any(one.epoch < newest.epoch for one in saved) and not all(
         done or epoch == newest.epoch for epoch, _, done, _ in map(lane_age, merged.values())
     )
@@ -106,14 +102,14 @@ def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
     late = [s for s in saved if s.epoch == newest.epoch]
     early = [s for s in saved if s.epoch == newest.epoch - 1]
     reached = {lane for s in late if s.own for lane in s.lanes}
-    if all(s.count == newest.count for s in early):
+    if all(s.meta.lanes == newest.meta.lanes for s in early):
         over = reached
         unbegun = {lane for s in early for lane in s.lanes} - reached
     else:
         world = _world([s for s in [*early, *late] if s.own])
         ranks = {min(s.lanes) for s in late if s.own and s.lanes}
-        over = {lane for lane in range(early[0].count if early else 0) if lane % world in ranks}
-        unbegun = {lane for lane in range(newest.count) if lane % world not in ranks}
+        over = {lane for lane in range(early[0].meta.lanes if early else 0) if lane % world in ranks}
+        unbegun = {lane for lane in range(newest.meta.lanes) if lane % world not in ranks}
     before = max(early, key=lambda s: s.age, default=newest)
     for one in early:
         _check_same(one, before, ("lanes",))
@@ -135,12 +131,12 @@ def _world(saved: list[_Saved]) -> int:
     first = {min(s.lanes) for s in saved if s.lanes}
     without = sum(not s.lanes for s in saved)  # ranks beyond the number of lanes
     for world in range(len(first), len(first) + without + 1):
-        if all(sorted(s.lanes) == [*range(min(s.lanes), s.count, world)] for s in saved if s.lanes):
+        if all(sorted(s.lanes) == [*range(min(s.lanes), s.meta.lanes, world)] for s in saved if s.lanes):
             return world
     raise StateError(
         "lanes: the states are of two epochs with different numbers of lanes "
-        f"({sorted({s.count for s in saved})}), and not of all ranks of one run: pass the newest state of every rank, "
-        "and no others"
+        f"({sorted({s.meta.lanes for s in saved})}), and not of all ranks of one run: pass the newest state of every "
+        "rank, and no others"
     )
 
 

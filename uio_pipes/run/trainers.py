@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
-from uio_pipes.run.epoch_end import private_group, refuse_join
+from uio_pipes.run.epoch_end import group_for_states
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.state_merging import merge_states
 
@@ -104,8 +104,6 @@ class LightningLoader:
 def _gathered(loader: Loader, state: dict[str, str]) -> dict[str, str]:
     if loader.world_size == 1:
         return state
-    if not loader.together:
-        refuse_join()
     states: list[Any] = [None] * loader.world_size
-    dist.all_gather_object(states, state, group=private_group())
+    dist.all_gather_object(states, state, group=group_for_states(loader.together))
     return merge_states(states)

@@ -39,8 +39,8 @@ GRACE = 30  # seconds, as in torchrun: a worker lives so long after SIGTERM, unl
 class InProcess:
     """Lanes that run in this process."""
 
-    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState], pin: bool) -> None:
-        self._stream = LaneStream(spec, lanes, states)
+    def __init__(self, spec: RunSpec, states: dict[int, LaneState], pin: bool) -> None:
+        self._stream = LaneStream(spec, states)
         self._pin = pin
 
     def take(self) -> Message:
@@ -57,12 +57,12 @@ class InProcess:
 class Worker:
     """Lanes that run in a process of their own. Its errors are raised here."""
 
-    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState], pin: bool, prefetch: int) -> None:
+    def __init__(self, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int) -> None:
         # Slots: for batches in the queue, the one being made, one that a user's node may hold, the trainer's.
         self._ring = Ring.made(prefetch + 2 + LENT)
         self._pin = pin
         loader: Any = DataLoader(
-            _WorkerLanes(self._ring, spec, lanes, states),
+            _WorkerLanes(self._ring, spec, states),
             batch_size=None,
             num_workers=1,
             prefetch_factor=prefetch,
