@@ -26,7 +26,7 @@ def bench(
     conf: Conf = None,
     symbols: Symbols = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to run; with --workers, as long again.")] = 10.0,
-    workers: Annotated[int, typer.Option(min=0, help="Measure so many worker processes, too.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Also measure with this number of worker processes.")] = 0,
     seed: Annotated[int, typer.Option(help="The loader's seed.")] = 0,
     out: Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")] = None,
     as_json: Json = False,

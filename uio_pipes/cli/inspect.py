@@ -23,7 +23,9 @@ BINS = 12  # most bars of the histogram
 
 def inspect(
     paths: Annotated[list[str], typer.Argument(help="Lists, shards, indexes, TouchDataset or Kaldi folders, URLs.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Look at only so many utterances of each.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Look at no more than this number of utterances of each.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     report: Annotated[str | None, typer.Option(help="Write a page with bars: a .html file.")] = None,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,

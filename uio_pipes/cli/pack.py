@@ -31,7 +31,7 @@ class PackTarget(str, Enum):
 
 
 class Executor(str, Enum):
-    """Where the work is done."""
+    """The place where the work is done."""
 
     local = "local"
     ray = "ray"

@@ -22,7 +22,7 @@ MOST = 16  # most ranks that a table shows
 
 
 class Uneven(Enum):
-    """How an epoch ends if some ranks have more batches than others."""
+    """The ways to end an epoch in which some ranks have more batches than others."""
 
     stop = "stop"
     join = "join"
@@ -120,7 +120,7 @@ def tables(run: Simulation) -> list[Rows]:
         found.append(("Buckets", ("frames", "batches", "utterances", "fill"), buckets))
     left = [(reason, f"{n:,}") for reason, n in run.left_out.items()]
     if run.cut_off[0]:
-        left.append(("behind the common end (stop)", f"{run.cut_off[0]:,} in {counted(run.cut_off[1], 'batch')}"))
+        left.append(("after the common end (stop)", f"{run.cut_off[0]:,} in {counted(run.cut_off[1], 'batch')}"))
     return [*found, ("Utterances left out, as known from headers", ("reason", "count"), left or [("none", "0")])]
 
 

@@ -35,7 +35,7 @@ File = Annotated[
 def show(
     file: File,
     data: Annotated[
-        str | None, typer.Option("--data", help="The data list: tells shards done, under way, to come.")
+        str | None, typer.Option("--data", help="The data list, to show which shards are done, under way, to come.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -163,7 +163,7 @@ def reshard(
         (f"rank {r['rank']}", r["worker"] if workers else "", _few(r["lanes"]), r["batches"], r["done"]) for r in rows
     ]
     title = f"Epoch {seen.meta.epoch}: {counted(seen.meta.lanes, 'lane')} on {counted(world_size, 'rank')}"
-    print_tables([(title, ("", "worker", "lanes", "batches behind", "lanes done"), shown[:MOST])])
+    print_tables([(title, ("", "worker", "lanes", "batches so far", "lanes done"), shown[:MOST])])
     if seen.meta.lanes % world_size:
         them = f"{counted(world_size, 'rank')} do not divide {counted(seen.meta.lanes, 'lane')}"
         say(f"note: {them}: global steps hold other batches then")

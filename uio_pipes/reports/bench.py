@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Speed:
-    """What was delivered in ``seconds`` after the first batch."""
+    """The batches delivered in ``seconds`` after the first one."""
 
     utterances: int
     batches: int

@@ -33,7 +33,7 @@ def simulate(
     uneven: str | None = None,
     progress: Callable[[int, int], None] = lambda done, lanes: None,
 ) -> Simulation:
-    """Plan ``epoch`` of ``Loader(pipeline, …)`` on so many ranks and workers. ``progress`` is called after each lane.
+    """Plan ``epoch`` of ``Loader(pipeline, …)`` on a planned topology. ``progress`` is called after each lane.
 
     Raises: PipelineError or ListError, as the loader would.
     """

@@ -22,7 +22,7 @@ class Mover:
         except (RuntimeError, AssertionError, TypeError) as error:
             first = str(error).split("\n", 1)[0]
             raise PipelineError(
-                f"to_device: there is no device {device!r} here ({first}); name cuda:N or cpu"
+                f"to_device: there is no device {device!r} here ({first}); give cuda:N or cpu"
             ) from error
         on_gpu = self.device.type == "cuda"
         self.stream = torch.cuda.Stream(self.device) if on_gpu else None  # type: ignore[no-untyped-call]

@@ -62,13 +62,13 @@ class EpochRun(Iterator[Any]):
         options, progress = self.options, self.progress
         spec = RunSpec(
             options.pipeline,
-            progress.lanes,
-            options.seed,
-            progress.stream,
-            options.policy,
-            options.snapshot_every,
-            options.repeat,
-            pass_over,
+            lanes=progress.lanes,
+            seed=options.seed,
+            epoch=progress.stream,
+            policy=options.policy,
+            snapshot_every=options.snapshot_every,
+            repeat=options.repeat,
+            pass_over=pass_over,
         )
         groups: dict[int, dict[int, LaneState]] = {}
         for lane, position in progress.positions.items():

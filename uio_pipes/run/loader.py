@@ -176,12 +176,12 @@ class Loader:
         and batches by frames, and your functions are called for it. If one of them filters or maps utterances, ask
         before the iteration begins: during it they are not called a second time (``list(loader)`` asks for the length).
 
-        Raises: TypeError if only running tells: tar shards without an index, or lengths that stand in audio headers.
+        Raises: TypeError if it is unknown: tar shards without an index, or lengths that stand in audio headers.
         """
         if self.steps_per_epoch is not None:
             return self.steps_per_epoch
-        calls = self._run is None or self._run.closed
-        return self._lengths.of_rank(self._progress.stream, self._progress.lanes, calls)
+        run = self._run
+        return self._lengths.of_rank(self._progress.stream, self._progress.lanes, calls=run is None or run.closed)
 
     def __bool__(self) -> bool:
         return True  # also without a length, or with length 0
@@ -254,8 +254,9 @@ class Loader:
         self._asked = None
         self._progress.check_ranks(self._options)
         items = int(self.fingerprints()["list"][0])
-        if self._kept is not None and not self._kept.closed:
-            return _Batches(self, self._kept)
+        kept = self._kept
+        if kept is not None and not kept.closed and kept.options is self._options:  # others after to_device
+            return _Batches(self, kept)
         self._close()
         run = EpochRun(self._options, self._progress, self._quarantine, items)
         self._kept = run if self._options.in_steps else None
@@ -272,7 +273,7 @@ class Loader:
         return self._lengths.known(progress.stream, progress.lanes) and progress.received >= len(self)
 
     def _at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
-        """Called when this rank's lanes have ended in ``epoch``; ``error`` tells if nothing could be read."""
+        """Called when this rank's lanes have ended in ``epoch``; there is an ``error`` if nothing could be read."""
         if error is not None:
             raise error
 
@@ -284,8 +285,8 @@ class Loader:
         return None if self._active is None else self._active()
 
     def _close(self) -> None:
-        if self._run is not None:
-            self._run.close()
+        if (run := self._run) is not None:
+            run.close()
         self._active = self._kept = None
 
     def __repr__(self) -> str:

@@ -69,7 +69,7 @@ class Feed:
 
     @property
     def losses(self) -> Losses:
-        """What was lost in this epoch, as far as it has been fetched."""
+        """The utterances lost in this epoch, as far as it has been fetched."""
         counts = {lane: position.state.counts for lane, position in self.positions.items()} | self._counts
         return Losses.of(counts.values(), self.example)
 

@@ -17,7 +17,7 @@ FEW = 'use fewer ranks, or choose uneven="join"'
 
 @dataclass
 class Losses:
-    """What was lost on a rank. ``skipped``: number by reason, failures included; ``example``: one failure."""
+    """The utterances lost on a rank. ``skipped``: number by reason, failures included; ``example``: one failure."""
 
     utterances: int = 0
     failures: int = 0

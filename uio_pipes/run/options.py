@@ -21,7 +21,7 @@ __all__ = ["RunOptions", "default_lanes", "open_quarantine", "topology"]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a loader runs, and how. Fields are named after the arguments of :class:`~uio_pipes.run.loader.Loader`.
+    """The options of a loader, named after the arguments of :class:`~uio_pipes.run.loader.Loader`.
 
     Raises: PipelineError if one breaks a rule.
     """

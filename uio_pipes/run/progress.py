@@ -107,16 +107,16 @@ class EpochProgress:
         if self.loaded is not None:
             return self.loaded | {"meta": _with_skip(self.loaded["meta"], self.skip)}
         meta = Meta(
-            self.epoch,
-            options.seed,
-            self.lanes,
-            self.ended and options.together,
-            fingerprints["graph"],
-            fingerprints["list"],
-            self.stream if options.in_steps else None,
-            self.step if options.in_steps else None,
-            self.skip,
-            self.ahead.loaded if self.ahead is not None else None,
+            epoch=self.epoch,
+            seed=options.seed,
+            lanes=self.lanes,
+            ended=self.ended and options.together,
+            graph=fingerprints["graph"],
+            listed=fingerprints["list"],
+            stream=self.stream if options.in_steps else None,
+            step=self.step if options.in_steps else None,
+            skip=self.skip,
+            ahead=self.ahead.loaded if self.ahead is not None else None,
         )
         lanes = {lane_name(lane): position.saved().text for lane, position in self.positions.items()}
         return {"meta": meta.text, **lanes}

@@ -177,9 +177,9 @@ def read_lane(state: Mapping[str, Any], lane: int) -> LaneState:
     found = LaneState(**given, nodes=json.dumps(saved["nodes"], separators=(",", ":")))
     for rule, holds in _rules(found):
         if not holds:
-            told = f"k {found.k}, at {found.at}, pass {found.pass_}, done {found.done}"
+            values = f"k {found.k}, at {found.at}, pass {found.pass_}, done {found.done}"
             nodes = "none" if saved["nodes"] is None else "some"
-            raise StateError(f"{key} is damaged ({rule}: it has {told}, nodes: {nodes}); use an older checkpoint")
+            raise StateError(f"{key} is damaged ({rule}: it has {values}, nodes: {nodes}); use an older checkpoint")
     return found
 
 
@@ -235,7 +235,7 @@ def _collect(nodes: object, found: dict[str, str]) -> None:
 def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(state, Mapping) or not isinstance(state.get(key), str):
         raise StateError(
-            f"{key} is missing or is no string: this is not a whole state of a uio_pipes loader. "
+            f"{key} is missing or not a string: this is not a complete state of a uio_pipes loader. "
             "Pass what loader.state_dict(), gather_state or merge_states returned"
         )
     try:
@@ -255,7 +255,7 @@ def lanes_in(state: Mapping[str, Any], count: int) -> set[int]:
         if number.isascii() and number.isdecimal() and lane_name(int(number)) == key:
             found.add(int(number))
         elif key != "meta":
-            raise StateError(f"this is no state of a uio_pipes loader: {key!r} is neither meta nor a lane's name")
+            raise StateError(f"this is not a state of a uio_pipes loader: {key!r} is neither meta nor a lane's name")
     if found and max(found) >= count:
         raise StateError(f"the state has lane {max(found)}, but is of {count} lanes; use an older checkpoint")
     return found

@@ -21,7 +21,7 @@ __all__ = ["merge_states"]
 
 @dataclass(frozen=True)
 class _Saved:
-    """What one rank saved of one epoch. ``own``: the rank was in it, and does not only carry it as ``ahead``."""
+    """The part of one rank in one epoch. ``own``: the rank was in it, and does not only carry it as ``ahead``."""
 
     meta: Meta
     lanes: dict[int, str]
@@ -59,10 +59,10 @@ def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
             _check_same(one, newest, ("lanes",))
     merged = _newest(saved)
     same = all(one.meta.lanes == newest.meta.lanes for one in saved)
-    behind = any(one.epoch < newest.epoch for one in saved) and not all(
+    late = any(one.epoch < newest.epoch for one in saved) and not all(
         done or epoch == newest.epoch for epoch, _, done, _ in map(lane_age, merged.values())
     )
-    if newest.meta.stream is not None or (same and not behind and not carried):
+    if newest.meta.stream is not None or (same and not late and not carried):
         return _state(newest.meta, merged)
     return _apart([*saved, *carried], newest)
 

@@ -42,7 +42,7 @@ class StageRecord:
 
 @dataclass
 class _Run:
-    """What the taps of a run share."""
+    """The data that the taps of a run share."""
 
     most: int  # items that each tap passes on
     records: list[list[StageRecord]]
