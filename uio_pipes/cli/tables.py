@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+
+import typer
 
 from uio_pipes.base.printable import printable
 from uio_pipes.reports.page import Rows
@@ -38,17 +41,11 @@ def _is_number(text: str) -> bool:
 
 def say(text: str) -> None:
     """Print one line on stdout."""
-    import typer
-
     typer.echo(printable(text))
 
 
 def check_suffix(path: str | None, *suffixes: str) -> None:
     """Raises: typer.BadParameter unless ``path`` is None, or ends in one of ``suffixes`` and its folder exists."""
-    import os
-
-    import typer
-
     if path is None:
         return
     if not path.endswith(suffixes):

@@ -156,15 +156,13 @@ class Feed:
 
     def undelivered(self) -> int:
         """Return the number of utterances in batches that were fetched, but not delivered."""
-        return sum(
-            len(m.batch.get("keys", ()))
-            if isinstance(m.batch, dict)
-            else len(m.batch)
-            if isinstance(m.batch, list)
-            else 1
-            for m, _ in self._fetched
-            if m.batch is not None
-        )
+        return sum(_utterances(message.batch) for message, _ in self._fetched)
+
+
+def _utterances(batch: Any) -> int:
+    if isinstance(batch, dict):
+        return len(batch.get("keys", ()))
+    return len(batch) if isinstance(batch, list) else int(batch is not None)
 
 
 def _thread(pin: bool) -> ThreadPoolExecutor:

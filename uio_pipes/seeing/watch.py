@@ -7,9 +7,10 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from math import inf
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
@@ -17,9 +18,6 @@ from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.loader import Loader
-
-if TYPE_CHECKING:
-    from rich.live import Live
 
 __all__ = ["Watched", "watch"]
 
@@ -65,36 +63,6 @@ class _Line:
         if any(stats.left_out):  # the ranks have ended the epoch
             parts.append(f"delivered {stats.delivered_share:.0%}")
         return " | ".join(parts) + (f" (rank 0 of {loader.world_size})" if loader.world_size > 1 else "")
-
-
-class _Shown(Protocol):
-    every: float
-
-    def show(self, text: str) -> None: ...
-
-
-class _OnTerminal:
-    """A line that is updated in place; what the program prints appears above it."""
-
-    every = REFRESH
-
-    def __init__(self, live: Live) -> None:
-        self.live = live
-
-    def show(self, text: str) -> None:
-        from rich.text import Text
-
-        self.live.update(Text(text), refresh=True)
-
-
-class _InLog:
-    """A new line every ``every`` seconds, without control characters, for files and pipes."""
-
-    def __init__(self, every: float) -> None:
-        self.every = every
-
-    def show(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
 
 
 class Watched:
@@ -151,38 +119,45 @@ def _is_first(loader: Loader) -> bool:
 def _watched(loader: Loader, every: float) -> Iterator[Any]:
     batches = iter(loader)
     with ExitStack() as stack:
-        shown = _display(stack, every)
+        show, pause = _display(stack, every)
         line = _Line(loader)
-        due = time.monotonic() + shown.every
+        due = time.monotonic() + pause
         try:
             for batch in batches:
                 yield batch
                 del batch  # only the trainer shall keep its memory
                 if time.monotonic() >= due:
-                    due = time.monotonic() + shown.every
-                    _show(shown, line)
+                    due = time.monotonic() + pause if _shown(show, line) else inf
         finally:
-            _show(shown, line)
+            _shown(show, line)
 
 
-def _display(stack: ExitStack, every: float) -> _Shown:
+def _display(stack: ExitStack, every: float) -> tuple[Callable[[str], None], float]:
+    """Return a function that shows a line, and the seconds between two lines."""
     if not sys.stderr.isatty():
-        return _InLog(every)
+        return _print, every
     from rich.console import Console
     from rich.errors import LiveError
     from rich.live import Live
+    from rich.text import Text
 
     live = Live(console=Console(stderr=True), auto_refresh=False, redirect_stdout=sys.stdout.isatty())
     try:
-        return _OnTerminal(stack.enter_context(live))
+        stack.enter_context(live)  # one line, updated in place; what the program prints appears above it
     except LiveError:  # the user has a display of their own already
-        return _InLog(every)
+        return _print, every
+    return lambda text: live.update(Text(text), refresh=True), REFRESH
 
 
-def _show(shown: _Shown, line: _Line) -> None:
-    """Update the display. If it cannot be written to (a closed pipe), the training goes on without it."""
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _shown(show: Callable[[str], None], line: _Line) -> bool:
+    """Show the line. If it cannot be written (a closed pipe), return False: the training goes on without it."""
     try:
-        shown.show(line.text())
+        show(line.text())
     except (OSError, ValueError) as error:
-        shown.every = float("inf")
         logger.warning("watch shows nothing more: %s", error)
+        return False
+    return True
