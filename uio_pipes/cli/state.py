@@ -153,9 +153,13 @@ def reshard(
     seen = view(merged)
     rows = moves(seen, world_size, workers)
     if out is not None:
-        whole = out.endswith(".json")
-        keep_inputs(files, [out] if whole else [f"{out}/rank_{rank:03d}.json" for rank in range(world_size)])
-        _write(out, merged, per_rank(merged, world_size))
+        parts = {f"{out}/rank_{rank:03d}.json": part for rank, part in enumerate(per_rank(merged, world_size))}
+        written = {out: merged} if out.endswith(".json") else parts
+        keep_inputs(files, written)
+        if written is parts:
+            Path(out).mkdir(parents=True, exist_ok=True)
+        for path, state in written.items():
+            Path(path).write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
     if as_json:
         print_json({"epoch": seen.meta.epoch, "lanes": seen.meta.lanes, "assignment": rows, "out": out})
         return
@@ -166,19 +170,9 @@ def reshard(
     print_tables([(title, ("", "worker", "lanes", "batches so far", "lanes done"), shown[:MOST])])
     if seen.meta.lanes % world_size:
         them = f"{counted(world_size, 'rank')} do not divide {counted(seen.meta.lanes, 'lane')}"
-        say(f"note: {them}: global steps hold other batches then")
+        say(f"note: {them}, so that global steps will hold other batches than before")
     say("load_state_dict takes the whole state on every rank, and finds these lanes by itself")
 
 
 def _few(lanes: list[int]) -> str:
     return ", ".join(map(str, lanes[:8])) + (f", … ({len(lanes)})" if len(lanes) > 8 else "")
-
-
-def _write(out: str, merged: dict[str, str], parts: list[dict[str, str]]) -> None:
-    if out.endswith(".json"):
-        Path(out).write_text(json.dumps(merged, ensure_ascii=False), encoding="utf-8")
-        return
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    for rank, part in enumerate(parts):
-        (folder / f"rank_{rank:03d}.json").write_text(json.dumps(part, ensure_ascii=False), encoding="utf-8")

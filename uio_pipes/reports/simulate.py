@@ -33,12 +33,11 @@ def simulate(
     uneven: str | None = None,
     progress: Callable[[int, int], None] = lambda done, lanes: None,
 ) -> Simulation:
-    """Plan ``epoch`` of ``Loader(pipeline, …)`` on a planned topology. ``progress`` is called after each lane.
+    """Plan ``epoch`` of ``Loader(pipeline, …)``, here for all ranks and workers. ``progress``: called after each lane.
 
     Raises: PipelineError or ListError, as the loader would.
     """
     lanes = lanes or world_size * max(1, num_workers)
-    notes = pipeline._warnings(lanes)
     uneven = uneven or ("stop" if world_size > 1 else "join")
     if uneven not in UNEVEN:
         raise PipelineError(f"uneven must be one of {UNEVEN}, not {uneven!r}")
@@ -52,19 +51,15 @@ def simulate(
         plans.append(plan)
         progress(len(plans), lanes)
     rates = sum((plan.rates for plan in plans), Counter[int]())
-    if (timed := rates.pop(0, 0)) and not _resamples(pipeline):
-        notes.append(
-            f"the sample rates of {counted(timed, 'utterance')} are not known here, as `duration` tells the lengths: "
-            "uio inspect shows them, and .resample(16_000) before the features makes them one"
-        )
-    losses = Losses.of((vars(plan) for plan in plans), next((r for plan in plans for r in plan.reports), ""))
-    why = losses.describe(pipeline)
+    notes = [*pipeline._warnings(lanes), *_rate_notes(pipeline, rates.pop(0, 0))]
+    reports = [report for plan in plans for report in plan.reports]
+    losses = Losses.of((vars(plan) for plan in plans), next(iter(reports), ""))
     if losses.failures and not any(plan.lengths for plan in plans):
-        raise nothing_read(epoch, why)
+        raise nothing_read(epoch, losses.describe(pipeline))
     ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)]) for r in range(world_size)]
     own = [len(rank.counts) for rank in ranks]
     if uneven != "join" and not min(own):
-        raise no_batch(why=why)
+        raise no_batch(why=losses.describe(pipeline))
     if uneven == "repeat":
         again = _Again(pipeline, lanes, seed, epoch, world_size)
         ranks = [again.extend(rank, r, max(own)) for r, rank in enumerate(ranks)]
@@ -87,7 +82,7 @@ def simulate(
         cut_off=(sum(int(counts.sum()) for counts in cut_off), sum(map(len, cut_off))),
         buckets=buckets,
         fill=fill,
-        reports=[report for plan in plans for report in plan.reports],
+        reports=reports,
         rates=dict(rates.most_common()),
         notes=notes,
     )  # fmt: skip
@@ -96,6 +91,16 @@ def simulate(
 def reads_headers(pipeline: Pipeline) -> bool:
     """Return whether planning has to read through the shards."""
     return any(stage.gives == "file" for stage in pipeline._every_stage())
+
+
+def _rate_notes(pipeline: Pipeline, timed: int) -> list[str]:
+    """Return a note if there are utterances whose length is only known in seconds, and whose rates may differ."""
+    if not timed or _resamples(pipeline):
+        return []
+    return [
+        f"the sample rates of {counted(timed, 'utterance')} are not known here, as `duration` gives the lengths: "
+        "uio inspect shows them, and .resample(16_000) before the features makes them one"
+    ]
 
 
 def _resamples(graph: Graph) -> bool:
