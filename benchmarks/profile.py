@@ -108,7 +108,7 @@ def _handed(batches: list[Any]) -> float:
     """Return the CPU seconds per utterance to pack and unpack its batch, both sides."""
     from uio_pipes.run.lane_runner import Message
     from uio_pipes.run.shared_memory import Ring, Writer
-    from uio_pipes.run.workers import Packed
+    from uio_pipes.run.workers import PackedMessage
 
     ring = Ring.made(2)
     writer = Writer(ring)
@@ -116,7 +116,7 @@ def _handed(batches: list[Any]) -> float:
     for batch in batches:
         began = time.process_time()
         writer.begin()
-        Packed(Message(0, 0, 0, batch=dict(batch)), writer).unpacked(ring, False)
+        PackedMessage(Message(0, 0, 0, batch=dict(batch)), writer).unpacked(ring, False)
         took += time.process_time() - began
         utterances += len(batch["keys"])
     return took / utterances

@@ -144,7 +144,7 @@ def test_state(uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFix
         (["simulate"], "name a pipeline"),
         (["simulate", "graphs.py"], "train.py:pipeline"),
         (["simulate", "graphs.py:pipline"], "did you mean pipeline"),
-        (["simulate", "graphs.py:number"], "is no Pipeline"),
+        (["simulate", "graphs.py:number"], "is neither a Pipeline nor"),
         (["simulate", "nowhere.py:pipeline"], "no such file"),
         (["simulate", "nowhere:pipeline"], "no module 'nowhere'"),
         (["simulate", "broken.py:pipeline"], "ZeroDivisionError"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from corpus import Corpus
 import uio_pipes as uio
 from uio_pipes.reports.charts import of_simulation
 from uio_pipes.reports.page import html, png
-from uio_pipes.reports.simulate import Simulation, simulate
+from uio_pipes.reports.simulate import simulate
+from uio_pipes.reports.simulation import Simulation
 
 
 def by_frames(pipeline: uio.Pipeline) -> uio.Pipeline:
@@ -82,9 +84,8 @@ def test_repeated_lanes_are_those_of_the_next_pass(many_shards: Corpus) -> None:
     repeated = simulate(pipeline, world_size=2, lanes=3, seed=1, uneven="repeat")
     short = repeated.own.index(min(repeated.own))
     loader = uio.Loader(pipeline, rank=short, world_size=2, lanes=3, seed=1)
-    loader.uneven = "repeat"  # without a process group: this rank alone, as long as it is asked
-    loader.world_size = 1
-    loader.steps_per_epoch = repeated.steps[0]
+    # Without a process group: this rank alone, as long as it is asked.
+    loader._options = replace(loader._options, uneven="repeat", world_size=1, steps_per_epoch=repeated.steps[0])
     sizes = [int(b["feats"].shape[0] * b["feats"].shape[1]) for b in loader]
     assert sizes == repeated.padded[short].tolist()
 

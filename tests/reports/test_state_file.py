@@ -16,7 +16,8 @@ from corpus import Corpus
 
 import uio_pipes as uio
 from uio_pipes.reports.shard_progress import progress
-from uio_pipes.reports.state_file import differences, find_state, moves, per_rank, view
+from uio_pipes.reports.state_file import find_state
+from uio_pipes.reports.state_view import differences, moves, per_rank, view
 
 
 def training(corpus: Corpus) -> uio.Pipeline:
@@ -155,14 +156,14 @@ class Evil:
 
 def test_hostile_and_foreign_files_are_refused_with_a_message(tmp_path: Path) -> None:
     files: dict[str, tuple[bytes, str]] = {
-        "pickle": (pickle.dumps({"loader": Evil()}), "not loaded as it could run code|neither JSON nor"),
+        "pickle": (pickle.dumps({"loader": Evil()}), "not loaded, as it could run code|neither JSON nor"),
         "empty": (b"", "is empty"),
-        "zeros": (b"\0" * 4096, "is empty|neither JSON nor|no file of torch.save"),
+        "zeros": (b"\0" * 4096, "is empty|neither JSON nor|not a file of torch.save"),
         "cut": (b'{"meta": "{}"', "damaged JSON"),
         "deep": (b"[" * 200_000, "damaged JSON"),
         "other": (b'{"weights": [1, 2]}', "holds no state"),
-        "noise": (os.urandom(4096), "no file of torch.save|neither JSON nor|damaged JSON|holds no state"),
-        "zip": (b"PK\x03\x04" + b"x" * 99, "neither JSON nor|no file of torch.save"),
+        "noise": (os.urandom(4096), "not a file of torch.save|neither JSON nor|damaged JSON|holds no state"),
+        "zip": (b"PK\x03\x04" + b"x" * 99, "neither JSON nor|not a file of torch.save"),
     }
     for name, (data, message) in files.items():
         (tmp_path / name).write_bytes(data)

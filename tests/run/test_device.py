@@ -61,6 +61,14 @@ def test_further_epochs_and_steps_go_on(plain_corpus: Corpus) -> None:
         assert [digest(b) for b in moved] == [digest(b) for b in plain]
 
 
+def test_it_holds_from_the_next_epoch_of_a_stream_and_for_a_watched_loader(plain_corpus: Corpus) -> None:
+    plain, moved = (made(plain_corpus, 0, steps_per_epoch=5) for _ in range(2))
+    for device in ("cpu", "meta"):
+        batches = list(uio.to_device(uio.watch(moved), device))
+        assert [batch["keys"] for batch in batches] == [batch["keys"] for batch in plain]
+        assert {batch["feats"].device.type for batch in batches} == {device}
+
+
 def test_leaving_in_the_middle_ends_the_process_soon(plain_corpus: Corpus) -> None:
     code = f"""
 import time, uio_pipes as uio

@@ -20,7 +20,7 @@ import uio_pipes as uio
 from uio_pipes.run import shared_memory as ring
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.shared_memory import PLAIN, Ring, Writer
-from uio_pipes.run.workers import Packed
+from uio_pipes.run.workers import PackedMessage
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def two() -> tuple[Ring, Writer]:
     return made, Writer(made)
 
 
-def sent(writer: Writer, **batch: Any) -> Packed:
+def sent(writer: Writer, **batch: Any) -> PackedMessage:
     """What travels."""
-    return Packed(Message(0, 0, 0, batch), writer)
+    return PackedMessage(Message(0, 0, 0, batch), writer)
 
 
-def received(made: Ring, packed: Packed) -> dict[str, Any]:
+def received(made: Ring, packed: PackedMessage) -> dict[str, Any]:
     """What arrives."""
     batch: dict[str, Any] = packed.unpacked(made, pin=False).batch
     return batch

@@ -90,7 +90,7 @@ def test_names_with_dollars_and_mandarin(many_shards: Corpus, tmp_path: Path) ->
 
 
 def test_titles_have_the_key_whatever_fonts_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "FONTS", [])
+    monkeypatch.setattr(drawing, "CHINESE_FONTS", [])
     drawing.families.cache_clear()
     drawing._glyphs.cache_clear()
     key = "录音_" + "a" * 70

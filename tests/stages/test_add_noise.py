@@ -93,7 +93,7 @@ def test_estimate_of_memory_includes_the_cache_once_for_all_lanes(tmp_path: Path
 
     graph = uio.from_raw_list(raw_items(tmp_path, 6)).decode_audio().add_noise(noises, cache_mb=12)
     spec = RunSpec(graph, lanes, 0, 0, Policy())
-    first = next(LaneStream(spec, list(range(lanes)), {i: LaneState(0) for i in range(lanes)}))
+    first = next(LaneStream(spec, {i: LaneState(0) for i in range(lanes)}))
     assert first.memory == pytest.approx(12 << 20, abs=10)
 
 

@@ -1,1 +1,1 @@
-"""The ``uio`` command: one file for each of its commands, thin over ``uio_pipes.prep``."""
+"""The ``uio`` command: one thin file for each of its commands."""

@@ -1,4 +1,4 @@
-"""``uio bench``: throughput of a pipeline by stage."""
+"""``uio bench``: measures the throughput of a pipeline, stage by stage."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def bench(
     data: Data = None,
     conf: Conf = None,
     symbols: Symbols = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to run; as long again with --workers.")] = 10.0,
-    workers: Annotated[int, typer.Option(min=0, help="Also measure so many worker processes.")] = 0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to run; with --workers, as long again.")] = 10.0,
+    workers: Annotated[int, typer.Option(min=0, help="Also measure with this number of worker processes.")] = 0,
     seed: Annotated[int, typer.Option(help="The loader's seed.")] = 0,
     out: Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline and tell where its time goes, stage by stage, and what to do about it."""
+    """Run a pipeline, show where its time goes, stage by stage, and advise what to do."""
     check_suffix(out, ".png", ".html")
     graph = load(pipeline, data_type, data, conf, symbols)
     import logging
@@ -61,13 +61,13 @@ def bench(
 
 
 def _notes(result: Bench) -> list[tuple[str]]:
-    """What to do next, last of all."""
+    """Return notes, the last one on what to do next."""
     failed = f"{counted(result.failures, 'utterance')} failed in the last epoch: uio inspect tells which"
     return [(failed,), (result.advice,)] if result.failures else [(result.advice,)]
 
 
 def tables(result: Bench) -> list[Rows]:
-    """What the terminal and the page show."""
+    """Return the tables that the terminal and the page show."""
     rows = [(r.stage, f"{r.microseconds:,.1f}", f"{r.share:.1%}") for r in result.rows]
     speeds = [_speed("this process", result.alone)]
     if result.workers is not None:

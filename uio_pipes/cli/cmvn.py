@@ -1,21 +1,20 @@
-"""``uio cmvn``: global mean and variance of the features."""
+"""``uio cmvn``: sums the features for their global mean and variance."""
 
 from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from uio_pipes.base.printable import counted
-from uio_pipes.cli.common import Json, keep_inputs, local_file, print_json, verdict
-from uio_pipes.cli.pack import cores
+from uio_pipes.cli.common import Json, cores, keep_inputs, local_file, print_json, read_yaml, verdict
 
-__all__ = ["DataType", "cmvn"]
+__all__ = ["ListType", "cmvn"]
 
 
-class DataType(str, Enum):
+class ListType(str, Enum):
     """WeNet's ``data_type``."""
 
     raw = "raw"
@@ -25,9 +24,12 @@ class DataType(str, Enum):
 def cmvn(
     data_list: Annotated[str, typer.Argument(metavar="LIST", help="A raw list, or a list of shards. Path or URL.")],
     out: Annotated[Path, typer.Argument(help="The file to write: WeNet's global_cmvn.")],
-    data_type: Annotated[DataType | None, typer.Option(help="What LIST is; told by its first line.")] = None,
+    data_type: Annotated[
+        ListType | None, typer.Option(help="What LIST is; if not given, its first line tells.")
+    ] = None,
     conf: Annotated[
-        Path | None, typer.Option(help="A WeNet YAML: its dataset_conf says which features. 80 bins at 16 kHz")
+        Path | None,
+        typer.Option(help="A WeNet YAML: its dataset_conf says which features. If not given, 80 bins at 16 kHz."),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
     json: Json = False,
@@ -35,7 +37,12 @@ def cmvn(
     """Sum the features of a list for global CMVN: the same bits on any number of processes, resumed if killed."""
     local_file(out)
     keep_inputs([data_list, conf], [out, f"{out}.journal"])
-    features = None if conf is None else _dataset_conf(conf)
+    features = None
+    if conf is not None:
+        read = read_yaml(conf)
+        features = read.get("dataset_conf", read)
+        if not isinstance(features, dict):
+            raise typer.BadParameter(f"{conf} must have the block dataset_conf", param_hint="--conf")
     from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
     from uio_pipes.prep.reading.data_list import data_type_of
 
@@ -49,16 +56,3 @@ def cmvn(
         failed = f"; {counted(sums.failures, 'failure')}" if sums.failures else ""
         typer.echo(f"{out}: {counted(sums.frame_num, 'frame')} of {counted(sums.utterances, 'utterance')}{failed}")
     verdict(not sums.failures)
-
-
-def _dataset_conf(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{path} is no YAML: {error}", param_hint="--conf") from error
-    found = read.get("dataset_conf", read) if isinstance(read, dict) else None
-    if not isinstance(found, dict):
-        raise typer.BadParameter(f"{path} has no block dataset_conf", param_hint="--conf")
-    return found

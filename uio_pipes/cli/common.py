@@ -1,7 +1,7 @@
-"""What the commands share: errors as one line that helps, exit codes, JSON, progress bars on stderr.
+"""Shared by the commands: options, exit codes, JSON, and errors as one line that helps.
 
 Exit codes: 0 all well; 1 the command ran and found failures; 2 wrong use, or input that cannot be used; 130 Ctrl-C.
-A command raises ``typer.Exit(1)`` for failures; ``UioError``, ``OSError`` or ``typer.BadParameter`` for the rest.
+A command calls :func:`verdict` for failures, and raises ``UioError``, ``OSError`` or ``typer.BadParameter`` otherwise.
 """
 
 from __future__ import annotations
@@ -23,10 +23,23 @@ from uio_pipes.base.printable import printable
 from uio_pipes.base.redact import redact
 from uio_pipes.io.retry import hasty
 
-__all__ = ["Compress", "Json", "Rate", "keep_inputs", "local_file", "parsed", "print_json", "run", "verdict"]
+__all__ = [
+    "Compress",
+    "Json",
+    "Rate",
+    "cores",
+    "keep_inputs",
+    "local_file",
+    "parsed",
+    "print_json",
+    "read_yaml",
+    "run",
+    "show_problems",
+    "verdict",
+]
 
 STOPPED = 130
-TABLES = ("wav.scp", "feats.scp", "text", "segments", "utt2spk")  # of a Kaldi folder
+TABLES = ("wav.scp", "feats.scp", "text", "segments", "utt2spk")  # in a Kaldi folder
 T = TypeVar("T")
 Compress = Annotated[
     bool, typer.Option("--compress", help="Tars as .tar.zst: small zstd frames, each with a checksum of its content.")
@@ -36,37 +49,63 @@ Rate = Annotated[
     int | None, typer.Option(min=1000, max=384_000, help="Hz, 1000 to 384000; audio of another rate is resampled.")
 ]
 
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer brings click along, or its own copy of it
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer uses click, or a copy of its own
 
 
 def print_json(report: Any) -> None:
-    """One JSON document on stdout; what a terminal would obey, or could not be encoded, is escaped."""
+    """Print JSON on stdout; characters that a terminal would obey, or that cannot be encoded, are escaped."""
     text = json.dumps(report, ensure_ascii=False, default=str)
     typer.echo(re.sub("[\x7f-\x9f\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def verdict(fine: bool) -> None:
-    """End with 1 if there were failures."""
+    """End the command with exit code 1 unless all is ``fine``."""
     if not fine:
         raise typer.Exit(1)
 
 
 def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
-    """The value of an option; what ``parse`` says of a wrong one becomes a message."""
+    """Return the parsed value of an option; a ValueError of ``parse`` becomes the message."""
     try:
         return parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def show_problems(problems: list[Any], most: int = 20) -> None:
+    """Print failures on stderr, a line for each."""
+    for error in problems[:most]:
+        typer.echo(printable(str(error)), err=True)
+    if len(problems) > most:
+        typer.echo(f"… {len(problems)} in all: --json shows them", err=True)
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read the configuration that ``--conf`` names. Raises: typer.BadParameter."""
+    import yaml
+
+    try:
+        read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{path} is not YAML: {error}", param_hint="--conf") from error
+    if not isinstance(read, dict):
+        raise typer.BadParameter(f"{path} must have the block dataset_conf", param_hint="--conf")
+    return read
+
+
 def local_file(path: Path) -> None:
-    """Small files are written on this machine."""
+    """Raises: typer.BadParameter if ``path`` is a URL: small files are only written on this machine."""
     if ":/" in str(path):
         raise typer.BadParameter(f"{path} must be a path on this machine", param_hint="OUT")
 
 
 def keep_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Path | None]) -> None:
-    """Raises: typer.BadParameter if a file that is to be written is one that is read, or would not last."""
+    """Raises: typer.BadParameter if a file to write is one of the files to read, or would be lost at the end."""
     read = [path for given in inputs if given is not None for path in _files_of(str(given))]
     for out in (str(given) for given in outputs if given is not None):
         if out.startswith("memory://"):
@@ -77,7 +116,7 @@ def keep_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Pat
 
 
 def _files_of(given: str) -> Iterator[str]:
-    """What a path stands for: itself, the tables of a folder, what a glob finds."""
+    """Yield the files that a path stands for: itself, the tables of a folder, the files of a glob."""
     yield given
     if os.path.isdir(given):
         yield from (os.path.join(given, name) for name in TABLES)
@@ -88,12 +127,12 @@ def _files_of(given: str) -> Iterator[str]:
 def _same(one: str, other: str) -> bool:
     try:
         return os.path.samefile(one, other)
-    except OSError:  # one of them is not there, or a URL
+    except OSError:  # one of them does not exist, or is a URL
         return os.path.realpath(one) == os.path.realpath(other)
 
 
 def run(app: Callable[..., Any]) -> int:
-    """Run a typer app with the arguments of this process; returns the exit code."""
+    """Run a typer app with the arguments of this process; return the exit code."""
     hasty()
     try:
         code = int(app(standalone_mode=False) or 0)
@@ -101,7 +140,7 @@ def run(app: Callable[..., Any]) -> int:
             raise KeyboardInterrupt
         return code
     except (KeyboardInterrupt, typer.Abort):
-        _say("stopped; the same command goes on where it was, if it is one that writes")
+        _say("stopped; the same command goes on where it stopped, if it is one that writes")
         return STOPPED
     except _UsageError as error:
         return _wrong_use(error)
@@ -116,15 +155,15 @@ def _wrong_use(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "uio")
     message = printable(" ".join(error.format_message().split()).rstrip("."))  # type: ignore[attr-defined]
-    if not message:  # no command was named, and the help has been shown
+    if not message:  # no command was given, and the help has been shown
         return 2
-    message = message.replace("Value error, ", "", 1)  # how typer's parser begins
+    message = message.replace("Value error, ", "", 1)  # added by typer's parser
     _say(f"error: {message} (all options: {command} --help)")
     return 2
 
 
 def one_line(error: Exception) -> str:
-    """What went wrong, without line breaks and without credentials in URLs."""
+    """Return the error's text on one line, without credentials in URLs."""
     if isinstance(error, UioError):
         text = str(error)
     elif isinstance(error, OSError) and error.strerror:

@@ -1,4 +1,4 @@
-"""``uio convert``: from any form that can be read to a TouchDataset, shards or a raw list."""
+"""``uio convert``: converts data to a TouchDataset, shards or a raw list."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.cli.common import Compress, Json, Rate, keep_inputs, print_json, verdict
+from uio_pipes.cli.common import Compress, Json, Rate, cores, keep_inputs, print_json, verdict
 
 __all__ = ["convert"]
 
 
-class To(str, Enum):
-    """What is written."""
+class ConvertTarget(str, Enum):
+    """The form of data that is written."""
 
     indexed = "indexed"
     shards = "shards"
     raw = "raw"
 
 
-class Form(str, Enum):
-    """Audio files in shards and raw lists."""
+class AudioFormat(str, Enum):
+    """The format of audio files in shards and raw lists."""
 
     wav = "wav"
     flac = "flac"
@@ -31,11 +31,15 @@ class Form(str, Enum):
 def convert(
     source: Annotated[str, typer.Argument(help="List, shard, TouchDataset or Kaldi folder. Path or URL.")],
     out: Annotated[str, typer.Argument(help="Folder to write to. Path or URL.")],
-    to: Annotated[To, typer.Option(help="indexed: a TouchDataset; shards: WeNet's; raw: audio files.")] = To.indexed,
-    list_path: Annotated[str, typer.Option("--list", help="The data list to write. OUT/data.list")] = "",
+    to: Annotated[
+        ConvertTarget, typer.Option(help="indexed: a TouchDataset; shards: WeNet's; raw: audio files.")
+    ] = ConvertTarget.indexed,
+    list_path: Annotated[str, typer.Option("--list", help="The data list to write; OUT/data.list if not given.")] = "",
     per_part: Annotated[int, typer.Option(min=1, help="Utterances in a folder or shard.")] = 5000,
     resample: Rate = None,
-    form: Annotated[Form, typer.Option("--format", help="Of audio files in shards and raw lists.")] = Form.wav,
+    form: Annotated[
+        AudioFormat, typer.Option("--format", help="Format of audio files in shards and raw lists.")
+    ] = AudioFormat.wav,
     compress: Compress = False,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Threads that decode; 0: one for each core.")] = 0,
@@ -43,12 +47,12 @@ def convert(
 ) -> None:
     """Convert to a TouchDataset (true random access), or from one to shards or a raw list: mono, 16 bits.
 
-    Goes on where it was killed. What cannot be converted is counted and listed in OUT/failed.jsonl; the exit code is 1.
+    If it was killed, the same command goes on. What cannot be converted is counted and listed in OUT/failed.jsonl; the
+    exit code is then 1.
     """
-    from uio_pipes.cli.pack import cores
     from uio_pipes.prep import convert as prep
 
-    if compress and to is not To.shards:
+    if compress and to is not ConvertTarget.shards:
         raise typer.BadParameter("only shards are compressed: add --to shards", param_hint="--compress")
     target, failed = list_path or os.path.join(out, "data.list"), os.path.join(out, "failed.jsonl")
     keep_inputs([source], [target, f"{target}.manifest", failed])

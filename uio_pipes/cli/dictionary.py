@@ -1,4 +1,4 @@
-"""``uio dict`` and ``uio spm``: what a text is cut into, learnt from the texts of a list."""
+"""``uio dict`` and ``uio spm``: make a dictionary, or a SentencePiece model, of the texts in a list."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uio_pipes.base.printable import counted
-from uio_pipes.cli.cmvn import DataType
-from uio_pipes.cli.common import Json, keep_inputs, local_file, print_json, verdict
-from uio_pipes.cli.index import show
+from uio_pipes.cli.cmvn import ListType
+from uio_pipes.cli.common import Json, keep_inputs, local_file, print_json, show_problems, verdict
 
 if TYPE_CHECKING:
     from uio_pipes.prep.reading.texts import Texts
@@ -27,11 +26,11 @@ Source = Annotated[
     str,
     typer.Argument(metavar="LIST", help="A list (raw, of shards, of TouchDatasets), or a Kaldi folder. Path or URL."),
 ]
-Type = Annotated[DataType | None, typer.Option("--data-type", help="What LIST is; told by its first line.")]
+Type = Annotated[ListType | None, typer.Option("--data-type", help="What LIST is; if not given, its first line tells.")]
 
 
 class Model(str, Enum):
-    """SentencePiece's kinds."""
+    """Kinds of SentencePiece models."""
 
     bpe = "bpe"
     unigram = "unigram"
@@ -44,14 +43,14 @@ def dictionary(
     non_lang_syms: Annotated[Path | None, typer.Option(help="Symbols kept whole, one a line, like {NOISE}.")] = None,
     json: Json = False,
 ) -> None:
-    """Write the dictionary of characters: <blank> 0, <unk> 1, <sos/eos> 2, then all that the texts have."""
+    """Write the dictionary of characters: <blank> 0, <unk> 1, <sos/eos> 2, then all characters of the texts."""
     local_file(out)
     keep_inputs([data_list, non_lang_syms], [out])
     from uio_pipes.prep.dictionary import characters, write_table
     from uio_pipes.prep.reading.texts import Texts
 
     texts = Texts(data_list, data_type.value if data_type else None)
-    with _told(texts):
+    with _explained(texts):
         count = write_table(out, characters(texts, str(non_lang_syms) if non_lang_syms else None))
     _say(json, str(out), count, texts.bad)
 
@@ -71,14 +70,14 @@ def spm(
     from uio_pipes.prep.reading.texts import Texts
 
     texts = Texts(data_list, data_type.value if data_type else None)
-    with _told(texts):
+    with _explained(texts):
         count = write_pieces(out, texts, vocab_size, model.value)
     _say(json, str(out), count, texts.bad)
 
 
 @contextmanager
-def _told(texts: Texts) -> Iterator[None]:
-    """Where nothing can be made of the texts, what kept them from being read is said, too."""
+def _explained(texts: Texts) -> Iterator[None]:
+    """If nothing can be made of the texts, add to the error why some could not be read."""
     from uio_pipes.prep.dictionary import DictionaryProblem
 
     try:
@@ -106,5 +105,5 @@ def _say(json: bool, out: str, tokens: int, bad: list[Bad]) -> None:
     else:
         lost = f"; texts that could not be read: {_lost(reasons)}" if bad else ""
         typer.echo(f"{out}: {counted(tokens, 'token')}{lost}")
-        show([one.detail for one in bad])
+        show_problems([one.detail for one in bad])
     verdict(not bad)

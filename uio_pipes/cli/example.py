@@ -1,4 +1,4 @@
-"""``uio example``: the folder that the documentation reads."""
+"""``uio example``: makes the folder of data that the documentation uses."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ EOF
 
 
 def example(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The project's folder; DIR/data is made.")],
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another example.")] = 0,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The project's folder; DIR/data is made in it.")],
+    seed: Annotated[int, typer.Option(min=0, help="Another seed makes another example.")] = 0,
     json: Json = False,
 ) -> None:
-    """Make a small folder to try things on: DIR/data, which all pages of the documentation read.
+    """Make a small folder to try things on: DIR/data, which all pages of the documentation use.
 
-    48 short recordings, spoken where espeakng-loader is installed and otherwise tones, as a raw list, Kaldi's tables,
-    tar shards and feature shards; dictionary, CMVN, noises, rooms. Nothing is overwritten.
+    It has 48 short recordings (speech if espeakng-loader is installed, otherwise tones) as a raw list, Kaldi tables,
+    tar shards and feature shards, and a dictionary, CMVN, noises and rooms. Nothing is overwritten.
     """
     local_file(folder)
     from uio_pipes.prep.example import CONTENT, make_example

@@ -1,4 +1,4 @@
-"""``uio index``: random access and exact lengths for tar shards that exist already; checksums for TouchDatasets."""
+"""``uio index``: gives tar shards random access and exact lengths, and TouchDatasets checksums."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
-from uio_pipes.base.printable import printable
-from uio_pipes.cli.common import Json, keep_inputs, parsed, print_json
+from uio_pipes.cli.common import Json, keep_inputs, parsed, print_json, show_problems, verdict
 
-__all__ = ["check_reading", "index", "show"]
+__all__ = ["check_reading", "index"]
 
 T = TypeVar("T")
 
@@ -19,16 +18,18 @@ T = TypeVar("T")
 def index(
     paths: Annotated[list[str], typer.Argument(help="Lists, globs, shards, TouchDataset folders; local or URLs.")],
     into: Annotated[str | None, typer.Option(help="Folder for the indexes, instead of beside the data.")] = None,
-    grouping: Annotated[str, typer.Option(help="Names are cut as 'wenet' or as 'webdataset' does.")] = "wenet",
-    text: Annotated[str, typer.Option(help="The text's suffix, or json:NAME, a field of a JSON member.")] = "txt",
+    grouping: Annotated[
+        str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")
+    ] = "wenet",
+    text: Annotated[str, typer.Option(help="Suffix of the text, or json:NAME for a field of a JSON member.")] = "txt",
     manifest: Annotated[
-        bool, typer.Option("--manifest", help="Write the lists' manifests, even if there is one.")
+        bool, typer.Option("--manifest", help="Write the manifest of each list, even if it has one.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Index anew what has an index that fits.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Index again what has an index that fits.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
     json: Json = False,
 ) -> None:
-    """Index tar shards: a small file for each, nothing is repacked. Lists without a manifest get one.
+    """Index tar shards by a small file for each; nothing is repacked. Lists without a manifest get one.
 
     TouchDatasets get checksums of their records, in a small file beside each .bin.
     """
@@ -50,26 +51,17 @@ def index(
         print_json(report.as_dict())
     else:
         typer.echo(str(report))
-        show(report.problems)
-    if report.problems:
-        raise typer.Exit(1)
+        show_problems(report.problems)
+    verdict(not report.problems)
 
 
 def check_reading(grouping: str, text: str) -> None:
-    """Raises: typer.BadParameter."""
+    """Raises: typer.BadParameter if an option of reading tars is wrong."""
     from uio_pipes.sources.load_from_tar import LoadFromTar
 
     if grouping not in ("wenet", "webdataset"):
         raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
     parsed("--text", lambda text: LoadFromTar(text=text), text)
-
-
-def show(problems: list[Any], most: int = 20) -> None:
-    """Failures, a line each, on stderr."""
-    for error in problems[:most]:
-        typer.echo(printable(str(error)), err=True)
-    if len(problems) > most:
-        typer.echo(f"… {len(problems)} in all: --json shows them", err=True)
 
 
 def _follow(items: Iterable[T], what: str, total: int) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""``uio inspect``: what is in data."""
+"""``uio inspect``: shows what data contain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uio_pipes.base.printable import counted
-from uio_pipes.cli.common import Json, keep_inputs, print_json
+from uio_pipes.cli.common import Json, keep_inputs, print_json, verdict
 from uio_pipes.cli.tables import check_suffix, print_tables
 
 if TYPE_CHECKING:
@@ -17,25 +17,27 @@ if TYPE_CHECKING:
 
 __all__ = ["inspect"]
 
-CHARACTERS = 30  # whose counts the page shows
-BINS = 12
+CHARACTERS = 30  # most characters whose counts the page shows
+BINS = 12  # most bars of the histogram
 
 
 def inspect(
     paths: Annotated[list[str], typer.Argument(help="Lists, shards, indexes, TouchDataset or Kaldi folders, URLs.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Look at so many utterances of each only.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Look at no more than this number of utterances of each.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     report: Annotated[str | None, typer.Option(help="Write a page with bars: a .html file.")] = None,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Tell what is in data: counts, hours, durations, characters, sample rates, failures, a few samples."""
+    """Show what data contain: counts, hours, durations, characters, sample rates, failures, a few samples."""
     check_suffix(report, ".html")
     keep_inputs(paths, [report])
     from uio_pipes.prep.recognize import recognize
     from uio_pipes.reports import inspect as look
 
-    sources = [recognize(path, allow_pipes) for path in paths]  # all are known before the first is read
+    sources = [recognize(path, allow_pipes) for path in paths]  # an unknown one is an error before the first is read
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:
@@ -54,12 +56,11 @@ def inspect(
         print_json({"parts": parts, **total.summary()})
     else:
         print_tables(tables(parts, total))
-    if total.failures:
-        raise typer.Exit(1)
+    verdict(not total.failures)
 
 
 def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
-    """What the terminal and the page show."""
+    """Return the tables that the terminal and the page show."""
     each = [(p["path"], p["kind"], f"{p['utterances']:,}", f"{p['hours']:.3f}", p["failures"]) for p in parts]
     found: list[Rows] = [("Data", ("path", "kind", "utterances", "hours", "failures"), each)]
     rows: list[tuple[str, object]] = [
@@ -106,7 +107,7 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
 
 
 def _characters(seen: Contents) -> list[Rows]:
-    """The most frequent characters, for the page: the browser has the fonts."""
+    """Return the most frequent characters, only for the page, as a browser has the fonts."""
     from uio_pipes.reports.page import Bar
 
     top = seen.characters.most_common(CHARACTERS)

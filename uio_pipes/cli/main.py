@@ -1,4 +1,4 @@
-"""The ``uio`` command. Commands import what they need when they run, so that ``uio --help`` starts without torch."""
+"""The ``uio`` command. Each command imports what it needs when it runs: ``uio --help`` starts without torch."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ app.add_typer(state.app, name="state")
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command."""
     sys.exit(common.run(app))
 
 

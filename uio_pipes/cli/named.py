@@ -1,4 +1,4 @@
-"""A pipeline named on the command line: ``module:attribute``, ``path/file.py:attribute``, or WeNet's list and YAML."""
+"""Loads the pipeline that a command line names: ``module:attribute``, ``file.py:attribute``, or a list and a YAML."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import os
 import sys
 from difflib import get_close_matches
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+from uio_pipes.cli.common import read_yaml
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -34,7 +36,7 @@ Symbols = Annotated[
 
 
 def load(named: str | None, data_type: str, data: str | None, conf: str | None, symbols: str | None) -> Pipeline:
-    """The pipeline that the arguments name. Raises: typer.BadParameter."""
+    """Return the pipeline that the arguments name. Raises: typer.BadParameter."""
     if (named is None) == (data is None):
         raise typer.BadParameter("name a pipeline (train.py:pipeline), or give --data LIST with --conf train.yaml")
     if data is not None:
@@ -69,7 +71,9 @@ def _attribute(where: str, attribute: str) -> Pipeline:
         value = value()
     value = getattr(value, "pipeline", value)  # of a Loader, or of wenet_dataset
     if not isinstance(value, Pipeline):
-        raise typer.BadParameter(f"{where}:{attribute} is no Pipeline and no function that returns one: {value!r:.80}")
+        raise typer.BadParameter(
+            f"{where}:{attribute} is neither a Pipeline nor a function that returns one: {value!r:.80}"
+        )
     return value
 
 
@@ -104,24 +108,22 @@ def _module(name: str) -> ModuleType:
         raise typer.BadParameter(f"importing {name} failed: {type(error).__name__}: {error}") from error
 
 
-# WeNet's
+# A data list and WeNet's YAML
 
 
 def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> Pipeline:
     from uio_pipes.tokenizers import CharTokenizer
-    from uio_pipes.wenet import wenet_dataset
+    from uio_pipes.wenet import apply_steps, wenet_dataset
     from uio_pipes.wenet.conf import read_conf
     from uio_pipes.wenet.table import STEPS
 
-    block = {} if conf is None else _block(conf)
+    read = {} if conf is None else read_yaml(conf)
+    block = read.get("dataset_conf", read) or {}
     tokenizer = None if symbols is None else CharTokenizer(symbols)
     if data_type in ("raw", "shard"):
-        made = wenet_dataset(data_type, data, tokenizer, block).pipeline
-        assert isinstance(made, Pipeline)
-        return made
+        return cast("Pipeline", wenet_dataset(data_type, data, tokenizer, block).pipeline)
     if data_type != "indexed":
         raise typer.BadParameter(f"--data-type must be raw, shard or indexed, not {data_type!r}")
-    from uio_pipes.wenet import apply_steps
 
     values = read_conf(block)
     source = _indexed(data, bool(values["list_shuffle"]))
@@ -129,28 +131,9 @@ def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> 
 
 
 def _indexed(data: str, shuffle: bool) -> Pipeline:
-    """Indexed data: folders of TouchDataset, or shards with their indexes."""
+    """Return the source for TouchDatasets, or for shards with their indexes."""
     from uio_pipes.prep.recognize import recognize
+    from uio_pipes.starts.records import from_indexed, from_tar_index
 
-    kind = recognize(data).kind
-    if "TouchDataset" in kind:
-        from uio_pipes.starts.records import from_indexed
-
-        return from_indexed(data, shuffle=shuffle)
-    from uio_pipes.starts.records import from_tar_index
-
-    return from_tar_index(data, shuffle=shuffle)
-
-
-def _block(path: str) -> dict[str, Any]:
-    import yaml
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            conf = yaml.safe_load(file)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{path} is no YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(conf, dict):
-        raise typer.BadParameter(f"{path} is no configuration: it must have the block dataset_conf")
-    block = conf.get("dataset_conf", conf)
-    return block if isinstance(block, dict) else {}
+    start = from_indexed if "TouchDataset" in recognize(data).kind else from_tar_index
+    return start(data, shuffle=shuffle)

@@ -1,14 +1,13 @@
-"""``uio pack``: a raw list or a Kaldi folder into shards."""
+"""``uio pack``: packs a raw list or a Kaldi folder into shards."""
 
 from __future__ import annotations
 
-import os
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uio_pipes.cli.common import Compress, Json, Rate, keep_inputs, parsed, print_json, verdict
+from uio_pipes.cli.common import Compress, Json, Rate, cores, keep_inputs, parsed, print_json, verdict
 
 if TYPE_CHECKING:
     from uio_pipes.prep.pack import Packing
@@ -16,23 +15,23 @@ if TYPE_CHECKING:
 __all__ = ["pack"]
 
 
-class Form(str, Enum):
-    """What audio becomes."""
+class PackFormat(str, Enum):
+    """The format of packed audio."""
 
     as_is = "as-is"
     wav = "wav"
     flac = "flac"
 
 
-class To(str, Enum):
-    """What is written."""
+class PackTarget(str, Enum):
+    """The form of data that is written."""
 
     shards = "shards"
     indexed = "indexed"
 
 
 class Executor(str, Enum):
-    """Where the work is done."""
+    """The place where the work is done."""
 
     local = "local"
     ray = "ray"
@@ -41,14 +40,20 @@ class Executor(str, Enum):
 def pack(
     source: Annotated[str, typer.Argument(help="A raw list, or a folder with wav.scp and text. Path or URL.")],
     out: Annotated[str, typer.Argument(help="Folder for the shards. Path or URL.")],
-    list_path: Annotated[str, typer.Option("--list", help="The list of shards to write. OUT/shards.list")] = "",
+    list_path: Annotated[
+        str, typer.Option("--list", help="The list of shards to write; OUT/shards.list if not given.")
+    ] = "",
     per_shard: Annotated[int, typer.Option(min=1, help="Utterances in a shard.")] = 1000,
     resample: Rate = None,
-    form: Annotated[Form, typer.Option("--format", help="as-is: files unchanged, segments as wav.")] = Form.as_is,
-    to: Annotated[To, typer.Option(help="shards: tars. indexed: folders of a TouchDataset (16-bit PCM).")] = To.shards,
+    form: Annotated[
+        PackFormat, typer.Option("--format", help="Format of the audio; as-is: files unchanged, segments as wav.")
+    ] = PackFormat.as_is,
+    to: Annotated[
+        PackTarget, typer.Option(help="shards: tars. indexed: folders of a TouchDataset (16-bit PCM).")
+    ] = PackTarget.shards,
     compress: Compress = False,
     segments: Annotated[
-        str | None, typer.Option(help="Kaldi's segments (utt rec start end), if not in SOURCE.")
+        str | None, typer.Option(help="Kaldi's segments (utt rec start end), if they are not in SOURCE.")
     ] = None,
     allow_pipes: Annotated[
         bool, typer.Option("--allow-pipes", help="Run commands in wav.scp (`sox … |`), without a shell.")
@@ -66,20 +71,20 @@ def pack(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Pack utterances into tar shards: on all cores, going on where it was killed, shard by shard complete.
+    """Pack utterances into tar shards, on all cores. If it was killed, the same command goes on.
 
-    What cannot be packed is counted and listed in OUT/failed.jsonl, and the exit code is 1.
+    What cannot be packed is counted and listed in OUT/failed.jsonl; the exit code is then 1.
     """
     from uio_pipes.prep import pack as prep
 
     groups = parsed("--length-groups", prep.parse_groups, length_groups)
-    name = "data-{:05d}" if groups or to is To.indexed else "shards_{:09d}"
-    if to is To.indexed:
+    name = "data-{:05d}" if groups or to is PackTarget.indexed else "shards_{:09d}"
+    if to is PackTarget.indexed:
         if compress:
             raise typer.BadParameter(
-                "a TouchDataset is read at any place: it is not compressed", param_hint="--compress"
+                "a TouchDataset is read at any position, so it is not compressed", param_hint="--compress"
             )
-        if form is not Form.as_is:
+        if form is not PackFormat.as_is:
             raise typer.BadParameter("a TouchDataset holds PCM, neither wav nor flac", param_hint="--format")
         settings = prep.PackSettings(per_shard, groups, "wav", resample, name)
     else:
@@ -106,11 +111,6 @@ def pack(
         if packed.failed and not packed.waiting:
             typer.echo(f"what failed: {failed}")
     verdict(not packed.failed)
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _report(packed: Packing, target: str) -> dict[str, Any]:

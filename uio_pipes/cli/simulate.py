@@ -1,4 +1,4 @@
-"""``uio simulate``: a dry run of a pipeline's ordering."""
+"""``uio simulate``: plans an epoch of a pipeline without decoding."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from uio_pipes.cli.tables import check_suffix, print_tables, say
 
 if TYPE_CHECKING:
     from uio_pipes.reports.page import Rows
-    from uio_pipes.reports.simulate import Simulation
+    from uio_pipes.reports.simulation import Simulation
 
 __all__ = ["simulate"]
 
-MOST = 16  # ranks that a table shows one by one
+MOST = 16  # most ranks that a table shows
 
 
 class Uneven(Enum):
-    """How ranks end that have not equally many batches."""
+    """The ways to end an epoch in which some ranks have more batches than others."""
 
     stop = "stop"
     join = "join"
@@ -52,8 +52,7 @@ def simulate(
 
     from uio_pipes.reports import simulate as plan
 
-    slow = plan.reads_headers(graph)
-    if slow:
+    if plan.reads_headers(graph):
         typer.echo(
             "note: reads the headers in every shard, which is slower than an index: uio index, from_tar_index", err=True
         )
@@ -64,7 +63,7 @@ def simulate(
         run = plan.simulate(
             graph, world_size=world_size, num_workers=workers, lanes=lanes, seed=seed, epoch=epoch,
             uneven=None if uneven is None else uneven.value,
-            told=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if out is not None:
         from uio_pipes.reports.charts import of_simulation
@@ -82,15 +81,12 @@ def simulate(
 
 
 def tables(run: Simulation) -> list[Rows]:
-    """What the terminal and the page show."""
+    """Return the tables that the terminal and the page show."""
     seen = run.summary()
     share = f"{run.delivered_share:.0%}; planned {seen['hours']:.2f} h"
     workers = f"{counted(run.num_workers, 'worker')} each" if run.num_workers else "no workers"
     rows: list[tuple[str, object]] = [
-        (
-            "topology",
-            f"{counted(run.world_size, 'rank')}, {workers}, lanes={run.lanes}, uneven={run.uneven}",
-        ),
+        ("topology", f"{counted(run.world_size, 'rank')}, {workers}, lanes={run.lanes}, uneven={run.uneven}"),
         ("steps", _range(run.steps)),
         ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({share})"),
         ("padding", f"{run.padding_ratio:.1%} of the frames"),
@@ -124,7 +120,7 @@ def tables(run: Simulation) -> list[Rows]:
         found.append(("Buckets", ("frames", "batches", "utterances", "fill"), buckets))
     left = [(reason, f"{n:,}") for reason, n in run.left_out.items()]
     if run.cut_off[0]:
-        left.append(("behind the common end (stop)", f"{run.cut_off[0]:,} in {counted(run.cut_off[1], 'batch')}"))
+        left.append(("after the common end (stop)", f"{run.cut_off[0]:,} in {counted(run.cut_off[1], 'batch')}"))
     return [*found, ("Utterances left out, as known from headers", ("reason", "count"), left or [("none", "0")])]
 
 

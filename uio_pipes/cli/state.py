@@ -1,4 +1,4 @@
-"""``uio state``: what a saved loader state holds; two of them compared; moved to another topology."""
+"""``uio state``: shows a saved loader state, compares two, or moves one to other ranks and workers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uio_pipes.base.printable import counted
-from uio_pipes.cli.common import Json, keep_inputs, print_json
+from uio_pipes.cli.common import Json, keep_inputs, print_json, verdict
 from uio_pipes.cli.tables import print_tables, say
 
 if TYPE_CHECKING:
     from uio_pipes.reports.page import Rows
-    from uio_pipes.reports.state_file import LaneView, StateView
+    from uio_pipes.reports.state_view import LaneView, StateView
 
 __all__ = ["app"]
 
-MOST = 40  # lanes or items that a table shows
+MOST = 40  # most lanes or items that a table shows
 _MEANS = {
     "done": "all of it has been delivered, or left out",
     "under way": "open at the lane's offset, or read into buffers",
@@ -35,15 +35,16 @@ File = Annotated[
 def show(
     file: File,
     data: Annotated[
-        str | None, typer.Option("--data", help="The data list: tells shards done, under way, to come.")
+        str | None, typer.Option("--data", help="The data list, to show which shards are done, under way, to come.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Epoch, lanes, how far each is, what has been counted, which shards are open."""
-    from uio_pipes.reports import state_file as saved
+    """Show the epoch, each lane with its position and counts, and which shards are open."""
+    from uio_pipes.reports.state_file import find_state
+    from uio_pipes.reports.state_view import view
 
-    key, state = saved.find_state(file)
-    seen = saved.view(state)
+    key, state = find_state(file)
+    seen = view(state)
     items = None
     if data is not None:
         from uio_pipes.reports.shard_progress import progress
@@ -85,17 +86,8 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
         for lane in seen.lanes[:MOST]
     ]  # fmt: skip
     title = "Lanes" if len(seen.lanes) <= MOST else f"The first {MOST} of {counted(len(seen.lanes), 'lane')}"
-    headings = (
-        "lane",
-        "k",
-        "is",
-        "utterances",
-        "failures",
-        "shard under way",
-        "offset",
-        "in the last buffer",
-        "read since",
-    )
+    headings = ("lane", "k", "is", "utterances", "failures", "shard under way", "offset", "in the last buffer",
+                "read since")  # fmt: skip
     found: list[Rows] = [("State", ("", "value"), rows), (title, headings, lanes)]
     if items is None:
         return found
@@ -110,11 +102,11 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
 
 @app.command()
 def diff(old: File, new: File, as_json: Json = False) -> None:
-    """What is another in NEW: fields, graph, list, and the lanes that moved. Exit code 1 if anything is."""
-    from uio_pipes.reports import state_file as saved
+    """Show what differs in NEW: fields, graph, list, and the lanes that moved. The exit code is 1 if anything does."""
+    from uio_pipes.reports.state_file import find_state
+    from uio_pipes.reports.state_view import differences, view
 
-    before, after = (saved.view(saved.find_state(path)[1]) for path in (old, new))
-    found = saved.differences(before, after)
+    found = differences(*(view(find_state(path)[1]) for path in (old, new)))
     same = not any(found.values())
     if as_json:
         print_json(found | {"same": same})
@@ -122,8 +114,7 @@ def diff(old: File, new: File, as_json: Json = False) -> None:
         say("the same position in the same run")
     else:
         print_tables(_different(found))
-    if not same:
-        raise typer.Exit(1)
+    verdict(same)
 
 
 def _different(found: dict[str, Any]) -> list[Rows]:
@@ -145,7 +136,7 @@ def _different(found: dict[str, Any]) -> list[Rows]:
 
 @app.command()
 def reshard(
-    files: Annotated[list[str], typer.Argument(help="The state, or those that the ranks saved one by one.")],
+    files: Annotated[list[str], typer.Argument(help="The state, or the states that the ranks saved one by one.")],
     world_size: Annotated[int, typer.Option(min=1, help="Ranks that will go on.")] = 1,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes of each.")] = 0,
     out: Annotated[
@@ -153,17 +144,22 @@ def reshard(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Join the states of ranks, and tell which rank and worker goes on with which lanes."""
-    from uio_pipes.reports import state_file as saved
+    """Join the states of ranks, and show which rank and worker goes on with which lanes."""
+    from uio_pipes.reports.state_file import find_state
+    from uio_pipes.reports.state_view import moves, per_rank, view
     from uio_pipes.run.state_merging import merge_states
 
-    merged = merge_states([saved.find_state(path)[1] for path in files])
-    seen = saved.view(merged)
-    rows = saved.moves(seen, world_size, workers)
+    merged = merge_states([find_state(path)[1] for path in files])
+    seen = view(merged)
+    rows = moves(seen, world_size, workers)
     if out is not None:
-        whole = out.endswith(".json")
-        keep_inputs(files, [out] if whole else [f"{out}/rank_{rank:03d}.json" for rank in range(world_size)])
-        _write(out, merged, saved.per_rank(merged, world_size))
+        parts = {f"{out}/rank_{rank:03d}.json": part for rank, part in enumerate(per_rank(merged, world_size))}
+        written = {out: merged} if out.endswith(".json") else parts
+        keep_inputs(files, written)
+        if written is parts:
+            Path(out).mkdir(parents=True, exist_ok=True)
+        for path, state in written.items():
+            Path(path).write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
     if as_json:
         print_json({"epoch": seen.meta.epoch, "lanes": seen.meta.lanes, "assignment": rows, "out": out})
         return
@@ -171,22 +167,12 @@ def reshard(
         (f"rank {r['rank']}", r["worker"] if workers else "", _few(r["lanes"]), r["batches"], r["done"]) for r in rows
     ]
     title = f"Epoch {seen.meta.epoch}: {counted(seen.meta.lanes, 'lane')} on {counted(world_size, 'rank')}"
-    print_tables([(title, ("", "worker", "lanes", "batches behind", "lanes done"), shown[:MOST])])
+    print_tables([(title, ("", "worker", "lanes", "batches so far", "lanes done"), shown[:MOST])])
     if seen.meta.lanes % world_size:
         them = f"{counted(world_size, 'rank')} do not divide {counted(seen.meta.lanes, 'lane')}"
-        say(f"note: {them}: global steps hold other batches then")
+        say(f"note: {them}, so that global steps will hold other batches than before")
     say("load_state_dict takes the whole state on every rank, and finds these lanes by itself")
 
 
 def _few(lanes: list[int]) -> str:
     return ", ".join(map(str, lanes[:8])) + (f", … ({len(lanes)})" if len(lanes) > 8 else "")
-
-
-def _write(out: str, merged: dict[str, str], parts: list[dict[str, str]]) -> None:
-    if out.endswith(".json"):
-        Path(out).write_text(json.dumps(merged, ensure_ascii=False), encoding="utf-8")
-        return
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    for rank, part in enumerate(parts):
-        (folder / f"rank_{rank:03d}.json").write_text(json.dumps(part, ensure_ascii=False), encoding="utf-8")

@@ -1,8 +1,11 @@
-"""Tables on the terminal, the same ones that HTML pages have."""
+"""Prints tables on the terminal, the same ones that HTML pages have."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+
+import typer
 
 from uio_pipes.base.printable import printable
 from uio_pipes.reports.page import Rows
@@ -11,7 +14,7 @@ __all__ = ["check_suffix", "print_tables", "say"]
 
 
 def print_tables(tables: Iterable[Rows]) -> None:
-    """Each as a table of rich's on stdout; plain and unwrapped where that is no terminal."""
+    """Print tables on stdout; plain and 200 columns wide if that is not a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -37,18 +40,12 @@ def _is_number(text: str) -> bool:
 
 
 def say(text: str) -> None:
-    """One line on stdout, no markup."""
-    import typer
-
+    """Print one line on stdout."""
     typer.echo(printable(text))
 
 
 def check_suffix(path: str | None, *suffixes: str) -> None:
-    """Raises: typer.BadParameter unless ``path`` is None or ends in one of ``suffixes``, in a folder that is there."""
-    import os
-
-    import typer
-
+    """Raises: typer.BadParameter unless ``path`` is None, or ends in one of ``suffixes`` and its folder exists."""
     if path is None:
         return
     if not path.endswith(suffixes):

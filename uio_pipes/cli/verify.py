@@ -1,4 +1,4 @@
-"""``uio verify``: everything read once, to know what is wrong before training does."""
+"""``uio verify``: reads all data once, to find what is wrong before the training does."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from uio_pipes.base.printable import counted, printable
-from uio_pipes.cli.common import Json, keep_inputs, print_json
-from uio_pipes.cli.index import check_reading, show
+from uio_pipes.cli.common import Json, keep_inputs, print_json, show_problems, verdict
+from uio_pipes.cli.index import check_reading
 
 __all__ = ["verify"]
 
@@ -18,14 +18,18 @@ __all__ = ["verify"]
 def verify(
     paths: Annotated[list[str], typer.Argument(help="Lists, globs, shards, TouchDataset or Kaldi folders, URLs.")],
     decode: Annotated[bool, typer.Option("--decode", help="Decode all audio, read all features.")] = False,
-    crc: Annotated[bool, typer.Option("--crc", help="All must have an index, to compare CRC32s with.")] = False,
-    rate: Annotated[int | None, typer.Option(min=1, help="Hz that all audio must have.")] = None,
+    crc: Annotated[
+        bool, typer.Option("--crc", help="Demand an index of all data, and compare with its CRC32s.")
+    ] = False,
+    rate: Annotated[int | None, typer.Option(min=1, help="Sample rate in Hz that all audio must have.")] = None,
     quarantine: Annotated[str | None, typer.Option(help="File to which each finding is appended, once.")] = None,
     confirm: Annotated[
-        str | None, typer.Option(help="Look only at what this quarantine file names: still bad?")
+        str | None, typer.Option(help="Look only at what this quarantine file names, and tell what is still bad.")
     ] = None,
-    grouping: Annotated[str, typer.Option(help="Names are cut as 'wenet' or as 'webdataset' does.")] = "wenet",
-    text: Annotated[str, typer.Option(help="The text's suffix, or json:NAME, a field of a JSON member.")] = "txt",
+    grouping: Annotated[
+        str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")
+    ] = "wenet",
+    text: Annotated[str, typer.Option(help="Suffix of the text, or json:NAME for a field of a JSON member.")] = "txt",
     indexes: Annotated[str | None, typer.Option(help="Folder of `uio index --into`.")] = None,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
@@ -43,8 +47,7 @@ def verify(
         bad = _confirm(paths, confirm, wanted, jobs, json)
     else:
         bad = _verify(paths, wanted, quarantine, jobs, allow_pipes, json)
-    if bad:
-        raise typer.Exit(1)
+    verdict(not bad)
 
 
 def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, allow_pipes: bool, json: bool) -> bool:
@@ -52,7 +55,7 @@ def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, al
     from uio_pipes.prep.verify import verify as run
 
     reports = run(paths, wanted, jobs=jobs, allow_pipes=allow_pipes)
-    file = None if quarantine is None else Quarantine(quarantine)  # where nothing can be written, nothing is scanned
+    file = None if quarantine is None else Quarantine(quarantine)  # if it cannot be written, it is an error now
     report = _last(reports)
     entries = [entry_of(found, "verify") for found in report.findings]
     if file is not None:
@@ -66,7 +69,7 @@ def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, al
         found = ", ".join(f"{count} {reason}" for reason, count in report.reasons.items()) or "nothing is wrong"
         read = f"{counted(report.utterances, 'utterance')} of {counted(report.items, 'item')}"
         typer.echo(f"{read}, {report.bytes / 1e6:.1f} MB: {found}")
-        show(report.findings)
+        show_problems(report.findings)
     return bool(report.findings)
 
 
@@ -91,7 +94,7 @@ def _number(entries: list[Any]) -> str:
 
 
 def _last(reports: Iterator[Any]) -> Any:
-    """The last report, with a bar that counts."""
+    """Return the last report, and show a progress bar until then."""
     from uio_pipes.prep.common.progress_bar import progress_bar
 
     last = None

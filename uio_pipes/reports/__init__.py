@@ -1,1 +1,1 @@
-"""What the `uio` command reports of data, graphs, speed and saved states."""
+"""The reports of the ``uio`` command: on data, graphs, speed and saved states."""

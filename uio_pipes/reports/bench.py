@@ -1,4 +1,4 @@
-"""``bench``: how fast a pipeline is, and where its time goes."""
+"""``bench``: measures how fast a pipeline is, and how much time each stage takes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from uio_pipes.reports.clock import HEADERS, READING, Clock, headers_timed, time
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.shared_memory import Ring, Writer
-from uio_pipes.run.workers import Packed
+from uio_pipes.run.workers import PackedMessage
 
 __all__ = ["Bench", "Row", "bench"]
 
-HANDED = 30  # batches whose way between processes is timed
-FEW = 3  # epochs in a measurement with workers that still mean something
+HANDED = 30  # batches whose transfer between processes is timed
+FEW = 3  # epochs: in more of them, a measurement with workers is mostly of their start
 STATE = "state, order"
 SOURCES = ("load_from_tar", "open_files", "load_records", "load_from_raw", "list_files", READING, HEADERS)
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one stage takes: microseconds per utterance delivered, and its share of the time in one process."""
+    """The cost of one stage: microseconds per utterance delivered, and its share of the time in one process."""
 
     stage: str
     microseconds: float
@@ -37,14 +37,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Speed:
-    """What came out in ``seconds``, after the first batch."""
+    """The batches delivered in ``seconds`` after the first one."""
 
     utterances: int
     batches: int
     hours: float
     seconds: float
     first_batch: float
-    epochs: int  # that it took: 1 where the data lasted
+    epochs: int  # epochs begun; 1 if the data were enough
 
     @property
     def per_second(self) -> float:
@@ -53,8 +53,8 @@ class Speed:
 
 @dataclass(frozen=True)
 class Bench:
-    """``alone``: in one process; ``workers``: with ``num_workers`` of them. ``handed``: microseconds per utterance
-    that its batch takes from worker to trainer."""
+    """The result: speed in one process (``alone``) and with ``num_workers`` workers. ``handed``: microseconds per
+    utterance for the transfer from worker to trainer."""
 
     rows: list[Row]
     alone: Speed
@@ -69,8 +69,8 @@ class Bench:
 
 
 def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, seed: int = 0) -> Bench:
-    """Run ``pipeline`` for about ``seconds``: in this process with a clock on every stage; then, with ``num_workers``,
-    for as long in workers, without clocks. Epoch follows epoch where the data are few.
+    """Run ``pipeline`` for about ``seconds`` in this process, with a clock on every stage; then, if ``num_workers`` is
+    not 0, as long in workers, without clocks. It runs several epochs if the data are few.
 
     Raises: PipelineError if nothing comes out.
     """
@@ -87,9 +87,8 @@ def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, se
     if num_workers:
         handed = _hand_over(kept, alone.utterances / max(1, alone.batches))
         workers = _run(Loader(pipeline, seed=seed, rank=0, world_size=1, num_workers=num_workers), seconds, None, [])
-    return Bench(
-        sorted(rows, key=lambda r: -r.share), alone, num_workers, workers, handed, loader.stats().failures
-    )  # fmt: skip
+    rows.sort(key=lambda row: -row.share)
+    return Bench(rows, alone, num_workers, workers, handed, loader.stats().failures)
 
 
 def _run(loader: Loader, seconds: float, begun: Callable[[], None] | None, kept: list[Any]) -> Speed:
@@ -105,7 +104,7 @@ def _run(loader: Loader, seconds: float, begun: Callable[[], None] | None, kept:
         if len(kept) < HANDED:
             kept.append(batch)
         stats = loader.stats()
-        if loader.epoch != epoch:  # its counts begin anew
+        if loader.epoch != epoch:  # its counts begin at 0
             epoch, before, epochs = loader.epoch, Stats(), epochs + 1
         utterances, frames = utterances + stats.utterances - before.utterances, frames + stats.frames - before.frames
         count, before = count + 1, stats
@@ -131,12 +130,12 @@ def _hand_over(batches: list[Any], utterances: float) -> float:
     for batch in batches:
         began = time.perf_counter()
         writer.begin()
-        Packed(Message(0, 0, 0, batch), writer).unpacked(ring, pin=False)
+        PackedMessage(Message(0, 0, 0, batch), writer).unpacked(ring, pin=False)
         took.append(time.perf_counter() - began)
     return median(took) / max(1.0, utterances) * 1e6
 
 
-# What to do about it
+# Advice
 
 
 def _advice(result: Bench) -> str:
@@ -174,9 +173,9 @@ _REMEDIES = {
     "decode_audio": "16-bit PCM wav decodes ten times as fast as compressed audio, for more disk (uio pack)",
     "resample": "store the audio at the rate that you train with (uio pack --resample)",
     "speed_perturb": "it resamples: fewer speeds other than 1.0 cost less, or add workers",
-    "fbank": "add workers; or store features once, where you augment none of the audio",
-    "mfcc": "add workers; or store features once, where you augment none of the audio",
-    "log_mel_spectrogram": "add workers; or store features once, where you augment none of the audio",
+    **dict.fromkeys(
+        ("fbank", "mfcc", "log_mel_spectrogram"), "add workers; or store features once, if you do not augment the audio"
+    ),
     "tokenize": "a slow tokenizer: store its tokens in the data, or add workers",
     "map": "your own function: profile it, or give it length= to be run only for what is delivered",
     "flat_map": "your own function: profile it",

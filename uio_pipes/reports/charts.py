@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from uio_pipes.reports.bench import Bench
-from uio_pipes.reports.simulate import Simulation
+from uio_pipes.reports.simulation import Simulation
 from uio_pipes.seeing.drawing import new_figure
 
 __all__ = ["of_bench", "of_simulation"]
 
 BLUE, RED, GREY = "tab:blue", "tab:red", "lightgray"
-POINTS = 2000  # steps that are drawn one by one
+POINTS = 2000  # most points that are drawn
 
 
 def of_simulation(run: Simulation) -> Any:
@@ -41,7 +41,7 @@ def of_simulation(run: Simulation) -> Any:
 
 
 def _whole(*axes: Any) -> None:
-    """Ticks of what is counted: ranks, steps, batches."""
+    """Let axes that count ranks, steps or batches have whole numbers as ticks."""
     from matplotlib.ticker import MaxNLocator
 
     for axis in axes:
@@ -49,7 +49,7 @@ def _whole(*axes: Any) -> None:
 
 
 def _waits(axes: Any, run: Simulation) -> None:
-    """Slowest rank against the mean of all, step by step (or by averages of neighbouring steps)."""
+    """Draw the slowest rank and the mean of all, for each step (or for averages of neighbouring steps)."""
     steps = min(map(len, run.padded))
     table = np.stack([p[:steps] for p in run.padded])
     width = max(1, -(-steps // POINTS))

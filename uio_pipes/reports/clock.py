@@ -1,26 +1,26 @@
-"""Times every stage of a pipeline while it runs as it always does: taps between stages, and deferred stages wrapped."""
+"""Times every stage of a running pipeline: by taps between stages, and by wrapping deferred stages."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core import sample as samples
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, Wrapped
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.seeing.probe import Tap
 
 __all__ = ["HEADERS", "READING", "Clock", "headers_timed", "timed"]
 
@@ -31,14 +31,14 @@ G = TypeVar("G", bound=Graph)
 
 
 class Clock:
-    """Seconds by name; what is timed within something else counts there, and not for that."""
+    """Seconds spent, by name. Time that is measured within another measurement is not counted for the outer one."""
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = defaultdict(float)
-        self._within = 0.0  # seconds of what was timed within the current one
+        self._within = 0.0  # seconds measured within the current measurement
 
     def time(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """``function(…)``, timed under ``name``."""
+        """Return ``function(…)`` and count its time under ``name``."""
         before, self._within = self._within, 0.0
         began = time.perf_counter()
         try:
@@ -50,21 +50,25 @@ class Clock:
 
 
 def timed(graph: G, clock: Clock, within: str = "") -> G:
-    """``graph`` with a ``clock`` on every stage; it gives the same batches."""
+    """Return ``graph`` with a ``clock`` on every stage; it gives the same batches."""
     stages: list[Stage] = []
     for stage, site in graph._sites():
         name = within + site.name + (f" #{site.ordinal + 1}" if site.ordinal else "")
         stage = stage.with_branches(lambda key, graph: timed(graph, clock, f"{within}{key}: "))
         deferred = stage.deferred()
-        stages += [stage, _Tap(name, clock)] if deferred is None else [_TimedStage(deferred, name, clock)]
+        stages += (
+            [stage, Tap(partial(_TimingNode, label=name, clock=clock))]
+            if deferred is None
+            else [_TimedStage(deferred, name, clock)]
+        )
     return type(graph)(tuple(stages))
 
 
 @contextlib.contextmanager
 def headers_timed(clock: Clock) -> Iterator[None]:
-    """Headers have a row of their own: whichever stage asks first for a length, it is not what takes the time."""
+    """Count the reading of headers by itself, instead of for the stage that happens to ask for a length first."""
     measure = vars(samples)["measure"]
-    setattr(samples, "measure", functools.partial(clock.time, HEADERS, measure))  # noqa: B010
+    setattr(samples, "measure", partial(clock.time, HEADERS, measure))  # noqa: B010
     try:
         yield
     finally:
@@ -86,7 +90,7 @@ class _TimedStage(Wrapped):
 
 
 def _read(sample: Sample) -> None:
-    """Have the audio's bytes read before they are decoded: those of a file, into the system's cache."""
+    """Read the audio's bytes before they are decoded; a file's go to the system's cache."""
     wav = sample.fields.get("wav")
     if isinstance(wav, Ref):
         sample.fields["wav"] = wav.read()
@@ -95,23 +99,11 @@ def _read(sample: Sample) -> None:
             with open_binary(wav) as file:
                 file.read()
         except (DataError, OSError):
-            return  # the stage says it better
+            return  # the stage reports it
 
 
-@dataclass(frozen=True)
-class _Tap(Stage):
-    name: ClassVar[str] = "tap"
-    takes: ClassVar[tuple[str, ...]] = ("any",)
-
-    label: str
-    clock: Clock
-
-    def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _TapNode(source, self.label, self.clock)
-
-
-class _TapNode(Node):
-    """What the stage before it takes for an item, without what is timed further up."""
+class _TimingNode(Node):
+    """Times the stage before it, without what is timed in the stages before that."""
 
     def __init__(self, source: Node, label: str, clock: Clock) -> None:
         super().__init__(source)

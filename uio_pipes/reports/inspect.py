@@ -1,10 +1,9 @@
-"""``inspect``: what is in data: utterances, hours, characters, sample rates, failures. Audio is not decoded."""
+"""``inspect``: counts utterances, hours, characters, sample rates and failures in data, without decoding audio."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.local import Ref
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.run.lane_runner import one_thread
+from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
 
 __all__ = ["Contents", "inspect"]
@@ -30,8 +29,8 @@ BIN = 0.5  # seconds of a bin in the histogram of durations
 
 @dataclass
 class Contents:
-    """What was found. ``durations``: bins of half a second → utterances; ``unknown``, ``unknown_rates``: utterances
-    whose length, or sample rate, only decoding tells; ``whole``: False where ``limit`` cut it off."""
+    """The contents of data. ``durations``: bins of half a second → utterances; ``unknown``, ``unknown_rates``:
+    utterances whose length, or sample rate, shows only in decoding; ``whole``: False if ``limit`` stopped the count."""
 
     utterances: int = 0
     seconds: float = 0.0
@@ -59,11 +58,11 @@ class Contents:
 
     @property
     def odd(self) -> dict[str, int]:
-        """Characters that are rarely wanted in a transcript: control ones, private ones, marks of bad decoding."""
+        """Characters that are rarely wanted in a transcript: control, private and replacement characters."""
         return {c: n for c, n in self.characters.most_common() if _is_odd(c)}
 
     def add(self, other: Contents) -> None:
-        """Take over what another part of the data has."""
+        """Add the contents of another part of the data."""
         for name, value in vars(other).items():
             mine = getattr(self, name)
             if isinstance(value, Counter):
@@ -80,7 +79,7 @@ class Contents:
         self.samples, self.reports = self.samples[:SAMPLES], self.reports[:REPORTS]
 
     def see(self, sample: Sample) -> None:
-        """Count one utterance. Raises: DataError if its header is bad, or its segment lies elsewhere."""
+        """Count one utterance. Raises: DataError if its header is bad, or its segment lies outside the audio."""
         fields = sample.fields
         plan = sample.planned()
         info = None if "feat" in fields or "wav" not in fields else audio_info(fields["wav"], fields)
@@ -117,7 +116,7 @@ class Contents:
             self.longest = (seconds, key)
 
     def summary(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the contents for JSON."""
         counts = {
             n: dict(getattr(self, n).most_common()) for n in ("rates", "channels", "codecs", "fields", "failures")
         }
@@ -149,7 +148,7 @@ def inspect(pipeline: Pipeline, *, limit: int | None = None, jobs: int = 1) -> C
 
 def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None) -> Contents:
     ledger, seen = Ledger(LENIENT), Contents()
-    for sample in _samples(pipeline, Lane(ledger, lane, lanes)):
+    for sample in items_of(pipeline.build(Lane(ledger, lane, lanes))):
         if limit is not None and seen.utterances >= limit:
             seen.whole = False
             break
@@ -164,18 +163,6 @@ def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None) -> Conte
     seen.failures.update(ledger.skipped)
     seen.reports += ledger.reports[:REPORTS]
     return seen
-
-
-def _samples(pipeline: Pipeline, lane: Lane) -> Iterator[Sample]:
-    node = pipeline.build(lane)
-    with one_thread():
-        node.reset(None)
-        while True:
-            try:
-                sample = node.next()
-            except StopIteration:
-                return
-            yield sample
 
 
 def _codec(wav: Any) -> str:

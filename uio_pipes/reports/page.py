@@ -1,4 +1,4 @@
-"""One self-contained HTML page of tables and drawings: nothing is fetched, no script runs."""
+"""Makes one HTML page of tables and a drawing. It is self-contained: it fetches nothing and runs no script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Bar", "Rows", "html", "png", "save"]
 
 Rows = tuple[str, Sequence[str], Iterable[Sequence[object]]]  # title, headings, rows
 
-LONGEST = 30  # blocks of a bar on a terminal
+LONGEST = 30  # blocks in the longest bar on a terminal
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{padding:.2rem .8rem;border-bottom:1px solid #ddd;
 text-align:left;vertical-align:top}th{color:#666;font-weight:600}img{max-width:100%}h1{font-size:1.4rem}
@@ -36,16 +36,16 @@ class Bar(str):
 
 
 def png(figure: Any) -> bytes:
-    """A drawing's PNG."""
+    """Return a drawing as PNG."""
     buffer = io.BytesIO()
-    with warnings.catch_warnings():  # a rare character that no font here has is drawn as a box
+    with warnings.catch_warnings():  # a character that is in no font is drawn as a box
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()
 
 
 def html(title: str, tables: Iterable[Rows], figure: Any = None) -> str:
-    """The page."""
+    """Return the page."""
     parts = [f"<h1>{escape(title)}</h1>"]
     if figure is not None:
         data = base64.b64encode(png(figure)).decode()
@@ -67,7 +67,7 @@ def _cell(value: object) -> str:
 
 
 def save(path: str, title: str, tables: Iterable[Rows], figure: Any) -> None:
-    """Write ``path``: .png (the drawing) or .html (the page)."""
+    """Write the drawing (if ``path`` ends in .png) or the page (.html)."""
     if path.endswith(".png"):
         Path(path).write_bytes(png(figure))
     else:

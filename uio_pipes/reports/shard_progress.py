@@ -1,4 +1,4 @@
-"""How far the shards of a list are, by a saved loader state: done, under way, to come."""
+"""The shards of a list by how far a saved loader state has come with them: done, under way, to come."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 from uio_pipes.base.errors import StateError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.reports.state_file import LaneView, StateView
+from uio_pipes.reports.state_view import LaneView, StateView
+from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.state import Meta
 from uio_pipes.sources.list_files import ListFiles
 from uio_pipes.starts.lists import list_files
@@ -17,13 +18,13 @@ __all__ = ["progress"]
 
 
 def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateView]:
-    """The items of the list ``data`` by how far they are, and ``seen`` with the names of those that buffers begin in.
+    """Sort the items of the list ``data`` by how far they are; return ``seen``, too, with items where buffers begin.
 
-    "done": all of it has left the buffers; "under way": open at the lane's offset, or certainly read in part; "not
-    finished": behind it in a lane that reads ahead, so perhaps in buffers or even delivered, in part or as a whole; "to
-    come": certainly not begun.
+    "done": all of it has left the buffers. "under way": open at the lane's offset, or certainly read in part. "not
+    finished": after that in a lane that reads ahead, so it may be in buffers or even delivered, in part or completely.
+    "to come": certainly not begun.
 
-    Raises: StateError if the list is not the state's, or the graph orders it in a way that the state does not tell.
+    Raises: StateError if the list is not the state's, or the order of its items does not follow from the state.
     """
     meta = seen.meta
     stage = _listed(meta, data)
@@ -44,35 +45,31 @@ def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateVie
 
 
 def _listed(meta: Meta, data: str) -> ListFiles:
-    """The list's stage, as the state's graph has it."""
+    """Return the stage that reads the list, with the options of the state's graph."""
     lines = [str(line) for line in meta.graph]
     first = lines[0] if lines else ""
     cut = next((i for i, line in enumerate(lines) if line.startswith("sharding_filter")), None)
     if not first.startswith("list_files(") or cut != 1:
         raise StateError(
-            "--data tells shards of graphs that begin list_files(…).sharding_filter(); this one begins "
+            "--data needs a graph that begins with list_files(…).sharding_filter(); this one begins with "
             f"{' → '.join(lines[:3])}: see the counts without --data"
         )
     pipeline = list_files(data, shuffle="shuffle=True" in first)
     if pipeline._list_fingerprint() != meta.listed:
-        raise StateError(f"{data} is not the list of the state: another number of lines, or other lines")
+        raise StateError(f"{data} is not the list of the state: its lines, or their number, are not the same")
     stage = pipeline.stages[0]
     assert isinstance(stage, ListFiles)
     return stage
 
 
 def _order(stage: ListFiles, meta: Meta) -> Iterator[str]:
-    node = stage.build(None, Lane(Ledger(), 0, 1, meta.seed, meta.data_epoch), Site(stage.name, 0))
-    node.reset(None)
-    while True:
-        try:
-            yield node.next().key  # without credentials, as states have it
-        except StopIteration:
-            return
+    lane = Lane(Ledger(), 0, 1, meta.seed, meta.data_epoch)
+    for item in items_of(stage.build(None, lane, Site(stage.name, 0))):
+        yield item.key  # without credentials, as in a state
 
 
 def _status(lane: LaneView, p: int, item: str, begun: bool) -> str:
-    """``begun``: an item of the lane before this one is not done."""
+    """Return how far item ``p`` is. ``begun``: an earlier item of its lane is not done."""
     if lane.done or (lane.position is not None and p < lane.position and item != lane.url):
         return "done"
     if item == lane.url or lane.exhausted or (lane.ahead and not (begun or lane.url)):

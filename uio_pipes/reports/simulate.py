@@ -1,4 +1,4 @@
-"""``simulate``: what ranks and workers would get in an epoch, by plan, before a GPU is booked."""
+"""``simulate``: plans what ranks and workers would get in an epoch, without decoding anything."""
 
 from __future__ import annotations
 
@@ -6,127 +6,20 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of, worker_of
-from uio_pipes.core.statistics import LEAVE_OUT_LESS
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation
 from uio_pipes.run.epoch_end import UNEVEN
 from uio_pipes.run.no_batches import Losses, no_batch, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
 
-__all__ = ["Bucket", "Simulation", "reads_headers", "simulate"]
-
-Column = npt.NDArray[np.int64]
-SHOWN = (0, 5, 50, 95, 100)  # percentiles
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """``low`` <= length < ``high`` (None: no bound), in frames; ``fill``: mean share of what its batches may hold."""
-
-    low: int
-    high: int | None
-    batches: int
-    utterances: int
-    fill: float | None
-
-
-@dataclass(frozen=True)
-class Rank:
-    """The batches of one rank in its order; utterances in each, the longest's frames, sum of frames."""
-
-    counts: Column
-    longest: Column
-    frames: Column
-
-    @property
-    def padded(self) -> Column:
-        return self.counts * self.longest
-
-    def first(self, steps: int) -> Rank:
-        return Rank(self.counts[:steps], self.longest[:steps], self.frames[:steps])
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """What came out. Lengths and frames are planned ones: 10 ms of audio, or feature frames.
-
-    Attributes:
-        steps: batches that each rank delivers; own: batches that its lanes have in one pass.
-        padded: padded frames of each batch that is delivered, by rank; lengths: of all utterances planned.
-        skew: share of the frames' time that ranks wait for the slowest at each step.
-        workers: padded frames of the busiest worker over those of the mean one.
-        left_out: utterances by reason, failures among them, those that headers show (what fails only in
-            decoding is taken as good); cut_off: utterances and batches behind the common end.
-        rates: utterances by sample rate in Hz, where headers tell it, those left out as ``mixed_rates`` too.
-        notes: what a loader would warn of before it begins.
-    """
-
-    world_size: int
-    num_workers: int
-    lanes: int
-    epoch: int
-    uneven: str
-    steps: list[int]
-    own: list[int]
-    padded: list[Column]
-    counts: list[Column]
-    lengths: Column
-    utterances: int
-    padding_ratio: float
-    skew: float
-    workers: float
-    left_out: dict[str, int]
-    failures: int
-    cut_off: tuple[int, int]
-    buckets: list[Bucket]
-    fill: float | None
-    reports: list[str]
-    rates: dict[int, int]
-    notes: list[str]
-
-    @property
-    def delivered_share(self) -> float:
-        """Share of the planned utterances that is delivered."""
-        return 1 - self.cut_off[0] / len(self.lengths) if len(self.lengths) else 1.0
-
-    @property
-    def remedy(self) -> str:
-        """How less would be cut off; empty if nothing is."""
-        return LEAVE_OUT_LESS if self.cut_off[0] else ""
-
-    def summary(self) -> dict[str, Any]:
-        """As JSON has it: without what is per utterance or per batch."""
-        scalars = ("world_size", "num_workers", "lanes", "epoch", "uneven", "steps", "own", "utterances")
-        out: dict[str, Any] = {name: getattr(self, name) for name in scalars}
-        out["hours"] = float(self.lengths.sum()) / 360_000
-        out["padding_ratio"], out["skew"], out["busiest_worker"] = self.padding_ratio, self.skew, self.workers
-        out["padded_frames_per_batch"] = spread(np.concatenate(self.padded))
-        out["utterances_per_batch"] = spread(np.concatenate(self.counts))
-        out["frames_per_utterance"] = spread(self.lengths)
-        out["left_out"] = dict(self.left_out)
-        out["failures_known_from_headers"] = self.failures
-        out["cut_off"] = {"utterances": self.cut_off[0], "batches": self.cut_off[1]}
-        out["delivered_share"], out["remedy"], out["notes"] = self.delivered_share, self.remedy, list(self.notes)
-        out["buckets"] = [vars(b) for b in self.buckets]
-        out["fill"] = self.fill
-        out["rates"] = dict(self.rates)
-        return out
-
-
-def spread(values: Column) -> dict[str, float]:
-    """Mean and some percentiles."""
-    if not len(values):
-        return {}
-    points = np.percentile(values, SHOWN, method="nearest")
-    return {"mean": float(values.mean()), **{f"p{p}": int(v) for p, v in zip(SHOWN, points, strict=True)}}
+__all__ = ["reads_headers", "simulate"]
 
 
 def simulate(
@@ -138,15 +31,14 @@ def simulate(
     seed: int = 0,
     epoch: int = 0,
     uneven: str | None = None,
-    told: Callable[[int, int], None] = lambda done, lanes: None,
+    progress: Callable[[int, int], None] = lambda done, lanes: None,
 ) -> Simulation:
-    """Plan ``epoch`` of ``Loader(pipeline, …)`` on so many ranks and workers. ``told``: called after each lane.
+    """Plan ``epoch`` of ``Loader(pipeline, …)``, here for all ranks and workers. ``progress``: called after each lane.
 
-    Raises: PipelineError, ListError as the loader would.
+    Raises: PipelineError or ListError, as the loader would.
     """
-    notes = pipeline._warnings(lanes or world_size * max(1, num_workers))
-    uneven = uneven or ("stop" if world_size > 1 else "join")
     lanes = lanes or world_size * max(1, num_workers)
+    uneven = uneven or ("stop" if world_size > 1 else "join")
     if uneven not in UNEVEN:
         raise PipelineError(f"uneven must be one of {UNEVEN}, not {uneven!r}")
     if not 1 <= world_size <= lanes or num_workers < 0:
@@ -157,31 +49,24 @@ def simulate(
     plans: list[LanePlan] = []
     for plan in plan_lanes(pipeline, lanes, seed, epoch):
         plans.append(plan)
-        told(len(plans), lanes)
+        progress(len(plans), lanes)
     rates = sum((plan.rates for plan in plans), Counter[int]())
-    if (timed := rates.pop(0, 0)) and not _resamples(pipeline):
-        notes.append(
-            f"the sample rates of {counted(timed, 'utterance')} are not known here, as `duration` tells the lengths: "
-            "uio inspect shows them, and .resample(16_000) before the features makes them one"
-        )
-    losses = Losses.of((vars(plan) for plan in plans), next((r for plan in plans for r in plan.reports), ""))
-    why = losses.told(pipeline)
+    notes = [*pipeline._warnings(lanes), *_rate_notes(pipeline, rates.pop(0, 0))]
+    reports = [report for plan in plans for report in plan.reports]
+    losses = Losses.of((vars(plan) for plan in plans), next(iter(reports), ""))
     if losses.failures and not any(plan.lengths for plan in plans):
-        raise nothing_read(epoch, why)
+        raise nothing_read(epoch, losses.describe(pipeline))
     ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)]) for r in range(world_size)]
     own = [len(rank.counts) for rank in ranks]
     if uneven != "join" and not min(own):
-        raise no_batch(why=why)
+        raise no_batch(why=losses.describe(pipeline))
     if uneven == "repeat":
         again = _Again(pipeline, lanes, seed, epoch, world_size)
         ranks = [again.extend(rank, r, max(own)) for r, rank in enumerate(ranks)]
     steps = own if uneven == "join" else [{"stop": min, "repeat": max}[uneven](own)] * world_size
     seen = [rank.first(n) for rank, n in zip(ranks, steps, strict=True)]
     padded = sum(int(r.padded.sum()) for r in seen)
-    left_out, failures = Counter[str](), 0
-    for plan in plans:
-        left_out.update(plan.skipped)
-        failures += plan.failures
+    cut_off = [r.counts[n:] for r, n in zip(ranks, steps, strict=True)] if uneven == "stop" else []
     buckets, fill = _buckets(pipeline, plans)
     return Simulation(
         world_size, num_workers, lanes, epoch, uneven, steps, own,
@@ -192,34 +77,41 @@ def simulate(
         padding_ratio=1 - sum(int(r.frames.sum()) for r in seen) / padded if padded else 0.0,
         skew=_skew([r.padded for r in seen]),
         workers=_busiest(plans, world_size, num_workers),
-        left_out=dict(sorted(left_out.items())),
-        failures=failures,
-        cut_off=(
-            sum(int(r.counts[n:].sum()) for r, n in zip(ranks, steps, strict=True)) if uneven == "stop" else 0,
-            sum(len(r.counts) - n for r, n in zip(ranks, steps, strict=True)) if uneven == "stop" else 0,
-        ),
+        left_out=dict(sorted(losses.skipped.items())),
+        failures=losses.failures,
+        cut_off=(sum(int(counts.sum()) for counts in cut_off), sum(map(len, cut_off))),
         buckets=buckets,
         fill=fill,
-        reports=[report for plan in plans for report in plan.reports],
+        reports=reports,
         rates=dict(rates.most_common()),
         notes=notes,
     )  # fmt: skip
 
 
 def reads_headers(pipeline: Pipeline) -> bool:
-    """Whether shards have to be read through to plan."""
+    """Return whether planning has to read through the shards."""
     return any(stage.gives == "file" for stage in pipeline._every_stage())
 
 
+def _rate_notes(pipeline: Pipeline, timed: int) -> list[str]:
+    """Return a note if there are utterances whose length is only known in seconds, and whose rates may differ."""
+    if not timed or _resamples(pipeline):
+        return []
+    return [
+        f"the sample rates of {counted(timed, 'utterance')} are not known here, as `duration` gives the lengths: "
+        "uio inspect shows them, and .resample(16_000) before the features makes them one"
+    ]
+
+
 def _resamples(graph: Graph) -> bool:
-    """Whether all audio gets one sample rate."""
+    """Return whether all audio gets one sample rate."""
     return any(
         stage.sets_rate or (stage.branches and all(map(_resamples, stage.branches.values()))) for stage in graph.stages
     )
 
 
 def _in_order(plans: list[LanePlan]) -> Rank:
-    """A rank's batches in the epoch's order: by (k, lane). Those of which nothing is left are not delivered."""
+    """Return a rank's batches in the epoch's order, by (k, lane), without those of which nothing is left."""
     columns = [np.asarray([p.counts, p.longest, p.frames], np.int64).reshape(3, -1) for p in plans]
     ks = np.concatenate([np.arange(c.shape[1]) for c in columns])
     lanes = np.concatenate([np.full(c.shape[1], p.lane) for c, p in zip(columns, plans, strict=True)])
@@ -230,7 +122,7 @@ def _in_order(plans: list[LanePlan]) -> Rank:
 
 @dataclass(frozen=True)
 class _Again:
-    """Deals a rank's lanes again, pass after pass, until it has enough batches."""
+    """Begins a rank's lanes again, pass after pass, until it has enough batches."""
 
     pipeline: Pipeline
     lanes: int
@@ -252,7 +144,7 @@ class _Again:
 
 
 def _skew(padded: list[Column]) -> float:
-    """Share of all ranks' time, counted in padded frames, that they wait for the slowest at each step."""
+    """Return the share of their time, in padded frames, that ranks wait for the slowest one at each step."""
     steps = max(map(len, padded))
     table = np.zeros((len(padded), steps), np.int64)
     there = np.zeros_like(table, bool)
@@ -272,7 +164,7 @@ def _busiest(plans: list[LanePlan], world_size: int, num_workers: int) -> float:
 
 
 def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], float | None]:
-    """The buckets of ``bucket_batch``, and how full batches are on average (of a budget, or of given sizes)."""
+    """Return the buckets of ``bucket_batch``, and how full batches are on average, compared with their budget."""
     stage = next((s for s in reversed(pipeline.stages) if s.gives == "batch"), None)
     if stage is None:
         return [], None

@@ -1,7 +1,4 @@
-"""A saved loader state, looked at from outside: found in its file, read, compared, moved to another topology.
-
-Nothing of a file is executed: JSON, or ``torch.load`` with ``weights_only=True``.
-"""
+"""Finds the state of a loader in a file, without executing anything in it: JSON, or ``torch.load`` of weights only."""
 
 from __future__ import annotations
 
@@ -12,74 +9,23 @@ import pickle
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Any, BinaryIO
 
 from uio_pipes.base.errors import StateError
-from uio_pipes.base.packing import unpack
-from uio_pipes.base.printable import counted
-from uio_pipes.core.lane import lanes_of, worker_of
-from uio_pipes.core.statistics import Stats
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.run.state import LaneState, Meta, first_difference, lane_name, lanes_in, read_lane, read_meta
 
-__all__ = ["LaneView", "StateView", "differences", "find_state", "moves", "per_rank", "view"]
+__all__ = ["find_state"]
 
-DEPTH = 12  # dicts within dicts that are looked through
+DEPTH = 12  # levels of dicts that are searched
 MOST = 1 << 28  # bytes of a JSON file
 _REFUSED = re.compile(r"(?:GLOBAL|class|function|type) (?:<class ')?([\w.]*\w)")
 
 
-@dataclass(frozen=True)
-class LaneView:
-    """One lane: where it stands, what it has counted, and the shard that it has open.
-
-    Where buffers stand in the graph, ``url``, ``offset`` and ``position`` are those before the oldest utterance that
-    they hold; how far they have read since is not in a state by place, only by number.
-    """
-
-    lane: int
-    k: int
-    pass_: int
-    done: bool
-    stats: Stats
-    url: str = ""
-    offset: int | None = None
-    held: int = 0  # utterances in the last buffer of the graph; what is in one before it, a state does not tell
-    since: int = 0  # utterances read since that place, to within what buffers before the last one hold
-    ahead: bool = False  # more may have been read than up to offset
-    exhausted: bool = False  # all of the lane has been read
-    position: int | None = None  # items of the epoch's order that have been passed; None: not told by one number
-
-
-@dataclass(frozen=True)
-class StateView:
-    """A state as a whole. ``missing``: lanes that are not in it (those of other ranks)."""
-
-    meta: Meta
-    lanes: list[LaneView]
-    missing: list[int] = field(default_factory=list)
-
-    @property
-    def stats(self) -> Stats:
-        total = Stats()
-        for lane in self.lanes:
-            _add(total, lane.stats)
-        return total
-
-    @property
-    def done(self) -> int:
-        return sum(lane.done for lane in self.lanes)
-
-
-# Finding it in a file
-
-
 def find_state(path: str) -> tuple[str, dict[str, str]]:
-    """The loader's state in a file that ``torch.save`` or ``json.dump`` wrote, and the path of keys to it.
+    """Find the state in a file of ``torch.save`` or ``json.dump``; return the path of keys to it, and the state.
 
-    Raises: StateError if there is none, several, or the file cannot be read safely.
+    Raises: StateError if there is none, if there are several, or if the file cannot be read safely.
     """
     found = list(_states(_read(path), (), DEPTH))
     if not found:
@@ -89,7 +35,7 @@ def find_state(path: str) -> tuple[str, dict[str, str]]:
         )
     if len(found) > 1:
         names = ", ".join(".".join(keys) or "(top)" for keys, _ in found)
-        raise StateError(f"{path} holds several states ({names}): save the one that is meant in a file of its own")
+        raise StateError(f"{path} holds several states ({names}): save the one that you mean in a file of its own")
     keys, state = found[0]
     return ".".join(keys), state
 
@@ -101,13 +47,13 @@ def _read(path: str) -> Any:
         head = file.read(64)
         file.seek(0)
         if not head.strip():
-            raise StateError(f"{path} is empty: the checkpoint was not written to its end; use an older one")
+            raise StateError(f"{path} is empty: the checkpoint was not written completely; use an older one")
         read = _read_json if head.lstrip()[:1] in (b"{", b"[") else _read_torch
         return read(path, file)
 
 
 def _open(path: str) -> BinaryIO:
-    """A file to seek in: a remote one is read whole."""
+    """Open a file for reading and seeking; a remote one is read as a whole."""
     local = is_local(path)
     if local is not None:
         return open(local, "rb")
@@ -120,18 +66,18 @@ def _read_torch(path: str, file: BinaryIO) -> Any:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch, about what the message below says
+            warnings.simplefilter("ignore")  # torch's warnings say the same as the message below
             return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = _REFUSED.search(str(error))
-        what = f" (weights_only refused {found[1]})" if found else ", or is no file of torch.save"
+        what = f" (weights_only refused {found[1]})" if found else ", or is not a file of torch.save"
         raise StateError(
-            f"{path} holds more than tensors, numbers and strings{what}; it is not loaded as it could run code. "
+            f"{path} holds more than tensors, numbers and strings{what}; it is not loaded, as it could run code. "
             "Save the loader's state in a file of its own"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, OSError) as error:
         raise StateError(
-            f"{path} is neither JSON nor a sound file of torch.save with weights only ({_first_sentence(error)}); "
+            f"{path} is neither JSON nor an intact file of torch.save with weights only ({_first_sentence(error)}); "
             "use an older checkpoint, or save the loader's state in a file of its own"
         ) from error
 
@@ -142,7 +88,7 @@ def _first_sentence(error: Exception) -> str:
 
 def _read_json(path: str, file: BinaryIO) -> Any:
     if (size := file.seek(0, os.SEEK_END)) > MOST:
-        raise StateError(f"{path} has {size} bytes: no state of a loader is as large")
+        raise StateError(f"{path} has {size} bytes: no state of a loader is that large")
     file.seek(0)
     try:
         return json.loads(file.read())
@@ -159,118 +105,3 @@ def _states(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[tuple[tup
         return
     for key, inner in value.items():
         yield from _states(inner, (*keys, str(key)), depth - 1)
-
-
-# What is in it
-
-
-def view(state: Mapping[str, str]) -> StateView:
-    """The state, read. Raises: StateError if it is damaged."""
-    meta = read_meta(state)
-    present = sorted(lanes_in(state, meta.lanes))
-    missing = [lane for lane in range(min(meta.lanes, 1 << 20)) if lane not in set(present)]
-    try:
-        return StateView(meta, [_lane_view(lane, read_lane(state, lane)) for lane in present], missing)
-    except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise StateError(f"the state is damaged ({type(error).__name__}: {error}); use an older checkpoint") from error
-
-
-def _lane_view(number: int, saved: LaneState) -> LaneView:
-    stats = Stats()
-    stats.add(saved.counts)
-    nodes = saved.node_states
-    opened = next((n for n in _nested(nodes) if isinstance(n.get("url"), str)), {})
-    at = opened.get("at")
-    offset = at[0] if isinstance(at, list) and at and isinstance(at[0], int) else None
-    buffers = [n for n in _nested(nodes, within=False) if "window" in n]
-    since = sum(n["window"] for n in _nested(nodes) if "window" in n)
-    return LaneView(
-        number, saved.k, saved.pass_, saved.done, stats, opened.get("url", ""), offset,
-        held=sum(len(unpack(n["held"])) for n in buffers),
-        since=since,
-        ahead=since > 0 or saved.k > saved.at,
-        exhausted=bool(buffers) and all(n["exhausted"] for n in buffers),
-        position=0 if nodes is None else _position(nodes),
-    )  # fmt: skip
-
-
-def _nested(nodes: Any, depth: int = 64, *, within: bool = True) -> Iterator[dict[str, Any]]:
-    """The states of all nodes, the last node's first; ``within``: of those before a buffer, too, which are older."""
-    if isinstance(nodes, dict) and depth:
-        yield nodes
-        if within or "window" not in nodes:
-            for value in nodes.values():
-                yield from _nested(value, depth - 1, within=within)
-    elif isinstance(nodes, list) and depth:
-        for value in nodes:
-            yield from _nested(value, depth - 1, within=within)
-
-
-def _position(nodes: Any) -> int | None:
-    """Items of the one list that have been passed, those in buffers not counted; None if there are several lists."""
-    found = [n["position"] for n in _nested(nodes) if isinstance(n.get("position"), int) and set(n) == {"position"}]
-    return found[0] if len(found) == 1 else None
-
-
-def _add(total: Stats, stats: Stats) -> None:
-    total.add(vars(stats) | {"waited_us": int(stats.waited * 1e6)})
-
-
-# Two of them
-
-
-def differences(old: StateView, new: StateView) -> dict[str, Any]:
-    """What is another in ``new``: fields of meta (old, new), and per lane k, done, utterances."""
-    changed: dict[str, Any] = {}
-    was, now = old.meta.saved(), new.meta.saved()
-    for name in sorted({*was, *now}):
-        a, b = was.get(name), now.get(name)
-        if a != b:
-            changed[name] = list(first_difference(a, b)) if name == "graph" and a and b else [a, b]
-    before, after = ({lane.lane: lane for lane in v.lanes} for v in (old, new))
-    moved = []
-    for number in sorted(before.keys() & after.keys()):
-        a, b = before[number], after[number]
-        if (a.pass_, a.k, a.done) != (b.pass_, b.k, b.done) or old.meta.epoch != new.meta.epoch:
-            gained = b.stats.utterances - (a.stats.utterances if old.meta.epoch == new.meta.epoch else 0)
-            moved.append({"lane": number, "k": [a.k, b.k], "done": [a.done, b.done], "utterances": gained})
-    only = {"only_old": sorted(before.keys() - after.keys()), "only_new": sorted(after.keys() - before.keys())}
-    return {"meta": changed, "lanes": moved, **only}
-
-
-# Another topology
-
-
-def moves(seen: StateView, world_size: int, num_workers: int) -> list[dict[str, Any]]:
-    """For each rank and worker of the new topology: its lanes, batches behind it, lanes that are done.
-
-    Raises: StateError if the state cannot be loaded there.
-    """
-    lanes = seen.meta.lanes
-    if lanes < world_size:
-        raise StateError(
-            f"{counted(lanes, 'lane')} cannot feed {world_size} ranks until the epoch ends: go on with at most "
-            f"{counted(lanes, 'rank')}, "
-            "or begin the next epoch with more lanes"
-        )
-    if seen.missing:
-        raise StateError(
-            f"{len(seen.missing)} of {lanes} lanes are missing (lane {seen.missing[0]}, …): give the files of all ranks"
-        )
-    by_lane = {lane.lane: lane for lane in seen.lanes}
-    out = []
-    for rank in range(world_size):
-        groups: dict[int, list[int]] = {}
-        for lane in lanes_of(lanes, rank, world_size):
-            groups.setdefault(worker_of(lane, world_size, num_workers), []).append(lane)
-        for worker, mine in sorted(groups.items()):
-            row = {"rank": rank, "worker": worker, "lanes": mine, "batches": sum(by_lane[i].k for i in mine)}
-            out.append(row | {"done": sum(by_lane[i].done for i in mine)})
-    return out
-
-
-def per_rank(state: Mapping[str, str], world_size: int) -> list[dict[str, str]]:
-    """The state cut for ranks: each with ``meta`` and the lanes that it runs."""
-    lanes = read_meta(state).lanes
-    names = [[lane_name(lane) for lane in lanes_of(lanes, rank, world_size)] for rank in range(world_size)]
-    return [{"meta": state["meta"], **{name: state[name] for name in mine}} for mine in names]

@@ -17,8 +17,8 @@ __all__ = ["changes"]
 
 
 def changes(meta: Meta, state: Mapping[str, Any], options: RunOptions, fingerprints: Mapping[str, Any]) -> list[str]:
-    """Return what in the state is not as it is here, each as a sentence."""
-    remedy = 'Use what it was, or begin its epoch again with Loader(on_change="restart")'
+    """Return the differences, each as a sentence."""
+    remedy = 'Use the old value, or begin the epoch again with Loader(on_change="restart")'
     out = []
     if (meta.stream is not None) != options.in_steps:
         was = "with" if meta.stream is not None else "without"
@@ -36,7 +36,7 @@ def changes(meta: Meta, state: Mapping[str, Any], options: RunOptions, fingerpri
 
 
 def _changed_shards(state: Mapping[str, Any], graph: Graph) -> list[str]:
-    """Return the shards under way in the state that are not as they were, each as a sentence."""
+    """Return the shards that were open in the state and have changed since, each as a sentence."""
     out = []
     for url, old in shard_stamps(state).items():
         try:
@@ -52,9 +52,9 @@ def _changed_shards(state: Mapping[str, Any], graph: Graph) -> list[str]:
 
 
 def _reached(graph: Graph, url: str) -> tuple[str, Access]:
-    """Return the URL with its credentials, which a state does not have, and the options for it.
+    """Return the URL with its credentials, which a state does not contain, and the options to open it with.
 
-    Lists are read again only where that is not clear.
+    Lists are read again only if these are not clear without them.
     """
     known = graph._files()
     different = any(one.access != known[0].access for one in known)

@@ -1,4 +1,4 @@
-"""A pipeline as an ``IterableDataset`` or an ``IterDataPipe``, for trainers that bring their own loader."""
+"""A pipeline as an ``IterableDataset`` or an ``IterDataPipe``, for trainers that have a loader of their own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 
-from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.options import topology
 from uio_pipes.run.torch_private import collate_by
 
 __all__ = ["PipelineDataPipe", "PipelineDataset"]
@@ -21,44 +20,46 @@ __all__ = ["PipelineDataPipe", "PipelineDataset"]
 logger = logging.getLogger("uio_pipes")
 UNSET = -1
 MOST_WORKERS = 1024
-NOTHING, DELIVERED, FAILED = range(3)  # how a worker's epoch ended
-THEIRS = {"num_workers", "prefetch", "pin_memory", "uneven", "steps_per_epoch"}
+NOTHING, DELIVERED, FAILED = range(3)  # the end of a worker's epoch
+OPTIONS_OF_OTHER_LOADER = {"num_workers", "prefetch", "pin_memory", "uneven", "steps_per_epoch"}
 
 
 class PipelineDataset(IterableDataset[Any]):
     """A pipeline as an ``IterableDataset``, for torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``.
 
-    Give it to them with ``batch_size=None``, since batches come ready: ``DataLoader(pipeline.as_dataset(),
+    Give it to them with ``batch_size=None``, as it makes the batches itself: ``DataLoader(pipeline.as_dataset(),
     batch_size=None)``. Each of their workers runs its own lanes, in the order (k, lane), where k counts the batches
-    of a lane. Call ``set_epoch`` before each epoch, as for a ``DistributedSampler``. The number of workers must be
-    the same when a state is loaded.
+    of a lane. Call ``set_epoch`` before each epoch, as for a ``DistributedSampler``. A state can only be loaded with
+    the same number of workers.
 
     Args:
-        pipeline: what to run.
-        **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
+        pipeline: the pipeline to run.
+        **options: options of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
             and ``steps_per_epoch``, which belong to the other loader or to its trainer. ``rank`` and ``world_size``
-            are by default those of ``torch.distributed`` where the dataset is made.
+            default to those of ``torch.distributed`` in the process that makes the dataset.
 
     Raises:
         PipelineError: an option breaks a rule; or, from the other loader, ``batch_size=None`` is missing.
     """
 
     def __init__(self, pipeline: Graph, **options: Any) -> None:
-        own = sorted(THEIRS & set(options))
+        own = sorted(OPTIONS_OF_OTHER_LOADER & set(options))
         if own:
-            raise PipelineError(f"as_dataset: {own[0]} is of the loader that the dataset is given to; set it there")
+            raise PipelineError(
+                f"as_dataset: {own[0]} is an option of the loader that the dataset is given to; set it there"
+            )
         self.pipeline, self.options = pipeline, _with_topology(options)
-        self.partition = bool(options.get("partition", True))
-        # In shared memory: workers that outlive an epoch (persistent_workers) see it, too.
+        self.partition: bool = options.get("partition", True)
+        # In shared memory, for workers that outlive an epoch (persistent_workers).
         self._epoch = _shared_number()
         self._begun = _shared_number()  # the last epoch that worker 0 began
         self._ends = _shared_number(MOST_WORKERS)
         self._state: dict[str, Any] | None = None
         self._loader: Loader | None = None
-        self._make(0, 1)  # wrong options fail now
+        self._make(0, 1)  # to fail now if an option is wrong
 
     def _make(self, worker: int, workers: int) -> Loader:
-        """A loader of this worker's lanes: lane by lane as a world in which each worker is a rank."""
+        """Return a loader of this worker's lanes: they are dealt as if each worker were a rank."""
         options = dict(self.options)
         rank, world_size = options.pop("rank"), options.pop("world_size")
         options.setdefault("lanes", world_size * workers)
@@ -66,7 +67,7 @@ class PipelineDataset(IterableDataset[Any]):
         return _OfWorker(self._ends, worker, workers, self.pipeline, **options, **place, uneven="join")
 
     def set_epoch(self, epoch: int) -> None:
-        """As :meth:`Loader.set_epoch`; before the loader is iterated over. Workers that live on see it, too."""
+        """As :meth:`Loader.set_epoch`; call it before each epoch. It reaches persistent workers too."""
         self._epoch[0] = epoch
         if self._loader is not None:
             self._loader.set_epoch(epoch)
@@ -75,7 +76,7 @@ class PipelineDataset(IterableDataset[Any]):
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
         before, state, self._state = self._loader, self._state, None
-        loader = self._loader = self._make(worker, workers)  # only a loaded state is gone on from
+        loader = self._loader = self._make(worker, workers)  # only a loaded state says where to go on
         if before is not None:
             loader.set_epoch(before.epoch)
         if (epoch := int(self._epoch)) != UNSET:
@@ -90,28 +91,28 @@ class PipelineDataset(IterableDataset[Any]):
     def _remember(self, epoch: int) -> None:
         if int(self._begun) == epoch:
             logger.warning(
-                "epoch %d is begun again: call dataset.set_epoch(epoch) before each epoch, or every one is the same",
+                "epoch %d is begun again: call dataset.set_epoch(epoch) before each epoch, or all epochs are the same",
                 epoch,
             )
         self._begun[0] = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """State of this worker's lanes."""
+        """Return the state of this worker's lanes."""
         if self._loader is not None and self._state is None:
             return dict(self._loader.state_dict())
         return dict(self._state or {})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where :meth:`state_dict` was taken."""
+        """Go to where ``state_dict`` was saved."""
         self._state = dict(state_dict) or None
         if self._loader is not None and self._state is not None:
-            self._loader.load_state_dict(self._state)  # for who goes on with an iterator that is there already
+            self._loader.load_state_dict(self._state)  # for an iterator that has begun already
 
 
 class _OfWorker(Loader):
-    """The loader of one worker's lanes. That nothing could be read is an error if it is so in all workers.
+    """The loader of one worker's lanes. It is an error only if none of the workers could read anything.
 
-    ``ends``: of each worker, 3 × the epoch that it ended last, plus how.
+    ``ends``: for each worker, 3 × the epoch that it ended last, plus how it ended.
     """
 
     def __init__(self, ends: torch.Tensor, worker: int, workers: int, pipeline: Graph, **options: Any) -> None:
@@ -132,9 +133,9 @@ class _OfWorker(Loader):
 
 
 class PipelineDataPipe(IterDataPipe[Any]):
-    """A pipeline's batches (or utterances) for graphs of torch's own datapipes: ``.map(…)``, ``.zip(…)`` and so on.
+    """A pipeline's batches (or utterances), for graphs of torch's own datapipes: ``.map(…)``, ``.zip(…)`` and so on.
 
-    Ranks and workers get their lanes, as in a :class:`PipelineDataset`: no ``.sharding_filter()`` of torch's behind it.
+    Ranks and workers get their lanes, as in a :class:`PipelineDataset`; do not add torch's ``.sharding_filter()``.
     """
 
     def __init__(self, dataset: PipelineDataset) -> None:
@@ -150,11 +151,11 @@ class PipelineDataPipe(IterDataPipe[Any]):
 
 
 class ReadyBatch(dict[str, Any]):
-    """A padded batch, which torch's ``default_collate`` must not put into another one."""
+    """A padded batch; torch's ``default_collate`` refuses to put it into another batch."""
 
 
 class ReadyList(list[Any]):
-    """A batch of utterances, likewise."""
+    """A batch of utterances; refused likewise."""
 
 
 def _as_ready(batch: Any) -> Any:
@@ -174,19 +175,12 @@ collate_by(ReadyList, _refuse)
 
 def _shared_number(count: int = 1) -> torch.Tensor:
     number: Any = torch.full((count,), UNSET)
-    number.share_memory_()
-    shared: torch.Tensor = number
+    shared: torch.Tensor = number.share_memory_()
     return shared
 
 
 def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
-    """``options`` with rank and world size, as this process has them now: workers may not know them."""
+    """Return ``options`` with this process's rank and world size, which its workers may not know."""
     known = dict(options)
-    partition = known.pop("partition", True)
-    if "rank" not in known and dist.is_available() and dist.is_initialized():
-        known.update(rank=dist.get_rank(), world_size=dist.get_world_size())
-    known.setdefault("rank", 0)
-    known.setdefault("world_size", 1)
-    require_whole("rank", known["rank"], 0)
-    require_whole("world_size", known["world_size"], 1)
-    return known if partition else {**known, "rank": 0, "world_size": 1}
+    place = topology(known.get("rank"), known.get("world_size"), known.pop("partition", True))
+    return known | dict(zip(("rank", "world_size"), place, strict=True))

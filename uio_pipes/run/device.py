@@ -1,4 +1,4 @@
-"""Batches on the trainer's device: the next one is copied while the trainer works on this one."""
+"""Copies batches to the trainer's device: the next one while the trainer works on this one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Mover"]
 
 
 class Mover:
-    """Copies batches to ``device``. ``begin`` may be called in another thread than ``end``."""
+    """Copies batches to ``device``. ``begin`` and ``end`` may be called in different threads."""
 
     def __init__(self, device: torch.device | str | int) -> None:
         try:
@@ -22,20 +22,20 @@ class Mover:
         except (RuntimeError, AssertionError, TypeError) as error:
             first = str(error).split("\n", 1)[0]
             raise PipelineError(
-                f"to_device: there is no device {device!r} here ({first}); name cuda:N or cpu"
+                f"to_device: there is no device {device!r} here ({first}); give cuda:N or cpu"
             ) from error
         on_gpu = self.device.type == "cuda"
         self.stream = torch.cuda.Stream(self.device) if on_gpu else None  # type: ignore[no-untyped-call]
 
     def begin(self, batch: Any) -> Any:
-        """The batch with its tensors on the device, once what is queued there has run."""
+        """Begin the copy: return the batch with tensors on the device, filled once the queued copies have run."""
         if self.stream is None:
             return walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device))
         with torch.cuda.stream(self.stream):
             return walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device, non_blocking=True))
 
     def end(self, batch: Any) -> Any:
-        """The batch, safe to be used on the current stream: it waits for the copy, the host does not."""
+        """Return the batch, safe to use on the current CUDA stream: that waits for the copy, the host does not."""
         if self.stream is None:
             return batch
         current = torch.cuda.current_stream(self.device)
@@ -44,5 +44,5 @@ class Mover:
 
 
 def _used_on(tensor: torch.Tensor, stream: torch.cuda.Stream) -> torch.Tensor:
-    tensor.record_stream(stream)  # its memory was taken on another stream: not to be given away before this one is done
+    tensor.record_stream(stream)  # allocated on another stream: it must not be reused before this one is done
     return tensor

@@ -1,11 +1,10 @@
-"""When an epoch ends on ranks that do not have equally many batches.
+"""Decides when an epoch ends if some ranks have more batches than others.
 
-``join``: each rank ends with its own lanes. ``stop``: all end together when the first has no more. ``repeat``: all
-end when the last one has, the others deal their lanes again in the meantime. For the last two the ranks agree on a
-horizon H: up to H a rank runs freely; at H it waits for one more batch or its end, tells how many batches it knows to
-exist, and the ranks take the minimum. If H does not grow, the epoch is over; for ``repeat`` when H reaches what the
-longest had. No rank waits for a time, so none runs out of it. With ``steps_per_epoch`` no rank may end, so there H must
-grow.
+``join``: each rank ends with its own lanes. ``stop``: all end together with the first one. ``repeat``: all end with the
+last one, and the others begin their lanes again in the meantime. For the last two the ranks agree on a horizon H: up to
+H a rank runs freely; at H it waits for one more batch or its end, tells how many batches it knows to exist, and the
+ranks take the minimum as the next H. If H does not grow, the epoch is over; for ``repeat``, when H reaches the batches
+of the longest rank. There are no timeouts. With ``steps_per_epoch`` no rank may end, so H must grow.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import time
 import weakref
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,16 +22,16 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.run.merge import Feed
 from uio_pipes.run.no_batches import at_rest, no_batch
 
-__all__ = ["UNEVEN", "Horizon", "choose", "private_group", "refuse_join"]
+__all__ = ["UNEVEN", "Horizon", "choose_uneven", "group_for_states"]
 
 UNEVEN = ("stop", "join", "repeat")
-QUICK = 500e-6  # seconds: batches that come this fast were ready, so more of them are counted before the ranks talk
+QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
 AHEAD = 8
 _groups: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # world → our group in it
 
 
-def choose(uneven: str | None, world_size: int) -> str:
-    """The policy in force. Raises: PipelineError if it is unknown, or needs a process group that is not there."""
+def choose_uneven(uneven: str | None, world_size: int) -> str:
+    """Return the policy to use. Raises: PipelineError if it is unknown, or needs a process group that is missing."""
     grouped = dist.is_available() and dist.is_initialized()
     if uneven is None:
         uneven = "stop" if grouped else "join"
@@ -42,38 +41,47 @@ def choose(uneven: str | None, world_size: int) -> str:
         return "join"  # one rank ends by itself
     if uneven != "join" and not (grouped and dist.get_world_size() == world_size):
         raise PipelineError(
-            f"uneven={uneven!r} lets {world_size} ranks agree on the end, which needs a process group of that "
-            f"size; call "
-            'torch.distributed.init_process_group() first, or use uneven="join"'
+            f"uneven={uneven!r} lets {world_size} ranks agree on the end, which needs a process group of that size; "
+            'call torch.distributed.init_process_group() first, or use uneven="join"'
         )
     return uneven
 
 
-def private_group() -> Any:
-    """A gloo group of this package's own, so that its few words never meet the trainer's collectives."""
+def _private_group() -> Any:
+    """Return a gloo group of our own, so that our messages never mix with the trainer's collectives."""
     world = dist.group.WORLD
     group = _groups[world]() if world in _groups else None
     if group is None:
         group = dist.new_group(backend="gloo", timeout=timedelta(days=365))
-        _groups[world] = weakref.ref(group)  # torch.distributed owns it: destroy_process_group must end its threads
+        _groups[world] = weakref.ref(group)  # torch.distributed owns it, so that destroy_process_group ends its threads
     return group
+
+
+def group_for_states(together: bool) -> Any:
+    """Return the group to gather states in. Raises: StateError if ranks do not step together, as they would hang."""
+    if not together:
+        raise StateError(
+            'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank save '
+            "its own loader.state_dict() and join them by uio.merge_states when loading"
+        )
+    return _private_group()
 
 
 class Horizon:
     """Decides before each batch whether all ranks go on.
 
-    ``steps``: batches make epochs, so there is no end to agree on. ``pipeline``: what errors tell about.
+    ``steps``: an epoch is a number of batches, so there is no end to agree on. ``pipeline``: for error messages.
     """
 
     def __init__(self, feed: Feed, uneven: str, world_size: int, pipeline: Graph, steps: bool) -> None:
         self.feed, self.uneven, self.pipeline, self.steps = feed, uneven, pipeline, steps
-        self.endless = steps or pipeline._endless  # that a rank has nothing left is an error, on all of them
-        self.group = private_group() if world_size > 1 and uneven != "join" else None
+        self.endless = steps or pipeline._endless  # it is an error on all ranks if one has nothing left
+        self.group = _private_group() if world_size > 1 and uneven != "join" else None
         self.until = 0
         self.over = False
 
     def allows(self, delivered: int) -> bool:
-        """Whether batch number ``delivered`` is to be delivered; it has been fetched then.
+        """Return whether batch number ``delivered`` is to be delivered; if so, it has been fetched.
 
         Raises: ListError on all ranks if one of them has nothing to go on with.
         """
@@ -92,7 +100,7 @@ class Horizon:
         return not self.over
 
     def _agree(self, delivered: int) -> int:
-        """The horizon that all ranks agree on. Up to it each has batches, or (``repeat``) had as many as any."""
+        """Return the horizon that all ranks agree on, up to which each has batches; under ``repeat``, the end too."""
         feed = self.feed
         self._look_ahead(delivered)
         ends = self.uneven == "repeat" and not self.steps
@@ -102,23 +110,23 @@ class Horizon:
         dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
         known, longest, had, go_on = int(word[0]), -int(word[1]), bool(word[2]), bool(word[3])
         if ends and longest == delivered and had:
-            return delivered  # the last has ended: nobody has to go on
+            return delivered  # the last one has ended: nobody has to go on
         if not (had and go_on):
             raise self._for_all(goes_on and feed.had_batches, had)
         return min(known, longest) if ends else known
 
     def _alone(self) -> UioError:
-        """Why this rank has nothing to go on with."""
-        feed, why = self.feed, self.feed.losses.told(self.pipeline)
+        """Return the error that says why this rank has nothing to go on with."""
+        feed, why = self.feed, self.feed.losses.describe(self.pipeline)
         if self.steps and not feed.had_batches:
             return no_batch("use fewer ranks", why)
         return at_rest(why)
 
     def _for_all(self, fine: bool, had: bool) -> UioError:
-        """The same error on every rank. ``fine``: this rank could go on."""
-        told: list[Any] = [None] * dist.get_world_size(self.group)
-        dist.all_gather_object(told, "" if fine else self.feed.losses.told(self.pipeline), group=self.group)
-        why = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(told) if text)
+        """Return the same error on every rank. ``fine``: this rank could go on."""
+        reasons: list[Any] = [None] * dist.get_world_size(self.group)
+        dist.all_gather_object(reasons, "" if fine else self.feed.losses.describe(self.pipeline), group=self.group)
+        why = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(reasons) if text)
         if had:
             return at_rest(why)
         return no_batch("use fewer ranks", why) if self.steps else no_batch(why=why)
@@ -132,16 +140,8 @@ class Horizon:
                 return
 
     def summed(self, *counts: int) -> list[int]:
-        """Sums over the ranks, where they meet at the end of an epoch."""
+        """Return the sums over the ranks, at the end of an epoch that they ended together."""
         word = torch.tensor(counts)
         if self.group is not None:
             dist.all_reduce(word, group=self.group)
         return [int(count) for count in word]
-
-
-def refuse_join() -> NoReturn:
-    """Raises: StateError: ranks do not step together, so that a collective would wait for ever."""
-    raise StateError(
-        'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank save its '
-        "own loader.state_dict() and join them by uio.merge_states when loading"
-    )

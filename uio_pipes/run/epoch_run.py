@@ -1,4 +1,4 @@
-"""One run of a loader over an epoch: from its position to the end."""
+"""One run of a loader over an epoch, from its position to the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("uio_pipes")
 
 
 class EpochEnd(NamedTuple):
-    """How the epoch of one rank ended: whether an utterance was delivered, and the error if nothing could be read."""
+    """The end of an epoch for one rank: whether an utterance was delivered, and the error if nothing could be read."""
 
     epoch: int
     delivered: bool
@@ -34,25 +34,25 @@ class EpochEnd(NamedTuple):
 
 
 class EpochRun(Iterator[Any]):
-    """The batches of one run over an epoch. Ends its workers at the end, on an error, when closed or forgotten."""
+    """The batches of one run over an epoch. It ends its workers at the end, on an error, and when closed or deleted."""
 
     def __init__(self, options: RunOptions, progress: EpochProgress, quarantine: Quarantine | None, items: int) -> None:
         self.options, self.progress, self.quarantine = options, progress, quarantine
-        self.items = items  # of the lists
+        self.items = items  # in the lists
         self.closed = False
         self.sources: list[Source] = []
-        self.told = False
+        self.memory_logged = False
         self.end: EpochEnd | None = None
         self.feed = Feed(progress.positions, {}, options.repeat)
         self._begin()
 
     def _begin(self, pass_over: int = 0) -> None:
-        """Run the lanes from where they stand, but for the next ``pass_over`` batches."""
+        """Start the lanes where they stand, and pass over the next ``pass_over`` batches."""
         options, progress = self.options, self.progress
         source_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, options.repeat))
         self.delivered = 0
         self.passed_over = pass_over
-        self.feed = Feed(progress.positions, source_of, options.repeat, options.mover, options.pin_memory)
+        self.feed = Feed(progress.positions, source_of, options.repeat, options.mover, options.pins)
         for message in self.feed.pass_over(pass_over):
             self._report(message)
         uneven = "join" if progress.ended else options.uneven
@@ -62,31 +62,28 @@ class EpochRun(Iterator[Any]):
         options, progress = self.options, self.progress
         spec = RunSpec(
             options.pipeline,
-            progress.lanes,
-            options.seed,
-            progress.stream,
-            options.policy,
-            options.snapshot_every,
-            options.repeat,
-            pass_over,
+            lanes=progress.lanes,
+            seed=options.seed,
+            epoch=progress.stream,
+            policy=options.policy,
+            snapshot_every=options.snapshot_every,
+            repeat=options.repeat,
+            pass_over=pass_over,
         )
-        states = {lane: position.saved() for lane, position in progress.positions.items()}
-        groups: dict[int, list[int]] = {}
-        for lane, state in states.items():
-            if options.repeat or not state.done:
-                groups.setdefault(worker_of(lane, options.world_size, options.num_workers), []).append(lane)
+        groups: dict[int, dict[int, LaneState]] = {}
+        for lane, position in progress.positions.items():
+            if options.repeat or not position.state.done:
+                worker = worker_of(lane, options.world_size, options.num_workers)
+                groups.setdefault(worker, {})[lane] = position.saved()
         source_of: dict[int, Source] = {}
-        for lanes in groups.values():
-            source = self._source(spec, lanes, {i: states[i] for i in lanes})
+        for states in groups.values():
+            if options.num_workers:
+                source: Source = Worker(spec, states, options.pins, options.prefetch)
+            else:
+                source = InProcess(spec, states, options.pins)
             self.sources.append(source)
-            source_of.update(dict.fromkeys(lanes, source))
+            source_of.update(dict.fromkeys(states, source))
         return source_of
-
-    def _source(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState]) -> Source:
-        options = self.options
-        if options.num_workers == 0:
-            return InProcess(spec, lanes, states, options.pin_memory)
-        return Worker(spec, lanes, states, options.pin_memory, options.prefetch)
 
     def __next__(self) -> Any:
         if self.closed or self.progress.ended:
@@ -94,7 +91,7 @@ class EpochRun(Iterator[Any]):
         steps = self.options.steps_per_epoch
         if steps is not None and self.progress.step >= steps:
             self.progress.ended = True
-            raise StopIteration  # but stay open: the stream goes on in the next epoch
+            raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
             if self.progress.skip:
                 self._stop_sources()
@@ -132,66 +129,63 @@ class EpochRun(Iterator[Any]):
         if message.counts.get("failures"):
             total = sum(p.counts.get("failures", 0) for p in self.feed.positions.values())
             check_budget(total, self.options.policy, message.reports[-1] if message.reports else "see above")
-        if message.memory and not self.told:
-            self.told = True
-            _tell_memory(message.memory * max(1, len(self.sources)))
+        if message.memory and not self.memory_logged:
+            self.memory_logged = True
+            _log_memory(message.memory * max(1, len(self.sources)))
 
     def _finish(self) -> None:
-        """The epoch is over for this rank."""
+        """Note that the epoch is over for this rank."""
         progress, options = self.progress, self.options
         progress.loaded = None
         if options.uneven == "join":
             while (rest := self.feed.deliver()) is not None:
                 self._report(rest)
-            self.end = self._judged()
+            self.end = self._judge_end()
         else:
             utterances = sum(p.counts.get("utterances", 0) for p in progress.positions.values())
             progress.delivered, *left = self.horizon.summed(utterances, *self._left_out())
             progress.left_out = (left[0], left[1])
             if any(left) and options.rank == 0:
-                opens_files = any(stage.gives == "file" for stage in options.pipeline._every_stage())
-                logger.warning("%s", progress.stats(not opens_files).told_left_out(progress.epoch))
+                logger.warning("%s", progress.stats(options.pipeline).told_left_out(progress.epoch))
             progress.ended = True
 
-    def _judged(self) -> EpochEnd:
-        """An epoch without an utterance is an error where reading failed, and said where stages left out all."""
+    def _judge_end(self) -> EpochEnd:
+        """Return how the epoch ended. Without an utterance it is an error if reading failed, else a warning."""
         options, losses, epoch = self.options, self.feed.losses, self.progress.epoch
         delivered = bool(self.delivered or self.passed_over or losses.utterances)
         if delivered:
             return EpochEnd(epoch, True, None)
-        why = losses.told(options.pipeline)
+        why = losses.describe(options.pipeline)
         failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1)
         if losses.skipped and not failed:
             logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
         return EpochEnd(epoch, False, nothing_read(epoch, why) if failed else None)
 
     def take_end(self) -> EpochEnd | None:
-        """Return how this rank's epoch ended, once: its loader decides what follows from it."""
+        """Return, only once, how this rank's epoch ended: its loader decides what follows."""
         end, self.end = self.end, None
         return end
 
     def _left_out(self) -> tuple[int, int]:
-        """What this rank did not deliver: utterances that it knows of, and list items not yet opened."""
+        """Return what this rank did not deliver: utterances that it knows of, and list items not yet opened."""
         feed = self.feed
         if self.options.uneven == "repeat":
             return 0, 0
         held = sum(u for u, _ in feed.remaining.values()) + feed.undelivered()
         items = sum(i for _, i in feed.remaining.values())
-        unseen = [
-            i for i, p in feed.positions.items() if i not in feed.remaining and not p.state.done and not p.state.k
-        ]
-        if unseen:
-            items += sum(len(range(lane, self.items, self.progress.lanes)) for lane in unseen)
+        for lane, position in feed.positions.items():
+            if lane not in feed.remaining and not position.state.done and not position.state.k:  # not begun
+                items += len(range(lane, self.items, self.progress.lanes))
         return held, items
 
     def _log_rest(self) -> None:
-        """What failed in batches that nobody will get."""
+        """Log the failures in batches that will not be delivered."""
         for message in self.feed.unreported():
             for report in message.reports:
                 logger.warning("lane %d: %s", message.lane, report)
 
     def close(self) -> None:
-        """End the workers; there will be no more batches."""
+        """End the workers: there are no more batches."""
         self.closed = True
         self._stop_sources()
 
@@ -205,7 +199,7 @@ class EpochRun(Iterator[Any]):
         self.close()
 
 
-def _tell_memory(estimate: int) -> None:
+def _log_memory(estimate: int) -> None:
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     text = f"buffers of this rank: about {estimate / 2**20:.0f} MiB when full"
     if estimate > ram / 4:

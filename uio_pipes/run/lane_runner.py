@@ -1,7 +1,7 @@
-"""Runs lanes: the same code in the main process, in worker processes and in a dataset.
+"""Runs lanes, with the same code in the main process, in worker processes and in a dataset.
 
-A :class:`LaneRunner` runs one lane and says after each batch where it stands. A :class:`LaneStream` runs several
-lanes in the epoch's order: by (pass, k, lane). What they hand over is a :class:`Message`.
+A :class:`LaneRunner` runs one lane; each batch comes as a :class:`Message` that also tells where the lane stands after
+it. A :class:`LaneStream` runs several lanes in the epoch's order: by (pass, k, lane).
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.state import LaneState
 
-__all__ = ["LaneRunner", "LaneStream", "Message", "RunSpec", "one_thread"]
+__all__ = ["LaneRunner", "LaneStream", "Message", "RunSpec", "items_of", "one_thread"]
 
-REPLAYED = 1 << 16  # batches that a resume passes over at most, unless snapshot_every is more
+REPLAYED = 1 << 16  # most batches that a resume passes over, unless snapshot_every is more
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What all lanes of an epoch have in common."""
+    """The parameters that all lanes of an epoch share."""
 
     pipeline: Graph
     lanes: int
@@ -39,28 +40,28 @@ class RunSpec:
     policy: Policy
     snapshot_every: int = 1
     repeat: bool = False
-    pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches that are not even made
+    pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches to pass over without making them
 
 
 @dataclass
 class Message:
-    """One batch of a lane, or its end; and where the lane stands after it."""
+    """One batch of a lane, or its end, and where the lane stands after it."""
 
     lane: int
     pass_: int
-    k: int  # number of the batch in its lane; after the last one, how many there were
-    batch: Any = None  # None: every utterance of it failed, or the lane's end
+    k: int  # number of the batch in its lane; at the end, how many there were
+    batch: Any = None  # None: the lane's end, or all its utterances failed
     done: bool = False
-    snapshot: str | None = None  # JSON of the nodes' state, from time to time
+    snapshot: str | None = None  # JSON of the nodes' state, with every snapshot_every-th batch
     counts: dict[str, Any] = field(default_factory=dict)
     reports: list[str] = field(default_factory=list)
     remaining: tuple[int, int] = (0, 0)
-    memory: int = 0  # bytes: estimate for the buffers of this process, with a lane's first batch
+    memory: int = 0  # bytes, estimated, in the buffers of this process; with a lane's first batch
     error: Exception | None = None
 
 
 class LaneRunner:
-    """One lane of one epoch, from ``state`` on."""
+    """Runs one lane of one epoch, from ``state`` on."""
 
     def __init__(self, spec: RunSpec, lane: int, state: LaneState, tables: dict[Hashable, Any]) -> None:
         self.spec, self.lane, self.tables = spec, lane, tables
@@ -83,7 +84,7 @@ class LaneRunner:
         self.node = spec.pipeline.build(lane)
 
     def _restore(self, state: LaneState) -> None:
-        """Bring the nodes to where the lane stood: nothing is decoded or counted on the way."""
+        """Bring the nodes to where the lane stood. Nothing is decoded or counted on the way."""
         with one_thread(), self.ledger.replay(skimming=self.spec.pipeline._skims):
             self._reset(state.node_states)
             try:
@@ -110,13 +111,13 @@ class LaneRunner:
             ) from error
 
     def again(self) -> None:
-        """Deal the lane once more, as the next pass (``uneven="repeat"``)."""
+        """Begin the lane once more, as the next pass (``uneven="repeat"``)."""
         self.pass_, self.k, self.done = self.pass_ + 1, 0, False
         self._build()
         self.node.reset(None)
 
     def next(self) -> Message:
-        """The next batch of the lane, or its end."""
+        """Return the next batch of the lane, or its end."""
         k = self.k
         passing = self.to_pass > 0
         self.ledger.skimming = passing and self.spec.pipeline._skims
@@ -135,7 +136,7 @@ class LaneRunner:
         return self._message(k, batch, snapshot)
 
     def _deliver(self, item: Any) -> Any:
-        """What goes to the trainer: with everything computed that still is deferred. None: nothing is left of it."""
+        """Return what goes to the trainer, with all deferred fields computed; None if nothing is left of it."""
         if isinstance(item, Sample):
             made = self._computed([item])
             return made[0] if made else None
@@ -157,12 +158,12 @@ class LaneRunner:
 
 
 class LaneStream(Iterator[Message]):
-    """Several lanes in the order (pass, k, lane). Ends with the last lane, or never (``repeat``)."""
+    """Runs several lanes in the order (pass, k, lane). It ends with the last lane, or never (``repeat``)."""
 
-    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState]) -> None:
+    def __init__(self, spec: RunSpec, states: dict[int, LaneState]) -> None:
         self.spec = spec
         tables: dict[Hashable, Any] = {}
-        self.runners = {i: LaneRunner(spec, i, states[i], tables) for i in lanes if not states[i].done or spec.repeat}
+        self.runners = {i: LaneRunner(spec, i, s, tables) for i, s in states.items() if not s.done or spec.repeat}
         self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
         heapq.heapify(self.queue)
         if spec.repeat:
@@ -189,7 +190,7 @@ class LaneStream(Iterator[Message]):
 
 
 def _replayed(state: LaneState, lane: int, spec: RunSpec) -> int:
-    """Batches to pass over from the lane's snapshot to where it stands. Raises: StateError if it cannot be so many."""
+    """Return the batches from the lane's snapshot to where it stands. Raises: StateError if there are too many."""
     count = state.k - state.at
     most = max(spec.snapshot_every, REPLAYED)
     if count > most:
@@ -202,7 +203,7 @@ def _replayed(state: LaneState, lane: int, spec: RunSpec) -> int:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """What is realized runs with one intra-op thread: the same bits on every machine, and no fight over cores."""
+    """Compute with one intra-op thread: the same bits on every machine, and no contention for cores."""
     before = torch.get_num_threads()
     if before != 1:
         torch.set_num_threads(1)
@@ -211,6 +212,18 @@ def one_thread() -> Iterator[None]:
     finally:
         if before != 1:
             torch.set_num_threads(before)
+
+
+def items_of(node: Node) -> Iterator[Any]:
+    """Yield all that ``node`` gives, from its beginning."""
+    with one_thread():
+        node.reset(None)
+        while True:
+            try:
+                item = node.next()
+            except StopIteration:
+                return
+            yield item
 
 
 def _dump(state: dict[str, Any], lane: int) -> str:

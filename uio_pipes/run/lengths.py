@@ -1,4 +1,4 @@
-"""The number of batches in an epoch, as far as it is known before it ends."""
+"""The number of batches in an epoch, if it is known before the end."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ __all__ = ["Lengths"]
 
 
 class Lengths:
-    """Batches of each lane, of one stream and number of lanes; counted when first asked for."""
+    """The number of batches of each lane; counted when first asked for."""
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
         self._of: tuple[int, int] | None = None
         self._lanes: list[int] | None = None
-        self._unknown = ""  # why they are not known
+        self._unknown = ""  # the reason, if they are not known
 
     def forget(self) -> None:
-        """Count anew when asked again."""
+        """Count again when next asked."""
         self._of = None
 
     def known(self, stream: int, lanes: int) -> bool:
-        """Return whether they have been counted."""
+        """Return whether the batches have been counted for this stream and number of lanes."""
         return bool(self._lanes) and self._of == (stream, lanes)
 
     def of_rank(self, stream: int, lanes: int, calls: bool) -> int:
-        """Return the batches of this rank. ``calls``: the user's functions may be called. Raises: TypeError."""
+        """Return the number for this rank. ``calls``: user functions may be called. Raises: TypeError if unknown."""
         options = self._options
         of_lane = self._count(stream, lanes, calls)
         ranks = [
@@ -37,7 +37,7 @@ class Lengths:
 
     def _count(self, stream: int, lanes: int, calls: bool) -> list[int]:
         if self._of != (stream, lanes):
-            from uio_pipes.run.planning import NotKnown, count_batches  # takes time, and most loaders need none of it
+            from uio_pipes.run.planning import NotKnown, count_batches  # takes time, and most loaders do not need it
 
             graph = self._options.pipeline
             try:

@@ -1,4 +1,4 @@
-"""A rank's batches in the epoch's order, (pass, k, lane), whichever process runs a lane."""
+"""Merges the lanes of a rank: its batches in the epoch's order, (pass, k, lane), whichever process makes them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ class Feed:
     """Takes messages from the sources in order, and keeps those that the trainer has not received yet.
 
     Attributes:
-        positions: where each lane stands for the trainer.
-        known: batches known to exist since this feed began: delivered and fetched ones.
-        natural: ``known`` when the epoch's own batches had ended; None before. (With ``repeat`` lanes go on after
-            that.)
+        positions: of each lane, as the trainer knows it.
+        known: batches known to exist since this feed began: those delivered and those fetched.
+        natural: ``known`` when each lane had ended once (under ``repeat`` they go on after that); None before.
         example: one failure, as it is reported.
     """
 
@@ -46,14 +45,14 @@ class Feed:
         self.remaining: dict[int, tuple[int, int]] = {}
         self.example = ""
         self._counts: dict[int, dict[str, Any]] = {}
-        # Lanes that gave a batch in the pass under way, and those whose last whole pass gave none.
+        # Lanes that gave a batch in their current pass, and lanes whose last whole pass gave none.
         self._gave = {lane for lane in source_of if positions[lane].state.k and not positions[lane].state.done}
         self._rest: set[int] = set()
         self._source_of = source_of
         self._fetched: deque[tuple[Message, int]] = deque()
         self._due = due(positions, source_of, repeat)
         self._mover = mover
-        # For a device, with workers: one thread that waits for the next message, pins it and begins its copy.
+        # For a GPU, with workers: a thread that waits for the next message, pins it and begins its copy.
         ahead = (mover is not None or pin) and any(isinstance(source, Worker) for source in source_of.values())
         self._thread = _thread(pin) if ahead else None
         self._ahead: Future[Message] | None = None
@@ -65,17 +64,17 @@ class Feed:
 
     @property
     def at_rest(self) -> bool:
-        """Whether it makes no sense to deal the lanes again: a whole pass of each has given nothing."""
+        """Whether it is pointless to begin the lanes again: a whole pass of each has given nothing."""
         return len(self._rest) == len(self._source_of)
 
     @property
     def losses(self) -> Losses:
-        """What did not come through in this epoch, as far as it has been fetched."""
+        """The utterances lost in this epoch, as far as it has been fetched."""
         counts = {lane: position.state.counts for lane, position in self.positions.items()} | self._counts
         return Losses.of(counts.values(), self.example)
 
     def fetch(self) -> bool:
-        """Wait for one more batch. False at the end, or where lanes dealt again and again give nothing."""
+        """Wait for one more batch. Return False at the end, or if all lanes give nothing pass after pass."""
         while True:
             if self.natural is None and (not self._due or self._due[0][0] > 0):
                 self.natural = self.known
@@ -103,7 +102,7 @@ class Feed:
         return message
 
     def _note(self, message: Message) -> None:
-        """Which lanes give something; one that gave nothing in a whole pass is tried again in the next one."""
+        """Note which lanes give batches. A lane that gave none in a whole pass is tried again in the next one."""
         lane = message.lane
         self._counts[lane] = message.counts
         if message.reports and not self.example:
@@ -117,20 +116,20 @@ class Feed:
             self._gave.discard(lane)
 
     def _received(self, lane: int) -> Message:
-        """The next message of a lane's source, its batch on the way to the device."""
+        """Return the next message of a lane's source; the copy of its batch to the device has begun."""
         message = self._source_of[lane].take()
         if self._mover is not None:
             message.batch = self._mover.begin(message.batch)
         return message
 
     def close(self) -> None:
-        """Receive no more: to be called before the sources are closed."""
+        """Receive nothing more; call it before the sources are closed."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
             self._due.clear()
 
     def deliver(self) -> Message | None:
-        """The next fetched message with a batch, or None; the positions of all that are passed advance."""
+        """Return the next fetched message with a batch or reports, or None, and advance the positions to it."""
         while self._fetched:
             message, waited_us = self._fetched.popleft()
             self.positions[message.lane].advance(message, waited_us)
@@ -141,7 +140,7 @@ class Feed:
         return None
 
     def pass_over(self, n: int) -> Iterator[Message]:
-        """Let go of the next ``n`` batches, made or not."""
+        """Drop the next ``n`` batches, whether they have been made or not; yield their messages."""
         while n and self._due and not self.at_rest:
             message = self._take()
             self._fetched.clear()
@@ -152,31 +151,29 @@ class Feed:
             yield message
 
     def unreported(self) -> Iterator[Message]:
-        """What was fetched and will not be delivered, for its reports."""
+        """Yield the messages that were fetched and will not be delivered, for their reports."""
         yield from (message for message, _ in self._fetched)
 
     def undelivered(self) -> int:
-        """Utterances in batches that were fetched, but not delivered."""
-        return sum(
-            len(m.batch.get("keys", ()))
-            if isinstance(m.batch, dict)
-            else len(m.batch)
-            if isinstance(m.batch, list)
-            else 1
-            for m, _ in self._fetched
-            if m.batch is not None
-        )
+        """Return the number of utterances in batches that were fetched, but not delivered."""
+        return sum(_utterances(message.batch) for message, _ in self._fetched)
+
+
+def _utterances(batch: Any) -> int:
+    if isinstance(batch, dict):
+        return len(batch.get("keys", ()))
+    return len(batch) if isinstance(batch, list) else int(batch is not None)
 
 
 def _thread(pin: bool) -> ThreadPoolExecutor:
-    """A thread that has this one's GPU: pinning must not open a context on another."""
+    """Return a thread that uses the same GPU as this one: pinning must not open a context on another GPU."""
     if not pin:
         return ThreadPoolExecutor(1, "uio-to-device")
     return ThreadPoolExecutor(1, "uio-to-device", torch.cuda.set_device, (torch.cuda.current_device(),))
 
 
 def due(positions: Mapping[int, Position], lanes: Iterable[int], repeat: bool) -> list[tuple[int, int, int]]:
-    """What each lane gives next, as a heap: (pass, k, lane)."""
+    """Return what each lane gives next, as a heap of (pass, k, lane)."""
     heap = []
     for lane in lanes:
         state = positions[lane].state
@@ -189,7 +186,7 @@ def due(positions: Mapping[int, Position], lanes: Iterable[int], repeat: bool) -
 
 
 def shares(positions: Mapping[int, Position], n: int, repeat: bool) -> dict[int, int]:
-    """How many of the next ``n`` batches are of each lane, at least: as many as if no lane ended."""
+    """Return how many of the next ``n`` batches each lane gives at least, which is if no lane ends."""
     heap, share = due(positions, positions, repeat), Counter[int]()
     for _ in range(n if heap else 0):
         pass_, k, lane = heap[0]

@@ -1,16 +1,13 @@
-"""Why nothing came: what ranks and epochs without a batch say about it."""
+"""Ranks and epochs without a batch: what was lost, and the errors that say so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uio_pipes.base.errors import ListError, NothingRead
-
-if TYPE_CHECKING:
-    from uio_pipes.core.graph import Graph
-    from uio_pipes.core.stage import Stage
+from uio_pipes.core.graph import Graph
 
 __all__ = ["Losses", "at_rest", "no_batch", "nothing_read"]
 
@@ -20,7 +17,7 @@ FEW = 'use fewer ranks, or choose uneven="join"'
 
 @dataclass
 class Losses:
-    """What did not come through on a rank. ``skipped``: by reason, failures among them; ``example``: one failure."""
+    """The utterances lost on a rank. ``skipped``: number by reason, failures included; ``example``: one failure."""
 
     utterances: int = 0
     failures: int = 0
@@ -29,7 +26,7 @@ class Losses:
 
     @classmethod
     def of(cls, counts: Iterable[Mapping[str, Any]], example: str = "") -> Losses:
-        """The sum over lanes of what their ledgers counted."""
+        """Return the sum over lanes of what their ledgers counted."""
         found = cls(example=example)
         for one in counts:
             found.utterances += one.get("utterances", 0)
@@ -43,9 +40,9 @@ class Losses:
         """Whether something failed, and nothing was left out on purpose."""
         return 0 < sum(self.skipped.values()) <= self.failures
 
-    def told(self, pipeline: Graph) -> str:
-        """Which stages left out how many, and what failed; as one sentence without its full stop."""
-        purposes = dict(_purposes(pipeline.stages))
+    def describe(self, pipeline: Graph) -> str:
+        """Return a sentence, without full stop, on which stages left out how many utterances and what failed."""
+        purposes = _purposes(pipeline)
         parts = [
             f"{' or '.join(purposes[reason])} left out {n} as {reason}"
             for reason, n in _most(self.skipped)
@@ -56,7 +53,8 @@ class Losses:
             named = ", ".join(f"{n} as {reason}" for reason, n in failed)
             parts.append(f"{self.failures} failed ({named or 'see the log'})")
             parts += [f"for example {self.example}"] * bool(self.example)
-        parts += [f"{stage} may leave out all there is without counting it" for stage in _silent(pipeline.stages)]
+        silent = [stage.describe() for stage in pipeline._every_stage() if stage.silent]
+        parts += [f"{stage} may leave out everything without counting it" for stage in silent]
         return "; ".join(parts) or "there was no list item for its lanes"
 
 
@@ -64,31 +62,20 @@ def _most(skipped: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(skipped.items(), key=lambda pair: -pair[1])[:SHOWN]
 
 
-def _purposes(stages: Iterable[Stage]) -> Iterator[tuple[str, list[str]]]:
-    """Reason → the stages that leave utterances out under it."""
+def _purposes(pipeline: Graph) -> dict[str, list[str]]:
+    """Return reason → the stages that leave utterances out for it."""
     found: dict[str, list[str]] = {}
-    for stage in _all(stages):
+    for stage in pipeline._every_stage():
         for reason in stage.reasons:
             found.setdefault(reason, []).append(stage.describe())
-    yield from found.items()
-
-
-def _silent(stages: Iterable[Stage]) -> list[str]:
-    return [stage.describe() for stage in _all(stages) if stage.silent]
-
-
-def _all(stages: Iterable[Stage]) -> Iterator[Stage]:
-    for stage in stages:
-        yield stage
-        for pipeline in stage.branches.values():
-            yield from _all(pipeline.stages)
+    return found
 
 
 # The errors
 
 
 def no_batch(remedy: str = FEW, why: str = "") -> ListError:
-    """The error of a rank that has nothing to step with."""
+    """Return the error for ranks that step together when one has no batch."""
     return ListError(
         "a rank has no batch at all in this epoch, so ranks cannot step together: give the list at least as many "
         f"intact shards (or lines) as there are lanes, or {remedy}{f'. {why}' if why else ''}"
@@ -96,7 +83,7 @@ def no_batch(remedy: str = FEW, why: str = "") -> ListError:
 
 
 def at_rest(why: str) -> ListError:
-    """The error of a stream that has an end, though it was to have none."""
+    """Return the error for a stream without an end when a whole pass of the data gives nothing."""
     return ListError(
         f"the stream has nothing to go on with: a whole round of the data gave no utterance. {why}. Change what leaves "
         "them out, or mend the data; with several ranks, use fewer or give the list more shards (or lines)"
@@ -104,7 +91,7 @@ def at_rest(why: str) -> ListError:
 
 
 def nothing_read(epoch: int, why: str) -> NothingRead:
-    """The error of an epoch in which something failed, and not one utterance came out."""
+    """Return the error for an epoch in which something failed and not one utterance came out."""
     return NothingRead(
         f"nothing could be read: epoch {epoch} ends without one utterance. {why}. Check the paths in the list and mend "
         "the data (`uio verify` tells what is wrong with each file), or the function that failed"

@@ -1,7 +1,8 @@
-"""The options of a loader, checked and resolved."""
+"""The options of a loader, checked."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
@@ -12,15 +13,15 @@ from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Policy
+from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.run.device import Mover
-from uio_pipes.run.epoch_end import choose
 
-__all__ = ["RunOptions"]
+__all__ = ["RunOptions", "default_lanes", "open_quarantine", "topology"]
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a loader runs, and how. Attributes are named after the arguments of :class:`~uio_pipes.run.loader.Loader`.
+    """The options of a loader, named after the arguments of :class:`~uio_pipes.run.loader.Loader`.
 
     Raises: PipelineError if one breaks a rule.
     """
@@ -40,58 +41,18 @@ class RunOptions:
     on_change: str
     mover: Mover | None = None
 
-    @classmethod
-    def of(
-        cls,
-        pipeline: Graph,
-        *,
-        seed: int,
-        num_workers: int,
-        lanes: int | None,
-        rank: int | None,
-        world_size: int | None,
-        partition: bool,
-        uneven: str | None,
-        steps_per_epoch: int | None,
-        prefetch: int,
-        pin_memory: bool,
-        snapshot_every: int,
-        policy: Policy,
-        on_change: str,
-    ) -> RunOptions:
-        """Check what was given, and find out what was left to us."""
-        if not isinstance(pipeline, Graph):
-            raise PipelineError(_no_pipeline(pipeline))
-        require_whole("seed", seed)
-        require_whole("num_workers", num_workers, 0)
-        for name, number in (("prefetch", prefetch), ("snapshot_every", snapshot_every)):
-            require_whole(name, number, 1)
-        for name, chosen in (("lanes", lanes), ("steps_per_epoch", steps_per_epoch)):
-            if chosen is not None:
-                require_whole(name, chosen, 1)
-        for name, flag in (("partition", partition), ("pin_memory", pin_memory)):
-            if not isinstance(flag, bool):
-                raise PipelineError(f"{name} must be True or False, not {flag!r}")
-        if on_change not in ("error", "restart"):
-            raise PipelineError(f"on_change must be 'error' or 'restart', not {on_change!r}")
-        rank, world_size = _topology(rank, world_size, partition)
-        options = cls(
-            pipeline,
-            seed,
-            num_workers,
-            world_size * max(1, num_workers) if lanes is None else lanes,
-            rank,
-            world_size,
-            choose(uneven, world_size),
-            steps_per_epoch,
-            prefetch,
-            pin_memory and torch.cuda.is_available(),
-            snapshot_every,
-            policy,
-            on_change,
-        )
-        options._check_graph()
-        return options
+    def __post_init__(self) -> None:
+        if not isinstance(self.pipeline, Graph):
+            raise PipelineError(_no_pipeline(self.pipeline))
+        require_whole("seed", self.seed)
+        for name, least in (("num_workers", 0), ("prefetch", 1), ("snapshot_every", 1), ("lanes", 1)):
+            require_whole(name, getattr(self, name), least)
+        if self.steps_per_epoch is not None:
+            require_whole("steps_per_epoch", self.steps_per_epoch, 1)
+        _require_flag("pin_memory", self.pin_memory)
+        if self.on_change not in ("error", "restart"):
+            raise PipelineError(f"on_change must be 'error' or 'restart', not {self.on_change!r}")
+        self._check_graph()
 
     def _check_graph(self) -> None:
         kind = self.pipeline._kind
@@ -107,8 +68,13 @@ class RunOptions:
         self.pipeline._check_lanes(self.lanes)
 
     @property
+    def pins(self) -> bool:
+        """Whether batches are put in pinned memory: without a GPU there is none."""
+        return self.pin_memory and torch.cuda.is_available()
+
+    @property
     def in_steps(self) -> bool:
-        """Whether a number of batches makes an epoch, and not all the data."""
+        """Whether an epoch is a number of batches instead of all the data."""
         return self.steps_per_epoch is not None
 
     @property
@@ -118,12 +84,17 @@ class RunOptions:
 
     @property
     def repeat(self) -> bool:
-        """Whether lanes that have ended are dealt again."""
+        """Whether lanes that have ended begin again."""
         return self.uneven == "repeat" or self.in_steps
 
 
+def _require_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise PipelineError(f"{name} must be True or False, not {value!r}")
+
+
 def _no_pipeline(given: object) -> str:
-    """Say what to give to a loader instead of something that is no pipeline."""
+    """Return what to give to a loader instead of something that is not a pipeline."""
     rule = f"pipeline must be a Pipeline, not {given!r}"
     if isinstance(getattr(given, "pipeline", None), Graph):
         return f"{rule}; give the pipeline that it was made of (its attribute .pipeline)"
@@ -134,8 +105,12 @@ def _no_pipeline(given: object) -> str:
     return f"{rule}; begin with uio.from_shard_list(…), uio.from_raw_list(…) or another uio.from_…"
 
 
-def _topology(rank: int | None, world_size: int | None, partition: bool) -> tuple[int, int]:
-    grouped = dist.is_available() and dist.is_initialized()
+def topology(rank: int | None, world_size: int | None, partition: bool) -> tuple[int, int]:
+    """Return the rank and the number of ranks to deal lanes by. Without ``partition`` each rank is a world of its own.
+
+    Raises: PipelineError if they break a rule.
+    """
+    _require_flag("partition", partition)
     if world_size is not None:
         require_whole("world_size", world_size, 1)
     if rank is not None:
@@ -143,7 +118,27 @@ def _topology(rank: int | None, world_size: int | None, partition: bool) -> tupl
     if (rank is None) != (world_size is None):
         raise PipelineError("rank and world_size are given together, or neither")
     if rank is None or world_size is None:
+        grouped = dist.is_available() and dist.is_initialized()
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
     if not 0 <= rank < world_size:
         raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
     return (rank, world_size) if partition else (0, 1)
+
+
+def default_lanes(world_size: int, num_workers: int) -> int:
+    """Return the number of lanes that deals as WeNet does: one for each worker of each rank."""
+    require_whole("num_workers", num_workers, 0)
+    return world_size * max(1, num_workers)
+
+
+def open_quarantine(path: str | os.PathLike[str], graph: Graph) -> Quarantine:
+    """Open the file for failures. Raises: PipelineError if the graph reads it, or it cannot be written."""
+    if any(os.path.realpath(path) in stage.fixed_files() for stage in graph._every_stage()):
+        raise PipelineError(
+            f"quarantine={os.fspath(path)!r} is the file that the pipeline excludes, and would change while it is "
+            "in use: write to another one and join them for the next run"
+        )
+    try:
+        return Quarantine(path)
+    except OSError as error:
+        raise PipelineError(f"cannot write quarantine={os.fspath(path)!r}: {error.strerror}") from error

@@ -1,7 +1,7 @@
-"""What an epoch's batches will be, without making one: the graph runs by plan, and nothing is decoded.
+"""Plans the batches of an epoch without making one: nothing is decoded.
 
-The graph is run as it is, up to the batches: sources, filters, shuffle, sort and batching see the same utterances with
-the same planned lengths as in training, so that the batches are the same. What would make tensors of them is left out.
+The graph runs as it is, up to the batches: sources, filters, shuffle, sort and batching see the same utterances with
+the same planned lengths as in training, so that the batches are the same. Stages that make tensors are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, Wrapped
 from uio_pipes.io.local import Ref
-from uio_pipes.run.lane_runner import one_thread
+from uio_pipes.run.lane_runner import items_of
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 
 __all__ = ["LanePlan", "NotKnown", "count_batches", "plan_lanes"]
@@ -33,19 +33,19 @@ LENIENT = Policy(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)
 
 
 class NotKnown(UioError):
-    """Only running tells how many batches there are; the message says why, and what would tell."""
+    """The number of batches shows only when the pipeline runs; the message says why."""
 
 
 @dataclass
 class LanePlan:
-    """The batches of one lane, by number k. Lengths are planned ones, in frames.
+    """The batches of one lane, by their number k. Lengths are planned ones, in frames.
 
     Attributes:
-        counts: utterances in each batch; longest, frames: length of the longest, sum of lengths.
+        counts: utterances in each batch. longest: the longest length in each batch. frames: the sum of its lengths.
         lengths: of all utterances, batch after batch.
-        skipped, failures, reports: what was left out on the way, as in the statistics of a loader.
-        boundaries: of the buckets, where ``bucket_batch`` found them itself.
-        rates: utterances by sample rate in Hz, where headers tell it; 0: a ``duration`` told the length instead.
+        skipped, failures, reports: what was left out before the batches, as in the statistics of a loader.
+        boundaries: of the buckets, if ``bucket_batch`` found them itself.
+        rates: utterances by sample rate in Hz, as in their headers; 0 if a ``duration`` gave the length instead.
     """
 
     lane: int
@@ -60,7 +60,7 @@ class LanePlan:
     rates: Counter[int] = field(default_factory=Counter)
 
     def add(self, lengths: list[int]) -> None:
-        """One more batch."""
+        """Add a batch."""
         self.counts.append(len(lengths))
         self.longest.append(max(lengths, default=0))
         self.frames.append(sum(lengths))
@@ -70,14 +70,14 @@ class LanePlan:
 def plan_lanes(
     graph: Graph, lanes: int, seed: int, epoch: int, only: Iterable[int] | None = None, pass_: int = 0
 ) -> Iterator[LanePlan]:
-    """The batches of each lane (or of ``only`` these) in ``epoch``. Headers are read where no index tells a length.
+    """Plan the batches of each lane (or of ``only`` these) in ``epoch``. Headers are read if no index has the lengths.
 
-    Raises: PipelineError if the graph has no end, or a node of the user's stands behind the batches.
+    Raises: PipelineError if the graph has no end, or a node of the user's stands after the batches.
     """
     if graph._endless:
         raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
     if not graph._skims:
-        raise PipelineError("what a node given to .through(…) behind the batches does cannot be planned: leave it out")
+        raise PipelineError("what a node given to .through(…) after the batches does cannot be planned: leave it out")
     planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
     first: Node | None = None
     pads = next((stage.name for stage in graph.stages if stage.one_rate), "")
@@ -86,7 +86,7 @@ def plan_lanes(
         plan = LanePlan(index)
         node = planned.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
-        for item in _items(node):
+        for item in items_of(node):
             plan.add(_lengths(item, lane.ledger, plan.rates, pads))
         plan.skipped, plan.failures, plan.reports = lane.ledger.skipped, lane.ledger.failures, lane.ledger.reports
         plan.boundaries = _boundaries(node)
@@ -94,19 +94,19 @@ def plan_lanes(
 
 
 def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool = True) -> list[int]:
-    """How many batches each lane gives in ``epoch`` if none fails; nothing but lists and indexes is read.
+    """Return how many batches each lane gives in ``epoch`` if none fails. Only lists and indexes are read.
 
-    ``calls``: whether the user's functions on utterances may be called for it.
+    ``calls``: the user's functions on utterances may be called for it.
 
     Raises: NotKnown.
     """
     if graph._endless:
         raise NotKnown("the pipeline has no end")
     if not graph._skims:
-        raise NotKnown("a node given to .through(…) stands behind the batches")
+        raise NotKnown("a node given to .through(…) stands after the batches")
     planned, tables = _by_plan(graph, strict=True, calls=calls), dict[Hashable, Any]()
     nodes = [planned.build(_lane(index, lanes, seed, epoch, 0, tables)) for index in range(lanes)]
-    return [sum(1 for item in _items(node) if not isinstance(item, list) or item) for node in nodes]
+    return [sum(1 for item in items_of(node) if not isinstance(item, list) or item) for node in nodes]
 
 
 def _boundaries(node: Node | None) -> list[int] | None:
@@ -122,21 +122,10 @@ def _lane(index: int, lanes: int, seed: int, epoch: int, pass_: int, tables: dic
     return Lane(Ledger(LENIENT, skimming=True), index, lanes, seed, epoch, pass_, tables=tables)
 
 
-def _items(node: Node) -> Iterator[Any]:
-    with one_thread():
-        node.reset(None)
-        while True:
-            try:
-                item = node.next()
-            except StopIteration:
-                return
-            yield item
-
-
 def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: str) -> list[int]:
-    """Planned lengths of the utterances in a batch; those whose header is bad fail, as they would when it is made.
+    """Return the planned lengths in a batch. Utterances with a bad header fail, as they would when it is made.
 
-    ``pads``: name of the stage that fails utterances of another rate than their batch.
+    ``pads``: the stage that fails utterances of another sample rate than their batch.
     """
     planned: list[tuple[int, int, Any]] = []
     for sample in item if isinstance(item, list) else [item]:
@@ -156,22 +145,22 @@ def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: str) -> list[
 
 
 def _timed(plan: Plan | None) -> bool:
-    """Whether the length is known as seconds alone."""
+    """Return whether the length is only known in seconds."""
     return plan is not None and plan.samples > 0 and plan.sample_rate == TICKS
 
 
 def _rate(plan: Plan, sample: Sample) -> int:
-    """The rate in Hz that the audio will have; 0 where nothing tells."""
+    """Return the sample rate in Hz that the audio will have, or 0 if it is not known."""
     return plan.sample_rate if plan.samples and plan.sample_rate != TICKS else rate_of(sample.fields)
 
 
-# The graph that is run instead
+# The graph that runs instead
 
 
 def _by_plan(graph: Graph, strict: bool, calls: bool = True) -> Graph:
-    """``graph`` without what makes tensors. ``strict``: nothing but lists and indexes may be read.
+    """Return ``graph`` without the stages that make tensors.
 
-    ``calls``: the user's functions may be called.
+    ``strict``: only lists and indexes may be read. ``calls``: the user's functions may be called.
     """
     stages: list[Stage] = []
     batched = False
@@ -195,7 +184,7 @@ def _by_plan(graph: Graph, strict: bool, calls: bool = True) -> Graph:
 
 @dataclass(frozen=True)
 class _PlanOnly(Wrapped):
-    """A stage whose length rule is asked, and which must not run."""
+    """A stage that only plans lengths: its own stage must not run."""
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         raise NotKnown(f"{self.name} has to run on {sample.key!r} before it is known what becomes of it")
@@ -210,7 +199,7 @@ class _Unopened(Stage):
 
 
 class _UnopenedNode(Node):
-    """Lets audio and features pass whose length is known, and others only as something that cannot be read."""
+    """Replaces audio and features of unknown length by something that cannot be read."""
 
     def next(self) -> Sample:
         sample: Sample = self.source.next()
@@ -222,7 +211,7 @@ class _UnopenedNode(Node):
 
 
 class _Unread(Ref):
-    """Audio that is not there to be read: nothing but opening it would tell its length."""
+    """Stands for audio that must not be opened, though only that would show its length."""
 
     __slots__ = ("key",)
 

@@ -1,4 +1,4 @@
-"""The place of a lane as the trainer knows it."""
+"""The position of a lane, as the trainer knows it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Position"]
 
 
 class Position:
-    """Where a lane stands for the trainer: after the last batch that it received."""
+    """The position of a lane after the last batch that the trainer received."""
 
     def __init__(self, state: LaneState) -> None:
         self.state = state
         self.waited_us = int(state.counts.get("waited_us", 0))
 
     def advance(self, message: Message, waited_us: int = 0) -> None:
-        """Take note that the trainer received ``message`` after waiting for it."""
+        """Note that the trainer received ``message`` after waiting for it."""
         state = self.state
         self.waited_us += waited_us
         state.pass_, state.done, state.counts = message.pass_, message.done, message.counts
@@ -33,9 +33,9 @@ class Position:
 
     @property
     def counts(self) -> dict[str, Any]:
-        """The lane's counts, the trainer's waiting included."""
+        """The counts of the lane, and how long the trainer waited for it."""
         return {**self.state.counts, "waited_us": self.waited_us}
 
     def saved(self) -> LaneState:
-        """Return a copy of the lane's state, as it is saved."""
+        """Return a copy of the lane's state, ready to be saved."""
         return replace(self.state, counts=self.counts if self.state.counts else {})

@@ -1,4 +1,4 @@
-"""The place of a rank in an epoch: made afresh or from a saved state, and saved."""
+"""The position of a rank in an epoch: fresh or read from a saved state, and saved again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from uio_pipes.base.errors import StateError
+from uio_pipes.base.printable import counted
+from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.options import RunOptions
@@ -19,18 +21,18 @@ __all__ = ["EpochProgress"]
 
 @dataclass
 class EpochProgress:
-    """Where a rank stands in an epoch, as far as its trainer has received it.
+    """The position of a rank in an epoch: after the last batch that its trainer received.
 
     Attributes:
-        lanes: how many there are in this epoch; positions: this rank's.
-        stream: the epoch whose data this is: with ``steps_per_epoch`` that in which the stream began.
-        step: batches delivered in this epoch, where ``steps_per_epoch`` counts them.
+        lanes: number of lanes in this epoch. positions: those of this rank's lanes.
+        stream: epoch whose data this is: with ``steps_per_epoch`` the one in which the stream began.
+        step: batches delivered in this epoch, for ``steps_per_epoch``.
         skip: batches to pass over before the next one.
-        ended: the epoch is over: for this rank, as the trainer saw, or for all, as a state says.
-        delivered: utterances that all ranks have delivered, at the end of an epoch that they ended together.
-        left_out: utterances (at least) and list items that no rank delivered.
-        loaded: the state that this was taken from, until the first batch.
-        ahead: the next epoch, where other ranks had begun it when the state was saved.
+        ended: the epoch is over: for this rank, as its trainer saw, or for all ranks, as a state says.
+        delivered: utterances that all ranks have delivered, known at the end of an epoch that they ended together.
+        left_out: utterances (at least) and list items that no rank delivered, known likewise.
+        loaded: the state that this was read from, until the first batch.
+        ahead: the next epoch, if other ranks had begun it when the state was saved.
     """
 
     epoch: int
@@ -53,7 +55,7 @@ class EpochProgress:
 
     @classmethod
     def loaded_from(cls, meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> EpochProgress:
-        """Return where a rank stood when ``state`` was saved. Raises: StateError if it lacks lanes of this rank."""
+        """Return where the rank stood when ``state`` was saved. Raises: StateError if it lacks lanes of this rank."""
         present = lanes_in(state, meta.lanes)
         mine = lanes_of(meta.lanes, rank, world_size)
         _check_present(meta, present, mine, f"rank {rank} of {world_size}")
@@ -79,33 +81,55 @@ class EpochProgress:
             ahead=None if meta.ahead is None else cls.loaded_from(read_meta(meta.ahead), meta.ahead, rank, world_size),
         )
 
+    def at(self, epoch: int, options: RunOptions) -> EpochProgress:
+        """Return the position in another epoch: its beginning, or what the state holds of ranks that were ahead."""
+        return self.ahead if self.ahead is not None and self.ahead.epoch == epoch else self.fresh(epoch, options)
+
+    def go_on(self) -> None:
+        """Begin the next epoch of the same stream."""
+        self.epoch, self.step, self.ended, self.loaded = self.epoch + 1, 0, False, None
+
+    def check_ranks(self, options: RunOptions) -> None:
+        """Raises: StateError if ranks that step together are more than the lanes of a loaded state."""
+        if options.world_size <= self.lanes or self.ended or not options.together:
+            return
+        until = "as its stream goes on in every epoch" if options.in_steps else f"until epoch {self.epoch} ends"
+        apart = "" if options.in_steps else 'or let each rank end with its own lanes by uneven="join", '
+        without = options.world_size - self.lanes
+        raise StateError(
+            f"lanes: the state has {self.lanes}, so of {options.world_size} ranks {without} would have nothing to "
+            f"deliver. Go on with at most {counted(self.lanes, 'rank')}, {until}; {apart}or begin an epoch anew by "
+            "set_epoch. To go on with more ranks another time, fix the lanes from the start: Loader(lanes=64)"
+        )
+
     def state(self, options: RunOptions, fingerprints: Mapping[str, Any]) -> dict[str, str]:
-        """Return the state to save: before the first batch what was loaded, then where each lane stands."""
+        """Return the state to save: until the first batch the one that was loaded."""
         if self.loaded is not None:
             return self.loaded | {"meta": _with_skip(self.loaded["meta"], self.skip)}
         meta = Meta(
-            self.epoch,
-            options.seed,
-            self.lanes,
-            self.ended and options.together,
-            fingerprints["graph"],
-            fingerprints["list"],
-            self.stream if options.in_steps else None,
-            self.step if options.in_steps else None,
-            self.skip,
-            self.ahead.loaded if self.ahead is not None else None,
+            epoch=self.epoch,
+            seed=options.seed,
+            lanes=self.lanes,
+            ended=self.ended and options.together,
+            graph=fingerprints["graph"],
+            listed=fingerprints["list"],
+            stream=self.stream if options.in_steps else None,
+            step=self.step if options.in_steps else None,
+            skip=self.skip,
+            ahead=self.ahead.loaded if self.ahead is not None else None,
         )
         lanes = {lane_name(lane): position.saved().text for lane, position in self.positions.items()}
         return {"meta": meta.text, **lanes}
 
     @property
     def received(self) -> int:
-        """Batches that the trainer has received of these lanes."""
+        """Batches of these lanes that the trainer has received."""
         return sum(position.state.k for position in self.positions.values())
 
-    def stats(self, items_are_utterances: bool) -> Stats:
+    def stats(self, graph: Graph) -> Stats:
         """Return the counts of this rank's lanes."""
-        stats = Stats(delivered=self.delivered, left_out=self.left_out, items_are_utterances=items_are_utterances)
+        opens_files = any(stage.gives == "file" for stage in graph._every_stage())
+        stats = Stats(delivered=self.delivered, left_out=self.left_out, items_are_utterances=not opens_files)
         for position in self.positions.values():
             stats.add(position.counts)
         return stats
@@ -122,5 +146,5 @@ def _check_present(meta: Meta, present: set[int], mine: range, rank: str) -> Non
 
 
 def _with_skip(meta: str, skip: int) -> str:
-    """Return a state's ``meta`` with batches to pass over."""
+    """Return the ``meta`` of a state with ``skip`` batches to pass over."""
     return meta if json.loads(meta).get("skip", 0) == skip else json.dumps({**json.loads(meta), "skip": skip})

@@ -1,11 +1,11 @@
-"""Memory that a worker and its main process share, used again and again: a few slots, each for one message's tensors.
+"""Memory that a worker and its main process share: a few slots, each for the tensors of one message, used in turn.
 
-A new shared memory file for each tensor costs a page fault for every 4 KiB, which is more than the copy that it saves.
-Nobody ever waits for a slot: a worker that finds none free sends its tensors in another way. The trainer gets the slot
-itself, without a copy; a slot is free when neither its tensors nor what the worker made in it is referred to any more,
-so that neither a batch that the trainer keeps nor one that a user's node holds back ever changes. Of a trainer that
-keeps more than ``LENT`` batches the others are copied; before one forks, its batches move to memory of its own. The
-memory has no name: it goes with the last process that has it, however that ends.
+A new shared memory file for each tensor would cost a page fault for every 4 KiB, which is more than the copy it saves.
+Nobody ever waits for a slot: a worker that finds none free sends its tensors in another way. The trainer's tensors lie
+in the slot itself, without a copy. A slot is free when nobody refers to these tensors, or to what the worker made in
+it; so a batch that the trainer keeps, or that a user's node holds back, never changes. If a trainer keeps more than
+``LENT`` batches, the others are copied; before it forks, its batches move to memory of its own. The memory has no name:
+it is freed with the last process that maps it, however that ends.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ["Place", "Ring", "Writer"]
+__all__ = ["TensorPlace", "Ring", "Writer"]
 
-SLOT = 1 << 28  # bytes of address space; memory is only taken for what is written
+SLOT = 1 << 28  # bytes of address space; only what is written takes memory
 PAGE = 4096
 ALIGN = 64
-LENT = 2  # slots of a ring that a trainer may have: the batch it works on, and the next one
+LENT = 2  # slots of a ring that a trainer may keep: for the batch it works on, and the next one
 PLAIN = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)
 
 
-class Place(NamedTuple):
-    """Where in a slot a tensor is."""
+class TensorPlace(NamedTuple):
+    """The place of a tensor in a slot."""
 
     offset: int
     shape: tuple[int, ...]
@@ -41,10 +41,10 @@ class Place(NamedTuple):
 
 
 class Ring:
-    """``slots`` slots. Made in the main process, and given to one worker, by fork or by spawn."""
+    """A number of slots, made in the main process and passed to one worker, by fork or by spawn."""
 
     def __init__(self, slots: int, fd: int | None = None) -> None:
-        """Raises: OSError where there is no such memory."""
+        """Raises: OSError if the system has no such memory."""
         self.slots = slots
         self._fd = os.memfd_create("uio_pipes", os.MFD_CLOEXEC) if fd is None else fd
         try:
@@ -55,14 +55,16 @@ class Ring:
             os.close(self._fd)
             raise
         weakref.finalize(self, os.close, self._fd)
-        self.taken = np.frombuffer(self._memory, np.uint8, slots)  # by slot: 1 from its sending until it is let go
+        self.taken = np.frombuffer(
+            self._memory, np.uint8, slots
+        )  # for each slot, 1 from its sending until it is released
         self.address = self.taken.ctypes.data
         self._leases: weakref.WeakSet[_Lease] = weakref.WeakSet()
         _RINGS.add(self)
 
     @classmethod
     def made(cls, slots: int) -> Ring | None:
-        """A ring, or None where the system has none to give."""
+        """Return a ring, or None if the system has no such memory."""
         try:
             return cls(slots) if hasattr(os, "memfd_create") and slots <= PAGE else None
         except (OSError, ValueError):
@@ -71,22 +73,22 @@ class Ring:
     def __reduce__(self) -> Any:
         return _attached, (self.slots, reduction.DupFd(self._fd))
 
-    def array(self, slot: int, place: Place) -> np.ndarray[Any, Any]:
-        """The memory at ``place``, itself."""
+    def array(self, slot: int, place: TensorPlace) -> np.ndarray[Any, Any]:
+        """Return the memory at ``place``, without a copy."""
         count = math.prod(place.shape)
         flat = np.frombuffer(self._memory, _numpy(place.dtype), count, PAGE + slot * SLOT + place.offset)
         return flat.reshape(place.shape)
 
     def maps(self, slot: int, size: int) -> tuple[Callable[[], int], Callable[[], int]]:
-        """What puts new memory of this process alone to ``size`` bytes of the slot, and what puts the ring's back; both
-        return the address, or another number if that fails."""
+        """Return two functions: one maps private memory over the first ``size`` bytes of the slot, one maps the ring's
+        memory there again. Both return the address, or another number if that fails."""
         at = PAGE + slot * SLOT
         where = self.address + at, size, mmap.PROT_READ | mmap.PROT_WRITE
         alone = partial(_mmap, *where, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED, -1, 0)
         return alone, partial(_mmap, *where, mmap.MAP_SHARED | _MAP_FIXED, self._fd, at)
 
     def received(self, slot: int, pin: bool) -> _Lease:
-        """The slot of a message that has arrived. ``pin``: its tensors are copied to pinned memory."""
+        """Return a lease of the slot of a message that has arrived. ``pin``: copy its tensors to pinned memory."""
         lease = _Lease(self, slot, pin, copies=pin or len(self._leases) >= LENT)
         if not lease.copies:
             self._leases.add(lease)
@@ -94,17 +96,17 @@ class Ring:
 
 
 class _Lease:
-    """A slot in the main process; let go when the last of its tensors is."""
+    """A slot in the main process, released with the last of its tensors."""
 
     def __init__(self, ring: Ring, slot: int, pin: bool, copies: bool) -> None:
         self.ring, self.slot, self.pin, self.copies = ring, slot, pin, copies
         self._process, self._here = os.getpid(), os.getpid
         self._size = 0
-        self._back: Callable[[], int] | None = None  # where its memory is not the ring's
+        self._back: Callable[[], int] | None = None  # maps the ring's memory again, after `part`
         self._address = ring.address + PAGE + slot * SLOT
 
-    def tensor(self, place: Place) -> torch.Tensor:
-        """What is at ``place``."""
+    def tensor(self, place: TensorPlace) -> torch.Tensor:
+        """Return the tensor at ``place``."""
         array = self.ring.array(self.slot, place)
         if self.copies:
             made = torch.empty(place.shape, dtype=place.dtype, pin_memory=self.pin)
@@ -115,36 +117,36 @@ class _Lease:
         return torch.from_numpy(held)
 
     def part(self) -> None:
-        """Move the tensors, at the addresses that they have, to memory that this process shares with none."""
+        """Move the tensors to memory of this process alone. Their addresses stay."""
         if self._back is not None or not self._size:
             return
-        memory = self.ring.array(self.slot, Place(0, (self._size,), torch.uint8))
+        memory = self.ring.array(self.slot, TensorPlace(0, (self._size,), torch.uint8))
         kept = memory.copy()
         alone, back = self.ring.maps(self.slot, self._size)
         if alone() == self._address:
             memory[:], self._back = kept, back
 
     def __del__(self) -> None:
-        if self._process != self._here():  # in a process that was forked meanwhile
+        if self._process != self._here():  # in a process that was forked since
             return
         if self._back is None or self._back() == self._address:
             self.ring.taken[self.slot] = 0
 
 
 class _Held(np.ndarray[Any, Any]):
-    """An array that a tensor keeps, and that keeps the lease."""
+    """An array that is kept by a tensor, and keeps the lease."""
 
     lease: _Lease
 
 
-# Without letting go of the interpreter: no other thread may see a slot between two memories.
+# PyDLL keeps the interpreter's lock: no other thread may see a slot between two mappings.
 _mmap: Any = ctypes.PyDLL(None).mmap if hasattr(os, "memfd_create") else None
 _MAP_FIXED = 0x10
 _RINGS: weakref.WeakSet[Ring] = weakref.WeakSet()
 
 
 def _before_fork() -> None:
-    """The child's batches must not change with this process's next ones, nor these with what the child does."""
+    """Separate the batches of parent and child: neither may change with what the other one does."""
     for ring in list(_RINGS):
         for lease in list(ring._leases):
             lease.part()
@@ -161,17 +163,17 @@ def _attached(slots: int, fd: Any) -> Ring:
 
 
 class Writer:
-    """A worker's side: tensors are made in the slot of the message under way, or copied to it."""
+    """The worker's side: makes tensors in the slot of the current message, or copies them there."""
 
     def __init__(self, ring: Ring | None) -> None:
         self._ring = ring
         self._views: list[list[weakref.ref[Any]]] = [[] for _ in range(ring.slots if ring else 0)]
         self._slot: int | None = None
         self._used = 0
-        self._made: dict[int, Place] = {}  # address of a tensor made here → its place
+        self._made: dict[int, TensorPlace] = {}  # address of a tensor made here → its place
 
     def begin(self) -> None:
-        """A new message: take a free slot, if there is one."""
+        """Begin a new message: take a free slot, if there is one."""
         self._slot, self._used, self._made = next(filter(self._free, range(len(self._views))), None), 0, {}
 
     def _free(self, slot: int) -> bool:
@@ -179,36 +181,36 @@ class Writer:
         return not self._ring.taken[slot] and all(view() is None for view in self._views[slot])
 
     def sent(self) -> int | None:
-        """The slot that the message under way uses, or None; from now on it is the main process's."""
+        """Return the slot that the current message uses, or None. From now on it belongs to the main process."""
         if self._ring is None or self._slot is None or not self._used:
             return None
         self._ring.taken[self._slot] = 1
         return self._slot
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor in the slot, or an ordinary one."""
+        """Return a tensor in the slot, or an ordinary one if there is no room."""
         place = self._room(shape, dtype)
         return torch.empty(shape, dtype=dtype) if place is None else self._view(place)
 
-    def place(self, tensor: torch.Tensor) -> Place | None:
-        """Where the tensor, plain and on the CPU, is in the slot: copied there if need be. None if it cannot be."""
+    def place(self, tensor: torch.Tensor) -> TensorPlace | None:
+        """Return the place of a plain CPU tensor in the slot, copied there if need be; None if there is no room."""
         made = self._made.get(tensor.data_ptr())
         if made is not None and made.dtype is tensor.dtype and tensor.is_contiguous():
-            return Place(made.offset, tuple(tensor.shape), tensor.dtype)  # all of it, or its first rows
+            return TensorPlace(made.offset, tuple(tensor.shape), tensor.dtype)  # all of it, or its first rows
         place = self._room(tuple(tensor.shape), tensor.dtype)
         if place is not None:
             self._view(place).copy_(tensor)
         return place
 
-    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Place | None:
+    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> TensorPlace | None:
         size = math.prod(shape) * dtype.itemsize
         if self._slot is None or size == 0 or self._used + size > SLOT or dtype not in PLAIN:
             return None
-        place = Place(self._used, shape, dtype)
+        place = TensorPlace(self._used, shape, dtype)
         self._used += -(-size // ALIGN) * ALIGN
         return place
 
-    def _view(self, place: Place) -> torch.Tensor:
+    def _view(self, place: TensorPlace) -> torch.Tensor:
         assert self._ring is not None
         assert self._slot is not None
         if not self._made:

@@ -1,8 +1,8 @@
-"""The format of a saved state. (How the states of ranks are joined is in :mod:`uio_pipes.run.state_merging`.)
+"""The format of a saved state. (:mod:`uio_pipes.run.state_merging` joins the states of several ranks.)
 
 A loader's state is a flat dict of strings: ``meta`` and one ``lane_000017`` for each lane. Both are JSON. :class:`Meta`
-stamps what the state belongs to; a :class:`LaneState` holds a lane's position, its counts and the state of its nodes.
-Nothing in it is a tensor, a pickle or audio.
+says which run the state belongs to; a :class:`LaneState` holds a lane's position, its counts and the state of its
+nodes. A state contains no tensor, no pickle and no audio.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = [
 ]
 
 SCHEMA = 1
-_MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")  # earlier versions wrote where in the package a thing was
+_MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")  # earlier versions wrote the module of a class of this package
 
 
-# The values that a field can have
+# Checks of the values of fields
 
 
 def _is_count(value: object) -> bool:
@@ -45,7 +45,7 @@ def _is_step(value: object) -> bool:
 
 
 def _are_counts(value: object) -> bool:
-    """Return whether a ledger, or a position, saved this; a lane that has not begun has none."""
+    """Return whether these can be the counts of a lane; one that has not begun has none."""
     if value == {}:
         return True
     if not isinstance(value, dict) or not set(Ledger.SAVED) <= set(value):
@@ -59,7 +59,7 @@ def _is_state(value: object) -> bool:
     return isinstance(value, dict) and "meta" in value and all(isinstance(text, str) for text in value.values())
 
 
-# Metadata of fields: whether a value fits. One with a default may be missing; "key" is its name in JSON if it differs.
+# Metadata of fields: "fits" checks a saved value; "key" is the name in JSON if it differs. A default makes it optional.
 COUNT = {"fits": _is_step}
 FLAG = {"fits": lambda value: isinstance(value, bool)}
 LIST = {"fits": lambda value: isinstance(value, list)}
@@ -70,15 +70,15 @@ LIST = {"fits": lambda value: isinstance(value, list)}
 
 @dataclass
 class Meta:
-    """The stamp of a state: what it belongs to.
+    """The run and the epoch that a state belongs to.
 
     Attributes:
-        epoch: the epoch under way; ended: it is over for all ranks.
-        seed, graph, listed: what the loader must have alike: its seed, a line for each stage, count and hash of lists.
-        lanes: how many lanes the epoch is dealt to.
+        epoch: the current epoch. ended: it is over for all ranks.
+        seed, graph, listed: what must be equal in the loader: its seed, a line for each stage, count and hash of lists.
+        lanes: number of lanes that the epoch is dealt to.
         stream, step: with ``steps_per_epoch``, the epoch in which the stream began, and batches delivered in this one.
         skip: batches to pass over before the next one.
-        ahead: the state of the next epoch, where some ranks had begun it.
+        ahead: the state of the next epoch, if some ranks had begun it.
     """
 
     epoch: int = field(metadata=COUNT)
@@ -94,17 +94,17 @@ class Meta:
 
     @property
     def data_epoch(self) -> int:
-        """The epoch whose data this is: with ``steps_per_epoch`` that in which the stream began."""
+        """The epoch whose data this is: with ``steps_per_epoch`` the one in which the stream began."""
         return self.epoch if self.stream is None else self.stream
 
     def saved(self) -> dict[str, Any]:
-        """Return the fields as they are saved."""
+        """Return the fields that are saved, under their names in JSON."""
         given = {key: getattr(self, name) for name, key in _META_KEYS}
         return {"schema": SCHEMA, **{n: v for n, v in given.items() if v is not None and (n != "skip" or v)}}
 
     @property
     def text(self) -> str:
-        """The part ``meta`` of a state: JSON."""
+        """The entry ``meta`` of a state: JSON."""
         return json.dumps(self.saved(), ensure_ascii=False)
 
 
@@ -113,10 +113,10 @@ class LaneState:
     """The state of one lane after the last batch that the trainer received.
 
     Attributes:
-        epoch, pass_: the epoch, and how often its data was dealt again within it.
-        k: batches received in this pass; done: there are no more.
-        counts: those of the lane's ledger.
-        at: batches received when ``nodes`` was taken; ``k - at`` are passed over on resuming.
+        epoch, pass_: the epoch, and how often the lane began again within it.
+        k: batches received in this pass. done: there are no more.
+        counts: the counts of the lane's ledger.
+        at: batches received when ``nodes`` was saved; resuming passes over the ``k - at`` batches since then.
         nodes: the state of the lane's nodes, as JSON; "null" before the first snapshot and after the last batch.
     """
 
@@ -136,7 +136,7 @@ class LaneState:
 
     @property
     def text(self) -> str:
-        """The lane's part of a state: JSON."""
+        """The entry of the lane in a state: JSON."""
         head = json.dumps({key: getattr(self, name) for name, key in _LANE_KEYS})
         return f'{head[:-1]}, "nodes": {self.nodes}}}'
 
@@ -150,12 +150,12 @@ _META_KEYS, _LANE_KEYS = _keys(Meta), _keys(LaneState)
 
 
 def lane_name(lane: int) -> str:
-    """The key of a lane in a state."""
+    """Return the key of a lane in a state."""
     return f"lane_{lane:06d}"
 
 
 def read_meta(state: Mapping[str, Any]) -> Meta:
-    """Read the ``meta`` of a state. Raises: StateError if this is no state of a loader, or of a newer schema."""
+    """Read the ``meta`` of a state. Raises: StateError if it is not a loader's, or its schema is another one."""
     saved = _read(state, "meta")
     if saved.get("schema") != SCHEMA:
         raise StateError(
@@ -168,7 +168,7 @@ def read_meta(state: Mapping[str, Any]) -> Meta:
 
 
 def read_lane(state: Mapping[str, Any], lane: int) -> LaneState:
-    """Read a lane's part of a state. Raises: StateError if it is not there, or cannot be a lane's."""
+    """Read one lane of a state. Raises: StateError if it is missing or damaged."""
     key = lane_name(lane)
     saved = _read(state, key)
     if "nodes" not in saved or not isinstance(saved["nodes"], dict | None):
@@ -177,14 +177,14 @@ def read_lane(state: Mapping[str, Any], lane: int) -> LaneState:
     found = LaneState(**given, nodes=json.dumps(saved["nodes"], separators=(",", ":")))
     for rule, holds in _rules(found):
         if not holds:
-            told = f"k {found.k}, at {found.at}, pass {found.pass_}, done {found.done}"
+            values = f"k {found.k}, at {found.at}, pass {found.pass_}, done {found.done}"
             nodes = "none" if saved["nodes"] is None else "some"
-            raise StateError(f"{key} is damaged ({rule}: it has {told}, nodes: {nodes}); use an older checkpoint")
+            raise StateError(f"{key} is damaged ({rule}: it has {values}, nodes: {nodes}); use an older checkpoint")
     return found
 
 
 def _checked(kind: type, key: str, saved: dict[str, Any], optional: bool = True) -> dict[str, Any]:
-    """Return what a record of this ``kind`` is made of. Raises: StateError if a field is missing, or cannot be so."""
+    """Return the fields for a record of this ``kind``. Raises: StateError if one is missing, or has a wrong value."""
     given = {}
     for one in fields(kind):
         if not one.metadata:
@@ -204,7 +204,7 @@ def _damaged(key: str, name: str, saved: dict[str, Any]) -> StateError:
 
 
 def _rules(lane: LaneState) -> Iterator[tuple[str, bool]]:
-    """Yield the rules that a saved lane always keeps, and whether this one does."""
+    """Yield each rule that a saved lane keeps, and whether this one keeps it."""
     yield "at must not be above k", lane.at <= lane.k
     without = lane.nodes == "null"
     if lane.done:
@@ -216,7 +216,7 @@ def _rules(lane: LaneState) -> Iterator[tuple[str, bool]]:
 
 
 def shard_stamps(state: Mapping[str, Any]) -> dict[str, str]:
-    """Shards under way when the state was saved: url → size or ETag then."""
+    """Return the shards that were open when the state was saved: URL → size or ETag then."""
     found: dict[str, str] = {}
     for key in state:
         if key.startswith("lane_"):
@@ -235,7 +235,7 @@ def _collect(nodes: object, found: dict[str, str]) -> None:
 def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(state, Mapping) or not isinstance(state.get(key), str):
         raise StateError(
-            f"{key} is missing or is no string: this is not a whole state of a uio_pipes loader. "
+            f"{key} is missing or not a string: this is not a complete state of a uio_pipes loader. "
             "Pass what loader.state_dict(), gather_state or merge_states returned"
         )
     try:
@@ -248,27 +248,27 @@ def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def lanes_in(state: Mapping[str, Any], count: int) -> set[int]:
-    """Numbers of the lanes in a state of ``count`` lanes. Raises: StateError if a key is none of such a state's."""
+    """Return the numbers of the lanes in a state. Raises: StateError if a key does not belong in one of ``count``."""
     found = set()
     for key in state:
         number = str(key).removeprefix("lane_")
         if number.isascii() and number.isdecimal() and lane_name(int(number)) == key:
             found.add(int(number))
         elif key != "meta":
-            raise StateError(f"this is no state of a uio_pipes loader: {key!r} is neither meta nor a lane's name")
+            raise StateError(f"this is not a state of a uio_pipes loader: {key!r} is neither meta nor a lane's name")
     if found and max(found) >= count:
         raise StateError(f"the state has lane {max(found)}, but is of {count} lanes; use an older checkpoint")
     return found
 
 
 def lane_age(text: str) -> tuple[int, int, bool, int]:
-    """How far a lane's string is: (epoch, pass, done, k)."""
+    """Return how far a saved lane has come: (epoch, pass, done, k)."""
     lane = json.loads(text)
     return lane["epoch"], lane["pass"], lane["done"], lane["k"]
 
 
 def first_difference(old: list[str], new: list[str]) -> tuple[str, str]:
-    """The first stage in which two graphs differ."""
+    """Return the first stage in which two graphs differ, as it is in each of them."""
     for i in range(max(len(old), len(new))):
         a, b = (lines[i] if i < len(lines) else "(no stage)" for lines in (old, new))
         if a != b:

@@ -1,9 +1,9 @@
-"""States that ranks saved one by one, joined: of each lane the newest, also where one rank is an epoch ahead of others.
+"""Joins states that ranks saved one by one: the newest state of each lane, even if one rank is an epoch ahead.
 
 Under ``uneven="join"`` ranks do not wait for each other, so one may have begun epoch e + 1 while another is still in e,
-or at its end without having asked for more. Where e is over, the result is a state of e + 1 in which the lanes that
-nobody has begun are fresh. Where it is not, the result is a state of e in which the lanes of those that went ahead are
-done, and its ``meta`` holds, as ``ahead``, the state of e + 1 that the loader goes on with.
+or at its end without having asked for more. If all lanes of e are done, the result is a state of e + 1 in which lanes
+that nobody has begun are fresh. Otherwise it is a state of e in which the lanes of ranks that went ahead are done; its
+``meta`` holds, as ``ahead``, the state of e + 1 that the loader goes on with.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["merge_states"]
 
 @dataclass(frozen=True)
 class _Saved:
-    """What one rank saved of one epoch. ``own``: it was there itself, and did not only carry it along."""
+    """The part of one rank in one epoch. ``own``: the rank was in it, and does not only carry it as ``ahead``."""
 
     meta: Meta
     lanes: dict[int, str]
@@ -32,24 +32,20 @@ class _Saved:
         return self.meta.epoch
 
     @property
-    def count(self) -> int:
-        return self.meta.lanes
-
-    @property
     def age(self) -> tuple[int, bool, int]:
         return self.epoch, self.meta.ended, self.meta.step or 0
 
 
 def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join states that ranks saved one by one into one that holds the newest state of each lane.
+    """Join states that ranks saved one by one into one state, with the newest of each lane.
 
-    Ranks may be one epoch apart (``uneven="join"``): nothing is lost or repeated then.
+    Ranks may be one epoch apart (``uneven="join"``): nothing is lost or repeated.
 
     Args:
-        states: what each rank's ``loader.state_dict()`` returned.
+        states: the results of each rank's ``loader.state_dict()``.
 
     Raises:
-        StateError: the states are of different runs (seed, lanes, graph or list), or further than an epoch apart.
+        StateError: the states are of different runs (seed, lanes, graph or list), or more than an epoch apart.
     """
     given = list(states)
     if not given:
@@ -62,11 +58,11 @@ def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
         if one.epoch == newest.epoch or newest.meta.stream is not None:
             _check_same(one, newest, ("lanes",))
     merged = _newest(saved)
-    same = all(one.count == newest.count for one in saved)
-    behind = any(one.epoch < newest.epoch for one in saved) and not all(
+    same = all(one.meta.lanes == newest.meta.lanes for one in saved)
+    late = any(one.epoch < newest.epoch for one in saved) and not all(
         done or epoch == newest.epoch for epoch, _, done, _ in map(lane_age, merged.values())
     )
-    if newest.meta.stream is not None or (same and not behind and not carried):
+    if newest.meta.stream is not None or (same and not late and not carried):
         return _state(newest.meta, merged)
     return _apart([*saved, *carried], newest)
 
@@ -87,7 +83,7 @@ def _check_same(one: _Saved, other: _Saved, names: tuple[str, ...]) -> None:
 
 
 def _newest(saved: Iterable[_Saved]) -> dict[int, str]:
-    """Each lane's newest string."""
+    """Return the newest string of each lane."""
     found: dict[int, str] = {}
     for one in saved:
         for lane, text in one.lanes.items():
@@ -101,19 +97,19 @@ def _state(meta: Meta, lanes: dict[int, str], ahead: dict[str, str] | None = Non
 
 
 def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
-    """The state where some ranks are in an epoch and others in the next one."""
+    """Return the state when some ranks are in an epoch and others in the next one."""
     _check_gaps(saved, newest)
     late = [s for s in saved if s.epoch == newest.epoch]
     early = [s for s in saved if s.epoch == newest.epoch - 1]
     reached = {lane for s in late if s.own for lane in s.lanes}
-    if all(s.count == newest.count for s in early):
+    if all(s.meta.lanes == newest.meta.lanes for s in early):
         over = reached
         unbegun = {lane for s in early for lane in s.lanes} - reached
     else:
         world = _world([s for s in [*early, *late] if s.own])
         ranks = {min(s.lanes) for s in late if s.own and s.lanes}
-        over = {lane for lane in range(early[0].count if early else 0) if lane % world in ranks}
-        unbegun = {lane for lane in range(newest.count) if lane % world not in ranks}
+        over = {lane for lane in range(early[0].meta.lanes if early else 0) if lane % world in ranks}
+        unbegun = {lane for lane in range(newest.meta.lanes) if lane % world not in ranks}
     before = max(early, key=lambda s: s.age, default=newest)
     for one in early:
         _check_same(one, before, ("lanes",))
@@ -126,21 +122,21 @@ def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
 
 
 def _fresh(epoch: int, done: bool = False) -> str:
-    """A lane of which nothing is known but that it has not begun, or that it is done."""
+    """Return the string of a lane that has not begun, or of one that is done and whose counts are unknown."""
     return LaneState(epoch, done=done, counts=Ledger().save() if done else {}).text
 
 
 def _world(saved: list[_Saved]) -> int:
-    """How many ranks there are: rank r of w has the lanes r, r + w, … of each epoch. Raises: StateError."""
+    """Return the number of ranks: rank r of w has the lanes r, r + w, … of each epoch. Raises: StateError."""
     first = {min(s.lanes) for s in saved if s.lanes}
     without = sum(not s.lanes for s in saved)  # ranks beyond the number of lanes
     for world in range(len(first), len(first) + without + 1):
-        if all(sorted(s.lanes) == [*range(min(s.lanes), s.count, world)] for s in saved if s.lanes):
+        if all(sorted(s.lanes) == [*range(min(s.lanes), s.meta.lanes, world)] for s in saved if s.lanes):
             return world
     raise StateError(
         "lanes: the states are of two epochs with different numbers of lanes "
-        f"({sorted({s.count for s in saved})}), and not of all ranks of one run: pass the newest state of every rank, "
-        "and no others"
+        f"({sorted({s.meta.lanes for s in saved})}), and not of all ranks of one run: pass the newest state of every "
+        "rank, and no others"
     )
 
 

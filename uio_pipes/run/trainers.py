@@ -1,7 +1,7 @@
-"""For trainers that save the state of a loader by themselves: Lightning, Accelerate.
+"""Loaders for trainers that save states by themselves: Lightning and Accelerate. Neither is imported here.
 
-Both keep what rank 0's ``state_dict()`` returned and give it to every rank; ours lists the rank's own lanes. Lightning
-takes one batch more than it has trained on when it saves. Neither package is imported here.
+Both keep the ``state_dict()`` of rank 0 and give it to every rank, while a loader's lists only the lanes of its rank.
+Lightning has taken one batch more than it has trained on when it saves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
-from uio_pipes.run.epoch_end import private_group, refuse_join
+from uio_pipes.run.epoch_end import group_for_states
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.state_merging import merge_states
 
@@ -33,7 +33,7 @@ class Gathered:
         self.loader = loader
 
     def state_dict(self) -> dict[str, str]:
-        """Where all lanes stand. Raises: StateError under ``uneven="join"``, where ranks are not at the same step."""
+        """Return where all lanes stand. Raises: StateError under ``uneven="join"``: ranks are not at the same step."""
         return _gathered(self.loader, self.loader.state_dict())
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -44,20 +44,19 @@ class Gathered:
 class LightningLoader:
     """A :class:`Loader` for Lightning's ``Trainer``.
 
-    It counts ranks when the trainer first uses it, after Lightning has started them, so that it can be made
-    anywhere. Its state leaves out the batch that Lightning takes ahead (to know which one is the last), and holds
-    the lanes of all ranks. It has no length: Lightning would not ask whether an epoch is over, and the next one
+    It asks for rank and world size when the trainer first uses it, after Lightning has started the ranks, so it can be
+    made anywhere. Its state holds the lanes of all ranks, without the batch that Lightning takes ahead (to know which
+    one is the last). It has no length: with one, Lightning would not ask whether an epoch is over, and the next epoch
     would be empty.
 
     Args:
-        pipeline: what to run.
-        validation: give every rank everything, from the beginning each time it is iterated over. Lightning looks at
-            two batches before the training, which a loader that goes on where it was left would then lack. Default:
-            False.
-        **options: those of :class:`Loader`.
+        pipeline: the pipeline to run.
+        validation: give every rank everything, from the beginning each time it is iterated over. Otherwise the two
+            batches that Lightning takes before the training would be missing from the validation. Default: False.
+        **options: options of :class:`Loader`.
 
     Raises:
-        PipelineError: an option breaks a rule, or is ``uneven="join"``: Lightning's ranks step together.
+        PipelineError: an option breaks a rule, or is ``uneven="join"``, as Lightning's ranks step together.
     """
 
     def __init__(self, pipeline: Graph, *, validation: bool = False, **options: Any) -> None:
@@ -70,11 +69,11 @@ class LightningLoader:
         self.pipeline, self.validation = pipeline, validation
         self.options = {**options, "partition": False} if validation else options
         self._loader: Loader | None = None
-        self._trained: dict[str, str] | None = None  # where the loader stood before the batch that was taken last
+        self._trained: dict[str, str] | None = None  # the state before the last batch that was taken
 
     @property
     def loader(self) -> Loader:
-        """The loader of this rank; made when it is first asked for."""
+        """The loader of this rank; made when first asked for."""
         if self._loader is None:
             self._loader = Loader(self.pipeline, **self.options)
         return self._loader
@@ -90,10 +89,10 @@ class LightningLoader:
             self._trained = trained
             yield batch
             trained = loader.state_dict()
-        self._trained = None  # what Lightning asked for ahead was not there: all of it has been trained on
+        self._trained = None  # there was nothing to take ahead: all batches have been trained on
 
     def state_dict(self) -> dict[str, str]:
-        """Where all lanes of all ranks stand, on every rank: a collective, which Lightning calls as one."""
+        """Return where all lanes of all ranks stand, on every rank: a collective, which Lightning calls as one."""
         return _gathered(self.loader, self._trained or self.loader.state_dict())
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -105,8 +104,6 @@ class LightningLoader:
 def _gathered(loader: Loader, state: dict[str, str]) -> dict[str, str]:
     if loader.world_size == 1:
         return state
-    if not loader.together:
-        refuse_join()
     states: list[Any] = [None] * loader.world_size
-    dist.all_gather_object(states, state, group=private_group())
+    dist.all_gather_object(states, state, group=group_for_states(loader.together))
     return merge_states(states)

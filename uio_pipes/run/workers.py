@@ -1,9 +1,9 @@
-"""How batches get from where lanes run to the trainer: in this process, or from one worker process each.
+"""Runs lanes in this process or in worker processes, and brings their batches to the trainer.
 
-Each worker is a torch ``DataLoader`` with one worker of its own, so that the main process can choose which one it
-takes the next batch from (torch's own round robin would tie the order to the number of workers). Small tensors travel
-as arrays inside the message, large ones in a :class:`~uio_pipes.run.shared_memory.Ring`; what finds no room there goes
-torch's way, as a shared memory file of its own.
+Each worker process belongs to a torch ``DataLoader`` of its own, so that the main process can choose the worker that it
+takes the next batch from (torch's round robin would tie the order to the number of workers). Small tensors travel as
+arrays in the message, large ones in a :class:`~uio_pipes.run.shared_memory.Ring`; without room there, each becomes a
+shared memory file of its own, which is torch's way.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-import uio_pipes.core.batch_memory as batch_memory  # as a name of the package it would import all of api
+import uio_pipes.core.batch_memory as batch_memory  # `from uio_pipes.core import …` would import all of api
 from uio_pipes.base.processes import end_with_parent
 from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec
-from uio_pipes.run.shared_memory import LENT, PLAIN, Place, Ring, Writer
+from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.torch_private import close_our_writer, shut_down, worker_pids
 
-__all__ = ["InProcess", "Packed", "Source", "Worker", "walk"]
+__all__ = ["InProcess", "PackedMessage", "Source", "Worker", "walk"]
 
-SMALL = 1 << 13  # bytes: below, an array in the message costs less than a place in the ring
-SMALLER = 1 << 16  # bytes: below, it costs less than a file
-GRACE = 30  # torchrun's own: seconds that a worker lives on after SIGTERM, unless its trainer ends before
+SMALL = 1 << 13  # bytes: up to this size, an array in the message costs less than a place in the ring
+MEDIUM = 1 << 16  # bytes: up to this size, it costs less than a file
+GRACE = 30  # seconds, as in torchrun: a worker lives so long after SIGTERM, unless its trainer ends before
 
 
 class InProcess:
     """Lanes that run in this process."""
 
-    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState], pin: bool) -> None:
-        self._stream = LaneStream(spec, lanes, states)
+    def __init__(self, spec: RunSpec, states: dict[int, LaneState], pin: bool) -> None:
+        self._stream = LaneStream(spec, states)
         self._pin = pin
 
     def take(self) -> Message:
-        """The next message of these lanes, in their order."""
+        """Return the next message of these lanes, in their order."""
         message = next(self._stream)
         if self._pin:
             message.batch = _pinned(message.batch)
         return message
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is no process to end."""
 
 
 class Worker:
-    """Lanes that run in a process of their own. Raises what fails there."""
+    """Lanes that run in a process of their own. Its errors are raised here."""
 
-    def __init__(self, spec: RunSpec, lanes: list[int], states: dict[int, LaneState], pin: bool, prefetch: int) -> None:
-        # Under way, being made, one that a user's node may hold, the trainer's.
+    def __init__(self, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int) -> None:
+        # Slots: for batches in the queue, the one being made, one that a user's node may hold, the trainer's.
         self._ring = Ring.made(prefetch + 2 + LENT)
         self._pin = pin
         loader: Any = DataLoader(
-            _Stream(self._ring, spec, lanes, states),
+            _WorkerLanes(self._ring, spec, states),
             batch_size=None,
             num_workers=1,
             prefetch_factor=prefetch,
             collate_fn=_as_is,
             worker_init_fn=_begin,
-            generator=torch.Generator(),  # its seed for workers must not come from the trainer's generator
+            generator=torch.Generator(),  # the worker's seed must not be drawn from the trainer's generator
         )
         self._batches: Any = iter(loader)
         close_our_writer(self._batches)
@@ -78,7 +78,7 @@ class Worker:
         _end_at_exit(self)
 
     def take(self) -> Message:
-        """The next message of these lanes, in their order."""
+        """Return the next message of these lanes, in their order."""
         message = self._receive()
         if message.error is not None:
             raise message.error from WorkerTraceback(message.reports[0])
@@ -86,14 +86,14 @@ class Worker:
 
     def _receive(self) -> Message:
         with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
-            packed: Packed = next(self._batches)
+            packed: PackedMessage = next(self._batches)
             return packed.unpacked(self._ring, self._pin)
         raise RuntimeError(f"worker process {self._pids} was killed (out of memory?); load the last state to go on")
 
     def close(self) -> None:
-        """End the process; what it had prepared is dropped."""
+        """End the process and drop what it had prepared."""
         batches, self._batches, self._ring = self._batches, None, None
-        if batches is not None and self._pid == os.getpid():  # not in a process that was forked meanwhile
+        if batches is not None and self._pid == os.getpid():  # not in a process that was forked since
             shut_down(batches)
 
 
@@ -103,7 +103,7 @@ _AT_EXIT: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 def _end_at_exit(worker: Worker) -> None:
-    """At the trainer's end, before torch and multiprocessing send SIGTERM to what is left, and wait for that to end."""
+    """End the worker at exit, before torch and multiprocessing send SIGTERM to processes that are left and wait."""
     _AT_EXIT.add(worker)
     atexit.unregister(_end_all)
     atexit.register(_end_all)  # the last one registered is called first
@@ -115,16 +115,16 @@ def _end_all() -> None:
 
 
 def _begin(_: int) -> None:
-    """torchrun and Slurm send SIGTERM to all processes of a rank; a trainer that saves first needs its workers.
+    """Prepare the process of a worker.
 
-    torch's own watch over the parent misses one that dies while its worker starts.
+    torchrun and Slurm send SIGTERM to all processes of a rank, but a trainer that saves first still needs its workers.
     """
-    end_with_parent()
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not what the trainer uses it for
+    end_with_parent()  # torch's own watch misses a parent that dies while its worker starts
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the trainer may use it for something else
     signal.signal(signal.SIGTERM, lambda *_: signal.alarm(GRACE))
 
 
-class _Stream(IterableDataset[Any]):
+class _WorkerLanes(IterableDataset[Any]):
     def __init__(self, ring: Ring | None, *arguments: Any) -> None:
         self.ring, self.arguments = ring, arguments
 
@@ -138,20 +138,22 @@ class _Stream(IterableDataset[Any]):
                 message = next(stream, None)
                 if message is None:
                     return
-                yield Packed(message, writer)
+                yield PackedMessage(message, writer)
         except Exception as error:
-            yield Packed(Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]), Writer(None))
+            yield PackedMessage(
+                Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]), Writer(None)
+            )
 
 
 class _Small:
-    """A small tensor on its way."""
+    """A small tensor in a message."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.array = tensor.numpy()
 
 
-class Packed:
-    """A message on its way. Pickled at once: what cannot be would otherwise fail in a thread of the queue, unheard."""
+class PackedMessage:
+    """A pickled message. It is pickled here, as an error in the thread of torch's queue would not be noticed."""
 
     def __init__(self, message: Message, writer: Writer) -> None:
         message.batch = walk(message.batch, torch.Tensor, lambda tensor: _packed(tensor, writer))
@@ -159,33 +161,33 @@ class Packed:
         self.slot = writer.sent()
 
     def unpacked(self, ring: Ring | None, pin: bool) -> Message:
-        """The message, with tensors that nobody else writes to."""
+        """Return the message, with tensors that nobody else writes to."""
         message: Message = pickle.loads(self.data)  # from our own worker
         message.batch = walk(message.batch, _Small, lambda small: torch.from_numpy(small.array))
         if pin:
             message.batch = _pinned(message.batch)
         if self.slot is not None and ring is not None:
-            message.batch = walk(message.batch, Place, ring.received(self.slot, pin).tensor)
+            message.batch = walk(message.batch, TensorPlace, ring.received(self.slot, pin).tensor)
         return message
 
 
 def _packed(tensor: torch.Tensor, writer: Writer) -> Any:
-    """The tensor as it travels: in the message, in the ring, or in torch's way."""
+    """Return what stands for the tensor in the message: an array, a place in the ring, or the tensor itself."""
     usual = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in PLAIN
     if not usual or tensor.requires_grad or not tensor.is_cpu:
         return tensor
     place = writer.place(tensor) if tensor.nbytes > SMALL else None
     if place is not None:
         return place
-    return _Small(tensor) if tensor.nbytes <= SMALLER else tensor
+    return _Small(tensor) if tensor.nbytes <= MEDIUM else tensor
 
 
 class WorkerTraceback(Exception):
-    """Where in a worker an error was raised, as text."""
+    """The traceback of an error in a worker, as text."""
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, or one of its text if it would not survive the way between processes."""
+    """Return the error, or one with its text if it cannot be sent between processes."""
     try:
         pickle.loads(pickle.dumps(error))  # our own bytes
     except Exception:
@@ -202,7 +204,7 @@ def _pinned(batch: Any) -> Any:
 
 
 def walk(value: Any, kind: type, change: Any) -> Any:
-    """``value`` with ``change`` applied to every ``kind`` in its dicts, lists and tuples."""
+    """Return ``value`` with ``change`` applied to every ``kind`` in its dicts, lists and tuples."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, dict):

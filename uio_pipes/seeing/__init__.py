@@ -1,1 +1,1 @@
-"""Looking at a pipeline and a loader: one utterance after every stage, plots, a live line on the terminal."""
+"""Shows a pipeline or loader at work: one utterance after every stage, plots, a live line on the terminal."""

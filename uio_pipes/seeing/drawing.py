@@ -1,4 +1,4 @@
-"""The panels of ``pipeline.plot(…)``: waveform, features, masks, and titles that have no boxes in them."""
+"""Draws the panels of ``pipeline.plot(…)``: waveform, features, masks, and titles in a font that has them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from uio_pipes.base.printable import counted
 
 __all__ = ["DRAW", "Array", "Drawn", "families", "label", "new_figure"]
 
-OWN = "DejaVu Sans"
-FONTS = [
+LATIN_FONT = "DejaVu Sans"  # matplotlib's own
+CHINESE_FONTS = [
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),
     *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei", "Arial Unicode MS"),
 ]
-WIDE = 60  # characters of a text that are shown
-POINTS = 4000  # of a waveform: more than a figure has pixels
+WIDE = 60  # most characters of a text that are shown
+POINTS = 4000  # of a waveform; more than a figure has pixels
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What is drawn of one utterance. ``plain``: features before masking; ``masked``: what masking changed."""
+    """The data to draw of one utterance. ``plain``: features before masking; ``masked``: values that it changed."""
 
     key: str
     text: str
@@ -39,7 +39,7 @@ class Drawn:
 
 
 def new_figure(rows: int, columns: int) -> Any:
-    """A figure of its own: pyplot's global state is left alone."""
+    """Return a figure without using pyplot, whose state is global."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -72,7 +72,7 @@ def _draw_feat(axes: Any, one: Drawn) -> None:
     feat, masked = one.feat, one.masked
     if feat is None or masked is None:
         return _image(axes, feat, feat, one.made_by or "features")
-    kept = feat[~masked]  # as before the masks, unless a stage after them changed the scale
+    kept = feat[~masked]  # equal to those before the masks, unless a later stage changed the scale
     plain = one.plain
     same = plain is not None and plain.shape[1] == feat.shape[1] and np.array_equal(kept, plain[: len(feat)][~masked])
     scale = plain if same else kept
@@ -100,11 +100,11 @@ def _image(axes: Any, feat: Any, scale: Array | None, title: str) -> None:
 DRAW = {"wav": _draw_wav, "plain": _draw_plain, "feat": _draw_feat}
 
 
-# Names
+# Titles
 
 
 def label(key: str, text: str) -> str:
-    """The whole key, and the text. What no font here has is escaped in the key; of the text it is counted."""
+    """Return the key and the text. Characters that no font has are escaped in a key; such a text is only counted."""
     known = _glyphs()
     drawn = "".join(c if ord(c) in known else c.encode("unicode_escape").decode() for c in " ".join(key.split()))
     said = " ".join(text.split())
@@ -115,16 +115,16 @@ def label(key: str, text: str) -> str:
 
 @cache
 def families() -> list[str]:
-    """matplotlib's own font, for Latin, Greek and Cyrillic, and one for Chinese, if there is one."""
+    """Return matplotlib's own font, for Latin, Greek and Cyrillic, and one for Chinese, if there is one."""
     from matplotlib import font_manager
 
     known = {font.name for font in font_manager.fontManager.ttflist}
-    return [OWN, *[name for name in FONTS if name in known][:1]]
+    return [LATIN_FONT, *[name for name in CHINESE_FONTS if name in known][:1]]
 
 
 @cache
 def _glyphs() -> frozenset[int]:
-    """All characters that the fonts have."""
+    """Return all characters that the fonts have."""
     from matplotlib import font_manager
 
     fonts = (font_manager.get_font(font_manager.findfont(name)) for name in families())

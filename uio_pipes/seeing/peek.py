@@ -1,4 +1,4 @@
-"""``pipeline.peek()``: one utterance after every stage."""
+"""``pipeline.peek()``: shows one utterance after every stage."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import numpy as np
 import torch
 
 from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.base.printable import counted
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.local import Ref
-from uio_pipes.seeing.probe import Record, trace
+from uio_pipes.seeing.probe import StageRecord, trace
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
 __all__ = ["Peek", "Seen", "peek"]
 
-WIDE = 40  # characters of a text that are shown
+WIDE = 40  # most characters of a text that are shown
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The utterance after one stage: the stage as described, milliseconds spent in it, planned length, and each
-    field's kind, type and shape (all fields; printed are those that the stage changed)."""
+    """The utterance after one stage: the stage, milliseconds spent in it, the planned length, and type and shape of all
+    fields. Only those that the stage changed are printed."""
 
     stage: str
     milliseconds: float
@@ -35,7 +36,7 @@ class Seen:
 
     @property
     def length(self) -> str:
-        """The planned length as text."""
+        """The planned length, as text."""
         plan = self.planned
         if plan is None:
             return ""
@@ -46,7 +47,7 @@ class Seen:
 
 @dataclass(frozen=True, repr=False)
 class Peek:
-    """What :meth:`Pipeline.peek` saw. Printed, it is a table."""
+    """The result of :meth:`Pipeline.peek`. Printed, it is a table."""
 
     key: str
     stages: tuple[Seen, ...]
@@ -65,7 +66,7 @@ class Peek:
 
 
 def peek(pipeline: Graph) -> Peek:
-    """Let one utterance through ``pipeline``, in this process, with seed 0 in epoch 0."""
+    """Pass one utterance through ``pipeline``, in this process, with seed 0 in epoch 0."""
     (records,) = trace(pipeline, 1)
     seen, before = [], dict[str, Any]()
     for stage, record in zip(pipeline.stages, records, strict=True):
@@ -80,8 +81,8 @@ def peek(pipeline: Graph) -> Peek:
 _NOTHING = object()
 
 
-def _fields(record: Record) -> dict[str, Any]:
-    """By name; what is no sample and no padded batch is one field without a name."""
+def _fields(record: StageRecord) -> dict[str, Any]:
+    """Return the fields by name. Anything but a sample or a padded batch is one field without a name."""
     if isinstance(record.item, dict):
         return record.item
     return {"": record.item}
@@ -93,13 +94,13 @@ def _same(a: Any, b: Any) -> bool:
     return a is b or (type(a) is type(b) and not isinstance(a, list) and bool(a == b))
 
 
-def _key(records: list[Record]) -> str:
+def _key(records: list[StageRecord]) -> str:
     keys = [str(r.item["key"]) for r in records if isinstance(r.item, dict) and "key" in r.item]
     return keys[-1] if keys else ""
 
 
 def describe(value: Any) -> str:
-    """Type, shape or text of a field in a few words."""
+    """Return type, shape or text of a field in a few words."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if isinstance(value, (bytes, Ref)):
@@ -114,14 +115,13 @@ def describe(value: Any) -> str:
 
 def _list(value: list[Any] | tuple[Any, ...]) -> str:
     if value and isinstance(value[0], Sample):
-        return f"{len(value)} utterance{'s' if len(value) > 1 else ''}"
+        return counted(len(value), "utterance")
     kinds = {type(v).__name__ for v in value}
     return f"list of {len(value)} {kinds.pop() if len(kinds) == 1 else 'items'}: {_short(repr(list(value)))}"
 
 
 def _place(item: Item | File) -> str:
-    """The end of a path or of a JSON line tells more than its beginning."""
-    text = item.text if isinstance(item, Item) else item.url
+    text = item.text if isinstance(item, Item) else item.url  # its end tells more than its beginning
     return text if len(text) <= WIDE else f"…{text[1 - WIDE :]}"
 
 

@@ -1,4 +1,4 @@
-"""``pipeline.plot(…)``: waveform, features and masks of a few utterances, as a PNG."""
+"""``pipeline.plot(…)``: draws waveform, features and masks of a few utterances to a PNG file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.seeing.drawing import DRAW, Array, Drawn, families, label, new_figure
-from uio_pipes.seeing.probe import Record, trace
+from uio_pipes.seeing.probe import StageRecord, trace
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
@@ -49,7 +49,7 @@ def _before_batches(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     return stages[: ends[0]] if ends else stages
 
 
-def _drawn(stages: tuple[Stage, ...], records: list[Record]) -> Drawn:
+def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
     last = records[-1].item
     if not isinstance(last, dict):
         raise PipelineError("plot draws utterances, and none comes out here; add .load_from_tar() or .load_from_raw()")
@@ -66,7 +66,7 @@ def _drawn(stages: tuple[Stage, ...], records: list[Record]) -> Drawn:
 
 
 def _changed(before: Array | None, after: Array | None, feat: Array, masked: Array | None) -> Array | None:
-    """Where a stage changed features, on the frames that are left at last (spec_trim cuts the end off)."""
+    """Return which features stages changed, for the frames that are left at the end (spec_trim cuts some off)."""
     frames = len(feat)
     if before is None or after is None or min(len(before), len(after)) < frames or before.shape[1] != feat.shape[1]:
         return masked

@@ -1,4 +1,4 @@
-"""``watch(loader)``: a loader's batches, with a live line on the terminal."""
+"""``watch(loader)``: gives the batches of a loader and shows its progress on the terminal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from math import inf
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
@@ -18,13 +19,10 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.loader import Loader
 
-if TYPE_CHECKING:
-    from rich.live import Live
-
 __all__ = ["Watched", "watch"]
 
 logger = logging.getLogger("uio_pipes")
-REFRESH = 0.25  # seconds between two looks of a live line
+REFRESH = 0.25  # seconds between two updates of a live line
 WINDOW = 10.0  # seconds that speeds are measured over
 
 
@@ -35,7 +33,7 @@ class _Moment(NamedTuple):
 
 
 class _Line:
-    """The counts of a loader as one line of text; speeds are those of the last seconds."""
+    """The counts of a loader as one line of text, with the speed of the last ``WINDOW`` seconds."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
@@ -67,38 +65,8 @@ class _Line:
         return " | ".join(parts) + (f" (rank 0 of {loader.world_size})" if loader.world_size > 1 else "")
 
 
-class _Shown(Protocol):
-    every: float
-
-    def show(self, text: str) -> None: ...
-
-
-class _OnTerminal:
-    """One line that is written over and over; what the program prints appears above it."""
-
-    every = REFRESH
-
-    def __init__(self, live: Live) -> None:
-        self.live = live
-
-    def show(self, text: str) -> None:
-        from rich.text import Text
-
-        self.live.update(Text(text), refresh=True)
-
-
-class _InLog:
-    """A line of its own every so many seconds: files and pipes are no place for control characters."""
-
-    def __init__(self, every: float) -> None:
-        self.every = every
-
-    def show(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-
 class Watched:
-    """A loader whose batches move a line on the terminal. All else is the loader's own: ``set_epoch``, ``len``, …"""
+    """A loader that shows its progress while it is iterated over. All else (``set_epoch``, ``len``) is the loader's."""
 
     def __init__(self, loader: Loader, every: float) -> None:
         self.loader, self.every = loader, every
@@ -113,7 +81,7 @@ class Watched:
         return True
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # not there yet, while a copy is made
+        if name == "loader":  # not set yet, while a copy is made
             raise AttributeError(name)
         return getattr(self.loader, name)
 
@@ -121,19 +89,19 @@ class Watched:
 def watch(loader: Loader, every: float = 30.0) -> Watched:
     """Show progress while a loader is iterated over: ``for batch in uio.watch(loader)``, in any number of epochs.
 
-    A line on stderr shows utterances, hours of audio and hours per second (over the last 10 s; a frame is 10 ms),
-    padding, skipped utterances and the share of the time that the trainer waited for batches; after an epoch that ranks
-    ended together, the share of its utterances that was delivered, where some were not. Other counts are those of
-    rank 0; other ranks show nothing. Batches, ``loader.state_dict()`` in the loop, ``break`` and exceptions are as
-    without it.
+    A line on stderr shows utterances, hours of audio per second (over the last 10 s; a frame is 10 ms), padding,
+    skipped utterances and the share of the time that the trainer waited for batches. After an epoch that ranks ended
+    together it also shows the share of all utterances that was delivered, unless it is all of them. The other counts
+    are those of rank 0; other ranks show nothing. Batches, ``loader.state_dict()`` in the loop, ``break`` and
+    exceptions work as without it.
 
     Args:
-        loader: what to iterate over.
-        every: seconds between two lines if stderr is no terminal; on a terminal one line is updated in place.
+        loader: the loader to iterate over.
+        every: seconds between two lines if stderr is not a terminal; on a terminal one line is updated in place.
             Default: 30.0.
 
     Raises:
-        PipelineError: ``every`` is not above 0, or ``loader`` is no loader.
+        PipelineError: ``every`` is not above 0, or ``loader`` is not a loader.
     """
     if not isinstance(loader, Loader):
         raise PipelineError(f"watch takes a Loader, not {type(loader).__name__}; see uio.Loader(pipeline)")
@@ -151,38 +119,45 @@ def _is_first(loader: Loader) -> bool:
 def _watched(loader: Loader, every: float) -> Iterator[Any]:
     batches = iter(loader)
     with ExitStack() as stack:
-        shown = _display(stack, every)
+        show, pause = _display(stack, every)
         line = _Line(loader)
-        due = time.monotonic() + shown.every
+        due = time.monotonic() + pause
         try:
             for batch in batches:
                 yield batch
-                del batch  # its memory is the trainer's to free
+                del batch  # only the trainer shall keep its memory
                 if time.monotonic() >= due:
-                    due = time.monotonic() + shown.every
-                    _show(shown, line)
+                    due = time.monotonic() + pause if _shown(show, line) else inf
         finally:
-            _show(shown, line)
+            _shown(show, line)
 
 
-def _display(stack: ExitStack, every: float) -> _Shown:
+def _display(stack: ExitStack, every: float) -> tuple[Callable[[str], None], float]:
+    """Return a function that shows a line, and the seconds between two lines."""
     if not sys.stderr.isatty():
-        return _InLog(every)
+        return _print, every
     from rich.console import Console
     from rich.errors import LiveError
     from rich.live import Live
+    from rich.text import Text
 
     live = Live(console=Console(stderr=True), auto_refresh=False, redirect_stdout=sys.stdout.isatty())
     try:
-        return _OnTerminal(stack.enter_context(live))
-    except LiveError:  # the user's own display is there already
-        return _InLog(every)
+        stack.enter_context(live)  # one line, updated in place; what the program prints appears above it
+    except LiveError:  # the user has a display of their own already
+        return _print, every
+    return lambda text: live.update(Text(text), refresh=True), REFRESH
 
 
-def _show(shown: _Shown, line: _Line) -> None:
-    """A display that cannot be written to (a closed pipe) must not end the training."""
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _shown(show: Callable[[str], None], line: _Line) -> bool:
+    """Show the line. If it cannot be written (a closed pipe), return False: the training goes on without it."""
     try:
-        shown.show(line.text())
+        show(line.text())
     except (OSError, ValueError) as error:
-        shown.every = float("inf")
         logger.warning("watch shows nothing more: %s", error)
+        return False
+    return True

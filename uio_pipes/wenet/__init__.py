@@ -1,4 +1,4 @@
-"""WeNet's datasets: its lists, tokenizers and ``dataset_conf`` as they are, its batches for its trainer."""
+"""WeNet's datasets: take its lists, tokenizers and ``dataset_conf``, give the batches that its trainer expects."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def wenet_dataset(
     conf: Mapping[str, Any],
     partition: bool = True,
 ) -> PipelineDataset:
-    """Make WeNet's dataset of a data list, which its trainer gives to ``DataLoader(dataset, batch_size=None, …)``.
+    """Make WeNet's dataset from a data list; its trainer gives it to ``DataLoader(dataset, batch_size=None, …)``.
 
-    The attribute ``pipeline`` of the result is the graph: print it, or run it by ``uio.Loader(dataset.pipeline)``,
-    which can be stopped at any batch.
+    The result's attribute ``pipeline`` is the graph: print it, or run it by ``uio.Loader(dataset.pipeline)``, which can
+    be stopped and resumed at any batch.
 
     Args:
         data_type: "raw" (a list of JSON objects) or "shard" (a list of tar files).
-        data_list: what :func:`list_files` takes.
+        data_list: a data list, as for :func:`list_files`.
         tokenizer: a tokenizer of this package or of WeNet, or a function of the text; None for no labels.
         conf: the ``dataset_conf`` block of a WeNet YAML. Stages are applied in WeNet's order, with its defaults.
         partition: False gives every rank everything, as for validation. Default: True.
 
     Raises:
-        PipelineError: naming the key that is unknown (with the nearest known one) or has a value of the wrong kind.
+        PipelineError: a key is unknown (the message names the nearest known one), or has a value of the wrong kind.
     """
     require(
         data_type in ("raw", "shard"), "wenet_dataset", "data_type must be 'raw' or 'shard'", data_type, "see above"
@@ -53,7 +53,7 @@ def wenet_dataset(
 def apply_steps(
     pipeline: Pipeline, steps: Iterable[Step], values: Mapping[str, Any], **given: dict[str, Any]
 ) -> Pipeline:
-    """``pipeline`` with those of ``steps`` that the values ask for. ``given``: arguments that are in no key."""
+    """Return ``pipeline`` with the ``steps`` that the values switch on. ``given``: arguments that no key has."""
     for step in steps:
         arguments = {key.argument: values[key.name] for key in step.keys} | given.get(step.stage, {})
         on = step.switch is None or values[step.switch.name] == step.on

@@ -1,4 +1,4 @@
-"""Reads a ``dataset_conf`` by the table: every key known, every value of its kind, defaults filled in."""
+"""Reads a ``dataset_conf``: checks keys and values by the table, and fills in defaults."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _BLOCKS = {name.split(".")[0] for name in (*KEYS, *RENAMED, *UNUSED) if "." in n
 
 
 def read_conf(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of every key in the table, given or default.
+    """Return the value of every key in the table, given or default.
 
-    Raises: PipelineError naming a key that is unknown (and the nearest known one), given twice or no longer applied,
-    or a value of the wrong kind (and what is wanted).
+    Raises: PipelineError if a key is unknown, given twice or no longer applied, or has a value of the wrong kind.
     """
     if not isinstance(conf, Mapping):
         raise PipelineError(f"conf must be the dataset_conf block of a WeNet YAML, as a dict, not {conf!r}")
@@ -46,7 +45,7 @@ def read_conf(conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hint(value: object) -> str:
-    """YAML 1.1 takes 1e-3 for a text."""
+    """Return a hint if ``value`` was meant as a number: for YAML 1.1, 1e-3 is a text."""
     try:
         number = float(value) if isinstance(value, str) and "e" in value.lower() else None
     except ValueError:
@@ -55,7 +54,7 @@ def _hint(value: object) -> str:
 
 
 def _flat(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Keys with their blocks (``fbank_conf.dither``) and values; a block that is empty has none."""
+    """Yield keys with their blocks (``fbank_conf.dither``), and their values. A known block may be empty."""
     for name, value in conf.items():
         if isinstance(value, Mapping):
             yield from ((f"{name}.{inner}", v) for inner, v in value.items())
@@ -78,6 +77,6 @@ def _unknown(name: str, conf: Mapping[str, Any]) -> str:
 
 
 def _likeness(name: str, known: str) -> float:
-    """Of the whole names, or of the keys within their blocks, whichever are more alike."""
+    """Return how alike the whole names are, or their keys without the blocks if these are more alike."""
     whole = SequenceMatcher(None, name, known).ratio()
     return max(whole, SequenceMatcher(None, name.split(".")[-1], known.split(".")[-1]).ratio() - 0.05)

@@ -1,4 +1,4 @@
-"""Keys of WeNet's older configurations: those that still mean something, and what to use instead of the others."""
+"""Keys of WeNet's older configurations: those that are still applied, and what to use instead of the others."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["RENAMED", "UNUSED", "Unused"]
 
 
 class Unused(NamedTuple):
-    """An older key that does nothing here: the values that say so, and what to do who wants another."""
+    """An older key that does nothing here: values that may stay, and what to do instead of others."""
 
     allowed: tuple[Any, ...]
     remedy: str
 
 
-# Older names whose meaning is that of a newer one
+# Older names → the names that they have now
 RENAMED = {
     "speed_perturb_conf.speeds": "speeds",
     "feature_extraction_conf.mel_bins": "fbank_conf.num_mel_bins",

@@ -1,4 +1,4 @@
-"""WeNet's ``dataset_conf`` as a table: every key, the kind of its value, its default, and the stage that it goes to.
+"""WeNet's ``dataset_conf`` as a table: every key, the kind of its value, its default, and its stage.
 
 ``LIST_STEPS`` are for the lines of the data list, ``STEPS`` for utterances, in the order in which WeNet applies them.
 """
@@ -10,43 +10,45 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_number, is_whole
 
-__all__ = ["KEYS", "LIST_STEPS", "STEPS", "Key", "Kind", "Step"]
+__all__ = ["KEYS", "LIST_STEPS", "STEPS", "Key", "ValueKind", "Step"]
 
 
-class Kind(NamedTuple):
-    """What a value must be, in words, and whether one is."""
+class ValueKind(NamedTuple):
+    """A kind of values: its name in messages, and the check whether a value fits."""
 
     what: str
     fits: Callable[[object], bool]
 
 
-def _list_of(kind: Kind) -> Kind:
-    return Kind(f"a list, each of it {kind.what}", lambda v: isinstance(v, (list, tuple)) and all(map(kind.fits, v)))
+def _list_of(kind: ValueKind) -> ValueKind:
+    return ValueKind(
+        f"a list, each of it {kind.what}", lambda v: isinstance(v, (list, tuple)) and all(map(kind.fits, v))
+    )
 
 
-def _one_of(*names: str) -> Kind:
-    return Kind(f"one of {', '.join(names)}", lambda v: v in names)
+def _one_of(*names: str) -> ValueKind:
+    return ValueKind(f"one of {', '.join(names)}", lambda v: v in names)
 
 
-WHOLE = Kind("a whole number", is_whole)
-ROUNDS = Kind("1 or more, or -1 (endless)", lambda v: is_whole(v) and (v == -1 or v >= 1))  # type: ignore[operator]
-NUMBER = Kind("a number", is_number)
-FLAG = Kind("true or false", lambda v: isinstance(v, bool))
-TEXT = Kind("a text", lambda v: isinstance(v, str))
+WHOLE = ValueKind("a whole number", is_whole)
+ROUNDS = ValueKind("1 or more, or -1 (endless)", lambda v: is_whole(v) and (v == -1 or v >= 1))  # type: ignore[operator]
+NUMBER = ValueKind("a number", is_number)
+FLAG = ValueKind("true or false", lambda v: isinstance(v, bool))
+TEXT = ValueKind("a text", lambda v: isinstance(v, str))
 
 
 class Key(NamedTuple):
-    """A key (``block.key``), the kind of its value, its default, and the stage's argument that it is."""
+    """A key (``block.key``), the kind of its value, its default, and the argument of the stage that it sets."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     default: Any
     argument: str = ""
 
 
 class Step(NamedTuple):
-    """A stage and its keys. It is applied where ``switch`` has the value ``on`` (always, without a switch), unless the
-    argument ``needs`` is ``idle``, with which it would do nothing."""
+    """A stage and its keys. It is applied if ``switch`` has the value ``on``, and always without a switch; but not if
+    the argument ``needs`` has the value ``idle``, with which it would do nothing."""
 
     stage: str
     keys: tuple[Key, ...] = ()
