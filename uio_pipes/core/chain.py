@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from uio_pipes.audio.length import Plan
-
-if TYPE_CHECKING:
-    from uio_pipes.core.sample import Sample
 
 __all__ = ["ANY", "Chain", "Link"]
 
@@ -15,7 +12,10 @@ ANY = frozenset(["*"])
 
 
 class Link(Protocol):
-    """One deferred stage. ``reads`` and ``writes`` name fields; ``{"*"}`` stands for all fields."""
+    """One deferred stage. ``reads`` and ``writes`` name fields; ``{"*"}`` stands for all fields.
+
+    ``sample``: the :class:`~uio_pipes.core.sample.Sample` that it works on.
+    """
 
     @property
     def name(self) -> str: ...
@@ -23,8 +23,8 @@ class Link(Protocol):
     def reads(self) -> frozenset[str]: ...
     @property
     def writes(self) -> frozenset[str]: ...
-    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None: ...
-    def apply(self, sample: Sample) -> None: ...
+    def plan(self, plan: Plan | None, sample: Any) -> Plan | None: ...
+    def apply(self, sample: Any) -> None: ...
 
 
 def _meet(a: frozenset[str], b: frozenset[str]) -> bool:

@@ -18,11 +18,11 @@ from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node, Outlet, name_node
 from uio_pipes.core.pulse import MANY, SLACK
+from uio_pipes.core.stage import FileList, Stage
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from uio_pipes.core.stage import FileList, Stage
 
 __all__ = ["Graph"]
 

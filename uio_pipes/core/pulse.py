@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import ReferenceType
-
-if TYPE_CHECKING:
-    from uio_pipes.core.node import Node
 
 __all__ = ["DEALS", "MANY", "SLACK", "Pulse"]
 
@@ -23,6 +20,12 @@ MANY = 100_000  # the same if a node of the user's may hold some, unseen
 RESTORING = 1_000_000  # the same while a lane is restored, when what comes out is not seen
 HELD = 16  # after so many times what buffers hold, even several in a row have released their oldest utterance
 DEALS = 16  # rounds that may give a lane nothing if they are dealt to lanes afterwards, times the lanes
+
+
+class Holding(Protocol):
+    """A node that may hold items back."""
+
+    def remaining(self) -> tuple[int, int]: ...
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Pulse:
     given: int = 0
     rests: str = ""
     slack: int = SLACK
-    lane: ReferenceType[Node] | None = None  # its last node
+    lane: ReferenceType[Holding] | None = None  # its last node
 
     def came_out(self) -> None:
         """Note that the lane gave something."""

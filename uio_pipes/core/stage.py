@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import KINDS, require
@@ -17,10 +17,7 @@ from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.access import Access
 
-if TYPE_CHECKING:
-    from uio_pipes.core.graph import Graph
-
-__all__ = ["FileList", "PerUtterance", "Stage", "Upstream", "Wrapped", "have_features", "sees_all"]
+__all__ = ["FileList", "PerUtterance", "Branch", "Stage", "Upstream", "Wrapped", "have_features", "sees_all"]
 
 Upstream = Callable[[Lane], Node]
 
@@ -37,6 +34,18 @@ class FileList(NamedTuple):
 
     lines: Callable[[], NumberedLines]
     access: Access
+
+
+class Branch(Protocol):
+    """A graph within a stage, as graphs see it."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+    @property
+    def _skims(self) -> bool: ...
+    def _every_stage(self) -> Iterator[Stage]: ...
+    def _files(self) -> list[FileList]: ...
+    def _lines(self) -> list[tuple[str, str]]: ...
 
 
 @dataclass(frozen=True)
@@ -109,11 +118,11 @@ class Stage:
         return False
 
     @property
-    def branches(self) -> Mapping[str, Graph]:
+    def branches(self) -> Mapping[str, Branch]:
         """The pipelines within this stage, by name."""
         return {}
 
-    def with_branches(self, change: Callable[[str, Graph], Graph]) -> Stage:
+    def with_branches(self, change: Callable[[str, Any], Any]) -> Stage:
         """Return this stage with ``change(name, graph)`` in place of each graph within it."""
         return self
 

@@ -31,12 +31,14 @@ from uio_pipes.prep.packing.grouping import (
     parse_groups,
     parse_split,
 )
+from uio_pipes.prep.packing.tasks import Placed, cut_task, tasks_of
 from uio_pipes.prep.reading.utterance_lists import Utterance, open_source
-from uio_pipes.prep.writing.cutting import Cut, cut_recording
+from uio_pipes.prep.writing.cutting import Cut
 from uio_pipes.prep.writing.folder import Folder, write_to
 from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking, write_failures
 from uio_pipes.prep.writing.manifest import write_manifest
-from uio_pipes.prep.writing.shard_writer import TARS, ShardWriter, write_shard
+from uio_pipes.prep.writing.shard_writer import ShardWriter, write_shard
+from uio_pipes.prep.writing.tar_shard import TARS
 
 __all__ = [
     "WHOLE",
@@ -58,10 +60,8 @@ LOST = (
     "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole recording "
     "each): run the same command again with fewer --jobs; it goes on where it was"
 )
-TASK = 64  # utterances that a process cuts at a time, at least: a recording is not divided
 
 Path = str | os.PathLike[str]
-Placed = tuple[str, Utterance]  # shard and utterance
 
 
 class PackingFailed(UioError):
@@ -136,7 +136,7 @@ def _pack_share(
     if executor == "ray":
         from uio_pipes.prep.packing.on_ray import pack_on_ray
 
-        written = pack_on_ray(_tasks(placed), placement, folder, str(split), jobs)
+        written = pack_on_ray(tasks_of(placed), placement, folder, str(split), jobs)
     elif 1 < jobs <= len(todo) and placement.apart:
         written = _shards_in_pool(placed, placement, folder, str(split), jobs)
     if written is not None:
@@ -174,8 +174,10 @@ def _whole_shards(placed: Iterable[Placed], placement: Placement) -> Iterator[tu
 
 
 def _pack_shard(out: str, shard: str, mark: str, task: list[Placed], settings: PackSettings) -> Finished:
-    pieces = (zip((utterance for _, utterance in part), cut_task(part, settings), strict=True) for part in _tasks(task))
-    return write_shard(Folder(out), shard, mark, itertools.chain.from_iterable(pieces))
+    pieces = (
+        zip((utterance for _, utterance in part), cut_task(part, settings), strict=True) for part in tasks_of(task)
+    )
+    return write_shard(Folder(out), shard, mark, itertools.chain.from_iterable(parts))
 
 
 def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Journal) -> Packing:
@@ -208,30 +210,10 @@ def _nothing(failures: list[list[str]], packed: Packing) -> NoReturn:
     raise PackingFailed(f"nothing was packed: {lost or 'no utterances'}{first}")
 
 
-def _tasks(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
-    """Yield tasks of whole recordings with about ``TASK`` utterances."""
-    task: list[Placed] = []
-    for _, recording in itertools.groupby(placed, key=lambda one: one[1].wav):
-        task += recording
-        if len(task) >= TASK:
-            yield task
-            task = []
-    if task:
-        yield task
-
-
-def cut_task(task: list[Placed], settings: PackSettings) -> list[Cut]:
-    """Cut the audio of each utterance of a task."""
-    audio: list[Cut] = []
-    for wav, recording in itertools.groupby((utterance for _, utterance in task), key=lambda one: one.wav):
-        audio += cut_recording(wav, list(recording), settings.sample_rate, settings.form)
-    return audio
-
-
 def _cut_all(placed: Iterable[Placed], settings: PackSettings, jobs: int) -> Iterator[tuple[list[Placed], list[Cut]]]:
     if jobs == 1:
-        return ((task, cut_task(task, settings)) for task in _tasks(placed))
-    work: Any = ((task, (task, settings)) for task in _tasks(placed))
+        return ((task, cut_task(task, settings)) for task in tasks_of(placed))
+    work: Any = ((task, (task, settings)) for task in tasks_of(placed))
     return in_order(cut_task, work, jobs, _preload(settings), PackingFailed(LOST))
 
 

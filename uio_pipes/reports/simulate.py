@@ -11,8 +11,8 @@ import numpy as np
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.printable import counted
-from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of, worker_of
+from uio_pipes.core.stage import Branch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation
 from uio_pipes.run.epoch_end import UNEVEN
@@ -103,7 +103,7 @@ def _rate_notes(pipeline: Pipeline, timed: int) -> list[str]:
     ]
 
 
-def _resamples(graph: Graph) -> bool:
+def _resamples(graph: Branch) -> bool:
     """Return whether all audio gets one sample rate."""
     return any(
         stage.sets_rate or (stage.branches and all(map(_resamples, stage.branches.values()))) for stage in graph.stages

@@ -13,6 +13,7 @@ from typing import Any
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.prep.packing.grouping import PackSettings, Placement
+from uio_pipes.prep.packing.tasks import Placed, cut_task
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Cut
 from uio_pipes.prep.writing.folder import Folder
@@ -21,7 +22,6 @@ from uio_pipes.prep.writing.shard_writer import write_shard
 
 __all__ = ["pack_on_ray"]
 
-Placed = tuple[str, Utterance]
 Piece = list[tuple[Utterance, Cut]]  # of one shard
 PER_CORE = 4  # tasks under way, for each core of the cluster
 
@@ -105,8 +105,6 @@ class _Cluster:
 
 
 def _cut_pieces(task: list[Placed], shards: list[str], settings: PackSettings) -> Any:
-    from uio_pipes.prep.pack import cut_task
-
     pieces: dict[str, Piece] = {shard: [] for shard in shards}
     for (shard, utterance), audio in zip(task, cut_task(task, settings), strict=True):
         pieces[shard].append((utterance, audio))

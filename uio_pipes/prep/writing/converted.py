@@ -21,7 +21,7 @@ from uio_pipes.prep.writing.encoding import FileForm, encode, frames_of, to_int1
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.indexed_writer import PairWriter
 from uio_pipes.prep.writing.journal import Finished
-from uio_pipes.prep.writing.shard_writer import ShardFile
+from uio_pipes.prep.writing.tar_shard import ShardFile
 
 __all__ = ["Converted", "To", "decode", "open_part"]
 

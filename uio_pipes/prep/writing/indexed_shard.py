@@ -13,7 +13,7 @@ from uio_pipes.prep.writing.cutting import Audio
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.indexed_writer import PairWriter
 from uio_pipes.prep.writing.journal import Finished
-from uio_pipes.prep.writing.shard_writer import Unit
+from uio_pipes.prep.writing.unit import Unit
 
 __all__ = ["ShardFolder"]
 
