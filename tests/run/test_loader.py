@@ -492,7 +492,7 @@ def test_a_shard_exchanged_within_a_buffer_s_window_is_noticed(tmp_path: Path) -
     state = loader.state_dict()
     for i in range(3):
         shard(tmp_path / f"{i}.tar", [(name.replace("K", "X"), data) for name, data in members(4, 4 * i)])
-    with pytest.raises(uio.StateError, match="shuffle changed since"):
+    with pytest.raises(uio.StateError, match="shuffle reads changed since"):
         list(loaded(pipeline, state))
 
 

@@ -177,7 +177,7 @@ def _pack_shard(out: str, shard: str, mark: str, task: list[Placed], settings: P
     pieces = (
         zip((utterance for _, utterance in part), cut_task(part, settings), strict=True) for part in tasks_of(task)
     )
-    return write_shard(Folder(out), shard, mark, itertools.chain.from_iterable(parts))
+    return write_shard(Folder(out), shard, mark, itertools.chain.from_iterable(pieces))
 
 
 def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Journal) -> Packing:
