@@ -101,10 +101,6 @@ class RemoteFile:
             self._transport = transport(self.path, self._access)
         return self._transport
 
-    def meet(self, identity: Identity) -> None:
-        """Remember the identity if none was known."""
-        self._identity = self._identity or identity
-
     def __repr__(self) -> str:
         return f"RemoteFile({self._access.redact(self.path)!r})"
 
