@@ -12,7 +12,7 @@ from yamls import YAMLS, dataset_conf
 import uio_pipes as uio
 from uio_pipes.core.stage import Stage
 from uio_pipes.wenet.conf import read_conf
-from uio_pipes.wenet.older import RENAMED
+from uio_pipes.wenet.older_keys import RENAMED
 from uio_pipes.wenet.table import KEYS, LIST_STEPS, STEPS
 
 TOKENIZER = uio.CharTokenizer({"<unk>": 0, "文": 1})

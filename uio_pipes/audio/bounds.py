@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["HIGHEST_RATE", "LOWEST_RATE", "MOST_CHANNELS", "check_claims"]
-
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000  # Hz
 MOST_CHANNELS = 1_024  # libsndfile's own bound
 

@@ -20,8 +20,6 @@ from uio_pipes.audio.sniff import id3_size
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.regular import open_data
 
-__all__ = ["CODED", "Decoded", "check_coded", "decode_coded"]
-
 CODED = frozenset({"m4a", "aac", "wma"})
 
 _PREROLL = 0.5  # seconds decoded before a segment: more than what a codec remembers

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from uio_pipes.audio.bounds import check_claims
 from uio_pipes.base.errors import DataError
 
-__all__ = ["HEAD", "Wav", "check_length", "wav_header"]
-
 HEAD = 4096  # bytes of a file read for its header
 _CHUNK = Struct("<4sI").unpack_from  # id, bytes
 _FMT = Struct("<HHIIHH").unpack_from  # tag, channels, sample rate, bytes a second, bytes a frame, bits

@@ -33,8 +33,6 @@ from uio_pipes.io.regular import open_data, regular
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_channel", "decode", "decode_at", "decode_file", "probe", "probe_file", "sample_range"]
-
 _LONG_HEAD = 1 << 20  # bytes read if the header is long: pictures, cues
 _U64_BIG = Struct(">Q").unpack_from
 _UNKNOWN = 2**63 - 1  # libsndfile's number of frames for a file whose length is unknown

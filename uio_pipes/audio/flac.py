@@ -8,8 +8,6 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["decode_flac"]
-
 _MOST = 1 << 26  # samples in all channels; longer files are left to libsndfile, which can seek
 
 

@@ -20,8 +20,6 @@ from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary, open_file
 
-__all__ = ["SLACK", "TICKS", "Plan", "StoredFeatures", "check_no_features", "measure", "segment_samples"]
-
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate
 SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what is planned so
 

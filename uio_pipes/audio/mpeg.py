@@ -16,8 +16,6 @@ from typing import NamedTuple
 from uio_pipes.audio.sniff import id3_size
 from uio_pipes.base.errors import DataError
 
-__all__ = ["with_length"]
-
 _KBITS = (
     (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),  # MPEG 2 and 2.5
     (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),  # MPEG 1

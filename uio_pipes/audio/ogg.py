@@ -21,8 +21,6 @@ from zlib import crc32
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["check_ogg", "check_ogg_segment"]
-
 _MAGIC = b"OggS"
 _HEADER = Struct("<4sBBqIIIB").unpack_from  # magic, version, flags, granule position, stream, number, CRC, segments
 _HEADER_SIZE = 27

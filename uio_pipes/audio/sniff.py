@@ -10,8 +10,6 @@ import os
 
 from uio_pipes.io.regular import open_data
 
-__all__ = ["belies", "id3_size", "sniff", "sniff_codec"]
-
 _FIRST_FOUR = {
     b"RIFF": "wav",
     b"RIFX": "wav",

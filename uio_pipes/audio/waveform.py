@@ -10,8 +10,6 @@ import torch
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["as_waveform"]
-
 
 def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> torch.Tensor:
     """Samples in memory as float32 (C, S), or (1, S) of one ``channel``."""

@@ -7,16 +7,14 @@ from math import isfinite
 
 from uio_pipes.base.errors import PipelineError
 
-__all__ = ["KINDS", "is_number", "is_whole", "require", "require_whole"]
-
 
 def is_whole(value: object) -> bool:
-    """Whether ``value`` is an int (and no bool)."""
+    """True if ``value`` is an int (and no bool)."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """Whether ``value`` is a finite int or float (and no bool)."""
+    """True if ``value`` is a finite int or float (and no bool)."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
 
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from uio_pipes.base.redact import redact
 
-__all__ = ["NOTES", "DataError", "ListError", "PipelineError", "StateError", "TooManyFailures", "UioError"]
-
 # Reasons that are no failures: nothing was lost, but something may be wrong. They are counted and reported, not raised.
 NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream"])
 

@@ -10,8 +10,6 @@ from hashlib import blake2b
 
 import numpy as np
 
-__all__ = ["GOLDEN", "MASK", "Draws", "mix64", "pick", "stable_hash"]
-
 MASK = 0xFFFFFFFFFFFFFFFF
 GOLDEN = 0x9E3779B97F4A7C15
 

@@ -6,8 +6,6 @@ import base64
 from array import array
 from collections.abc import Iterable
 
-__all__ = ["pack", "unpack"]
-
 _TYPES = {"H": 0x10000, "I": 0x100000000}
 
 
@@ -19,7 +17,7 @@ def pack(column: Iterable[int]) -> str:
 
 
 def unpack(text: str) -> list[int]:
-    """What :func:`pack` packed. Raises: ValueError if it is not that."""
+    """Return the column that :func:`pack` packed. Raises: ValueError if it is not that."""
     if text[:1] not in _TYPES:
         raise ValueError(f"it begins with {text[:1]!r}, not with one of {', '.join(_TYPES)}")
     column = array(text[0])

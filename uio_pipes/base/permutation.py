@@ -8,8 +8,6 @@ import numpy.typing as npt
 from uio_pipes.base.hashing import GOLDEN, MASK
 from uio_pipes.base.lru import Lru
 
-__all__ = ["Permutation"]
-
 SMALL = 1 << 16  # up to this length numbers are sorted by their hashes: then every order is equally likely
 BLOCK = 1 << 12  # numbers computed at a time
 KEPT = 16  # blocks kept in memory

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["counted", "printable"]
-
 # Control characters, line ends, marks that change the writing direction, and lone surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 

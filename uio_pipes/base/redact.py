@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["HIDDEN", "redact"]
-
 HIDDEN = "***"
 _USER = re.compile(r"(?<=://)[^/\s?#]+@")
 _QUERY = re.compile(

@@ -11,8 +11,6 @@ import typer
 from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, cores, keep_inputs, local_file, print_json, read_yaml, verdict
 
-__all__ = ["ListType", "cmvn"]
-
 
 class ListType(str, Enum):
     """WeNet's ``data_type``."""

@@ -23,21 +23,6 @@ from uio_pipes.base.printable import printable
 from uio_pipes.base.redact import redact
 from uio_pipes.io.retry import hasty
 
-__all__ = [
-    "Compress",
-    "Json",
-    "Rate",
-    "cores",
-    "keep_inputs",
-    "local_file",
-    "parsed",
-    "print_json",
-    "read_yaml",
-    "run",
-    "show_problems",
-    "verdict",
-]
-
 STOPPED = 130
 TABLES = ("wav.scp", "feats.scp", "text", "segments", "utt2spk")  # in a Kaldi folder
 T = TypeVar("T")

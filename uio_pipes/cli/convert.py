@@ -10,8 +10,6 @@ import typer
 
 from uio_pipes.cli.common import Compress, Json, Rate, cores, keep_inputs, print_json, verdict
 
-__all__ = ["convert"]
-
 
 class ConvertTarget(str, Enum):
     """The form of data that is written."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from uio_pipes.prep.reading.texts import Texts
     from uio_pipes.prep.reading.utterance_lists import Bad
 
-__all__ = ["dictionary", "spm"]
-
 Source = Annotated[
     str,
     typer.Argument(metavar="LIST", help="A list (raw, of shards, of TouchDatasets), or a Kaldi folder. Path or URL."),

@@ -10,8 +10,6 @@ import typer
 
 from uio_pipes.cli.common import Json, local_file, print_json
 
-__all__ = ["example"]
-
 NEXT = """
 Next{change}:
 

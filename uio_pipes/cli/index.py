@@ -10,8 +10,6 @@ import typer
 
 from uio_pipes.cli.common import Json, keep_inputs, parsed, print_json, show_problems, verdict
 
-__all__ = ["check_reading", "index"]
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from uio_pipes.reports.inspect import Contents
     from uio_pipes.reports.page import Rows
 
-__all__ = ["inspect"]
-
 CHARACTERS = 30  # most characters whose counts the page shows
 BINS = 12  # most bars of the histogram
 

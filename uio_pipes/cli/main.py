@@ -23,8 +23,6 @@ from uio_pipes.cli import (
     verify,
 )
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="uio",
     help="Prepare, check and look at speech data for uio_pipes.",

@@ -12,8 +12,6 @@ from uio_pipes.cli.common import Compress, Json, Rate, cores, keep_inputs, parse
 if TYPE_CHECKING:
     from uio_pipes.prep.pack import Packing
 
-__all__ = ["pack"]
-
 
 class PackFormat(str, Enum):
     """The format of packed audio."""

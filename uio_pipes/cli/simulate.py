@@ -9,14 +9,12 @@ import typer
 
 from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, print_json
-from uio_pipes.cli.named import Conf, Data, DataType, Named, Symbols, load
+from uio_pipes.cli.pipeline_argument import Conf, Data, DataType, Named, Symbols, load
 from uio_pipes.cli.tables import check_suffix, print_tables, say
 
 if TYPE_CHECKING:
     from uio_pipes.reports.page import Rows
     from uio_pipes.reports.simulation import Simulation
-
-__all__ = ["simulate"]
 
 MOST = 16  # most ranks that a table shows
 

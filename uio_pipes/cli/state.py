@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from uio_pipes.reports.page import Rows
     from uio_pipes.reports.state_view import LaneView, StateView
 
-__all__ = ["app"]
-
 MOST = 40  # most lanes or items that a table shows
 _MEANS = {
     "done": "all of it has been delivered, or left out",

@@ -10,8 +10,6 @@ import typer
 from uio_pipes.base.printable import printable
 from uio_pipes.reports.page import Rows
 
-__all__ = ["check_suffix", "print_tables", "say"]
-
 
 def print_tables(tables: Iterable[Rows]) -> None:
     """Print tables on stdout; plain and 200 columns wide if that is not a terminal."""

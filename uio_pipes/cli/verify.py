@@ -12,8 +12,6 @@ from uio_pipes.base.printable import counted, printable
 from uio_pipes.cli.common import Json, keep_inputs, print_json, show_problems, verdict
 from uio_pipes.cli.index import check_reading
 
-__all__ = ["verify"]
-
 
 def verify(
     paths: Annotated[list[str], typer.Argument(help="Lists, globs, shards, TouchDataset or Kaldi folders, URLs.")],

@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 import torch
 
-__all__ = ["empty", "use"]
-
 Make = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 
 

@@ -23,8 +23,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, whole
 
-__all__ = ["MARK_EVERY", "OR_RESTART", "Buffer", "changed", "reopening", "taken"]
-
 SAMPLE_BYTES = 1500  # memory of a sample without its payload
 MARK_EVERY = 64  # samples between two snapshots of the source
 CRC = whole(1 << 32)

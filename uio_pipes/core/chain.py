@@ -6,8 +6,6 @@ from typing import Any, Protocol
 
 from uio_pipes.audio.length import Plan
 
-__all__ = ["ANY", "Chain", "Link"]
-
 ANY = frozenset(["*"])
 
 

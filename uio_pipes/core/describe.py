@@ -9,8 +9,6 @@ from typing import Any
 
 from uio_pipes.base.redact import redact
 
-__all__ = ["show", "wants"]
-
 
 def show(value: object, *, stable: bool = False) -> str:
     """Return an argument as a short text, functions as ``name @ file:line`` (``stable``: as ``module.name``)."""

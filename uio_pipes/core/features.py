@@ -17,8 +17,6 @@ from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.opening import open_binary
 
-__all__ = ["LOAD_FEATURES", "Loaded", "read_payload"]
-
 
 class _LoadFeatures:
     name = "load_features"

@@ -23,9 +23,6 @@ from uio_pipes.core.stage import FileList, Stage
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
-__all__ = ["Graph"]
-
 MOST = 8  # pipelines of a mix that are drawn; lanes that are named
 
 

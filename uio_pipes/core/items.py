@@ -11,8 +11,6 @@ from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import open_binary
 
-__all__ = ["File", "Item", "Record", "Records"]
-
 
 class Item(NamedTuple):
     """One line of a list: its text, its place in the list, and the origin for samples made of it."""

@@ -19,8 +19,6 @@ from uio_pipes.core.pulse import Pulse
 if TYPE_CHECKING:
     from uio_pipes.core.ledger import Ledger
 
-__all__ = ["Lane", "Site", "lanes_of", "worker_of"]
-
 ROUND_BITS = 32  # bits of ``pass_`` for the rounds of a repetition
 ROUNDS = 1 << ROUND_BITS  # rounds that can be told apart
 T = TypeVar("T")

@@ -10,8 +10,6 @@ from typing import Any
 from uio_pipes.base.errors import NOTES, DataError, LeftOut, PipelineError, TooManyFailures, UioError
 from uio_pipes.base.printable import counted
 
-__all__ = ["Ledger", "Policy", "Report"]
-
 
 class Report(str):
     """One failure as a line for people; ``error`` and the ``stage`` where it happened, for programs."""

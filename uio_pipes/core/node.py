@@ -19,8 +19,6 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import OBJECT, Kind, like, read_field
 
-__all__ = ["Deferred", "Node", "Outlet", "name_node"]
-
 
 class Node(BaseNode[Any]):  # type: ignore[misc]
     """One stage in one lane: the base of your own nodes, which ``pipeline.through`` adds.

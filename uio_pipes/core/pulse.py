@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import Protocol
 from weakref import ReferenceType
 
-__all__ = ["DEALS", "MANY", "SLACK", "Pulse"]
-
 SLACK = 1_000  # utterances, besides those that buffers hold, that may go in before one must come out
 MANY = 100_000  # the same if a node of the user's may hold some, unseen
 RESTORING = 1_000_000  # the same while a lane is restored, when what comes out is not seen

@@ -10,8 +10,6 @@ from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.lookahead import fetch_early
 
-__all__ = ["compute", "realize"]
-
 
 def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[tuple[Sample, int]]:
     """Run everything deferred, one sample after the other; a sample that fails is handled by the policy and left out.

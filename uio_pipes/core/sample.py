@@ -21,8 +21,6 @@ from uio_pipes.core.lane import Lane
 from uio_pipes.io.local import Ref
 from uio_pipes.io.text_ref import TextRef
 
-__all__ = ["Origin", "Sample", "run_key"]
-
 _MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
 MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
 

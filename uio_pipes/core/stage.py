@@ -17,8 +17,6 @@ from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.access import Access
 
-__all__ = ["FileList", "PerUtterance", "Branch", "Stage", "Upstream", "Wrapped", "have_features", "sees_all"]
-
 Upstream = Callable[[Lane], Node]
 
 

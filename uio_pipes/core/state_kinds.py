@@ -9,23 +9,6 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import StateError, UioError
 
-__all__ = [
-    "DAMAGED",
-    "FLAG",
-    "MOST",
-    "OBJECT",
-    "SOMETHING",
-    "TEXT",
-    "Kind",
-    "like",
-    "listed",
-    "optional",
-    "read_field",
-    "refused",
-    "rising",
-    "whole",
-]
-
 MOST = 1 << 63
 DAMAGED = "the state is damaged: use an older checkpoint"
 

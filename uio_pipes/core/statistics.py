@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["LEAVE_OUT_LESS", "ScalarWriter", "Stats"]
-
 LEAVE_OUT_LESS = (
     "To leave out less, make the ranks' shares more equal, by more (smaller) shards and more lanes than there are "
     "ranks and workers, or by an index (`uio index`, from_tar_index); "

@@ -10,8 +10,6 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.io.lookahead import fetch_early, is_far
 
-__all__ = ["Upcoming"]
-
 COUNT = 32  # items to look ahead
 BYTES = 64 << 20  # of the items not yet given out, roughly
 

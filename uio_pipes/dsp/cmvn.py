@@ -15,8 +15,6 @@ from kaldiio.matio import read_kaldi
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.io.opening import open_binary
 
-__all__ = ["Cmvn", "cmvn_of", "read_cmvn"]
-
 _VARIANCE_FLOOR = 1e-20  # Kaldi's and WeNet's
 
 

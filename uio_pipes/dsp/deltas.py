@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["append_deltas"]
-
 
 def append_deltas(feat: torch.Tensor, order: int, win_length: int) -> torch.Tensor:
     """(T, F) float32 → (T, F · (order + 1)): the input and its differences of orders 1 … ``order``, side by side.

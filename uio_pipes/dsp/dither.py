@@ -8,8 +8,6 @@ import torch
 
 from uio_pipes.base.hashing import Draws
 
-__all__ = ["noise"]
-
 LENGTHS = (1 << 18, (1 << 18) - 1)  # of the tables, coprime: 16 s at 16 kHz
 _SEED = 20_000_003
 

@@ -16,8 +16,6 @@ import torch
 
 from uio_pipes.base.errors import PipelineError
 
-__all__ = ["BandGroup", "Fbank", "Noise", "apply_bank", "band_groups", "num_frames"]
-
 Noise = Sequence[torch.Tensor]  # (S,) each; their sum is added to a waveform
 
 PREEMPHASIS = 0.97

@@ -12,8 +12,6 @@ from torch import nn
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import FLOOR, PREEMPHASIS, SCALE, Fbank
 
-__all__ = ["FbankModule"]
-
 
 class FbankModule(nn.Module):
     """Compute log mel energies of padded waveforms on the GPU, as ``.fbank(…)`` does in the loader.

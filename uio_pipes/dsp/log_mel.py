@@ -15,8 +15,6 @@ import torch
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import apply_bank, band_groups
 
-__all__ = ["SAMPLE_RATE", "LogMel", "slaney_mel_bank"]
-
 SAMPLE_RATE = 16_000  # Hz: the only one of Whisper's models
 _BLOCK = 256  # frames processed at once: they fit into the cache
 _FLOOR = np.float32(1e-10)  # of a band's energy, before the logarithm

@@ -10,8 +10,6 @@ import torch
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import Fbank, Noise
 
-__all__ = ["Mfcc"]
-
 _LIFTER = 22.0  # Kaldi's and torchaudio's default
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-__all__ = ["add_noise", "reverberate"]
-
 SILENCE = 1e-20  # mean square that counts as silence: -200 dB of full scale
 
 

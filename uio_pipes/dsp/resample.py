@@ -18,8 +18,6 @@ import torch
 
 from uio_pipes.base.errors import DataError, PipelineError
 
-__all__ = ["change_speed", "resample", "resampled_length", "speed_length"]
-
 _ZERO_CROSSINGS = 6
 _ROLLOFF = 0.99  # of the lower of the two Nyquist frequencies
 _PERIOD = 32  # the fewest outputs in a row of the products

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import torch
 
-__all__ = ["apply_masks", "spec_aug_masks"]
-
 _Spans = list[tuple[int, int]]
 
 

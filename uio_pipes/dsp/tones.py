@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Tones", "tone", "toned"]
-
 SECONDS = 0.25  # for each character
 FADE = 0.02  # seconds in which a tone rises, and falls
 LOWEST, STEPS, STEP = 180.0, 97, 1.03  # Hz of the lowest tone; number of tones; ratio of neighbours

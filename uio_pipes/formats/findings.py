@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["finding"]
-
 
 def finding(reason: str, message: str, url: str, key: str = "", offset: int | None = None) -> DataError:
     """Return the error of one utterance."""

@@ -8,8 +8,6 @@ from struct import Struct
 from typing import Any
 from zlib import crc32
 
-__all__ = ["framed", "unframed"]
-
 _FIXED = Struct("<8sIII")
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from uio_pipes.base.redact import HIDDEN, redact
 
-__all__ = ["CACHE_SIZE", "PLAIN", "Access"]
-
 CACHE_SIZE = "100GB"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)

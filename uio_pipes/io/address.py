@@ -7,8 +7,6 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["Address", "address", "follow"]
-
 _PORTS = {"http": 80, "https": 443}
 _SAFE = "%/:=&?~#+!$,;'@()*[]"
 

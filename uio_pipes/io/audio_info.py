@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["AudioInfo"]
-
 
 class AudioInfo(NamedTuple):
     """Length, rate and channels of a recording; ``samples`` are counted per channel."""

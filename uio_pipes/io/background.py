@@ -8,8 +8,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-__all__ = ["Cancelled", "Job", "submit"]
-
 THREADS = 16
 T = TypeVar("T")
 

@@ -23,8 +23,6 @@ from uio_pipes.base.redact import redact
 from uio_pipes.io.compression import fast_zlib
 from uio_pipes.io.identity import Identity
 
-__all__ = ["Cache", "Filling"]
-
 logger = logging.getLogger("uio_pipes")
 _ENTRY = re.compile(r"([0-9a-f]{32})-(\d+)-([0-9a-f]{8})")
 _PART = re.compile(r"\.part-([0-9a-f]{32})-(\d+)")

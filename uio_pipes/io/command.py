@@ -16,8 +16,6 @@ from uio_pipes.base.lru import Lru
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import Ref
 
-__all__ = ["Piped", "parse_command", "run_command"]
-
 TIMEOUT = 600.0  # seconds that a command may take
 MAX_OUTPUT = 1 << 31  # bytes that a command may write
 KEPT = 128 << 20  # bytes of output kept: the next segment is often from the same recording

@@ -19,8 +19,6 @@ fast_zlib: ModuleType = zlib
 with contextlib.suppress(ImportError):
     from isal import isal_zlib as fast_zlib  # the same, faster
 
-__all__ = ["Decompressed", "Format", "detect", "fast_zlib"]
-
 FEED = 1 << 16  # compressed bytes at a time: fixed, so that an error is always found at the same place
 PIECE = 1 << 20  # bytes decompressed at a time, roughly
 HELD = 1 << 18  # bytes of a frame held back until its checksum is known to be right

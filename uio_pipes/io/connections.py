@@ -14,8 +14,6 @@ from typing import Any
 
 from uio_pipes.io.address import Address
 
-__all__ = ["PIECE", "Answer", "connect", "keep"]
-
 STALL = 30.0  # seconds without a byte; also for everything before the body
 SLOWEST = 10_000  # bytes of the body per second: less counts as a stall, too
 HEAD = 1 << 18  # bytes that may come before the body

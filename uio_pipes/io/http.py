@@ -18,8 +18,6 @@ from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent, retry_after
 
-__all__ = ["HttpObject"]
-
 REDIRECTS = 5
 _OWN = {"Accept-Encoding": "identity", "User-Agent": "uio_pipes"}
 _MOVED = frozenset({301, 302, 303, 307, 308})

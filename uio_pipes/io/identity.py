@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from uio_pipes.io.retry import Fault
 
-__all__ = ["Identity", "check_same"]
-
 
 class Identity(NamedTuple):
     """A remote file as the server describes it.

@@ -15,8 +15,6 @@ from uio_pipes.base.redact import redact
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.regular import os_failure, regular
 
-__all__ = ["LocalFile", "Payload", "RandomFile", "Ref", "read_exactly"]
-
 MAX_OPEN = 128
 
 

@@ -10,8 +10,6 @@ from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.remote import CachedFile, RemoteFile
 
-__all__ = ["Whole", "fetch_early", "is_far"]
-
 GAP = 64 << 10  # bytes between two neighbours that are read along
 MOST = 4 << 20  # bytes of one request for several references; of longer audio only a segment may be wanted
 HEAD = 256 << 10  # first request for a file of unknown size: holds most files whole

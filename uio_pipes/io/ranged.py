@@ -14,8 +14,6 @@ from uio_pipes.io.local import read_exactly
 from uio_pipes.io.retry import Short, keep_trying
 from uio_pipes.io.transport import Stream, Transport, transport
 
-__all__ = ["RemoteFile", "Sequential", "give_back"]
-
 Wait = Callable[[float], object]
 
 

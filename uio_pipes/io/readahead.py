@@ -18,8 +18,6 @@ from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import Filling
 from uio_pipes.io.ranged import RemoteFile, Sequential, Wait, give_back
 
-__all__ = ["ReadAhead"]
-
 BUDGET = 128 << 20  # bytes of a process
 LARGEST = 4 << 20
 SMALLEST = 64 << 10

@@ -13,8 +13,6 @@ import fsspec
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["discreet"]
-
 _OWN = frozenset(["accept", "accept-encoding", "if-range", "range"])
 
 

@@ -9,8 +9,6 @@ from typing import BinaryIO
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["open_data", "open_regular", "os_failure", "regular"]
-
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe (FIFO)"),

@@ -15,8 +15,6 @@ from datetime import datetime, timezone
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["Fault", "Short", "hasty", "is_absent", "keep_trying", "retry_after"]
-
 ATTEMPTS = 8  # in a row without a byte
 FEW = 3  # the same after hasty(), if nothing listens at a host that was never reached
 FIRST = 0.5  # seconds: the mean wait after the first failure is 3/4 of it, then twice as long each time

@@ -21,8 +21,6 @@ from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.regular import os_failure
 from uio_pipes.io.remote import CachedFile
 
-__all__ = ["ByteSource", "LocalBytes", "RemoteBytes", "StreamBytes", "open_source"]
-
 SMALL = 1024  # payloads up to this size are read at once
 WINDOW = 4096  # txt header + text + wav header + first bytes of the wav, in one read
 HEAD = 256

@@ -7,8 +7,6 @@ from typing import Any
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import Payload, Ref
 
-__all__ = ["TextRef"]
-
 
 class TextRef(Ref):
     """A reference to the UTF-8 text of ``member``, without the blanks around it."""

@@ -20,8 +20,6 @@ from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent
 from uio_pipes.io.s3fs_private import file_info, get_object, needs_s3fs, range_reader
 
-__all__ = ["FsObject", "S3Object", "Stream", "Transport", "failure", "filesystem", "transport"]
-
 PIECE = 1 << 18
 SIGNED = 7200  # seconds for which a signed URL is valid
 DEADLINE = 60.0  # seconds for one request, whatever the file system itself tries again

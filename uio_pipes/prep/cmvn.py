@@ -27,8 +27,6 @@ from uio_pipes.wenet import apply_steps
 from uio_pipes.wenet.conf import read_conf
 from uio_pipes.wenet.table import STEPS
 
-__all__ = ["CmvnFailed", "CmvnSettings", "compute_cmvn"]
-
 LANES = 32  # fixed, so that sums are made in the same order on any number of workers
 SAVE_EVERY = 10.0  # seconds
 STAGES = {"decode_audio", "resample", "fbank", "mfcc", "log_mel_spectrogram"}  # of a dataset_conf

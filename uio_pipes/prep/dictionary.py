@@ -17,8 +17,6 @@ from uio_pipes.base.errors import UioError
 from uio_pipes.prep.writing.files import write_bytes, write_lines
 from uio_pipes.tokenizers.characters import CharTokenizer
 
-__all__ = ["SPECIAL", "DictionaryProblem", "characters", "write_characters", "write_pieces", "write_table"]
-
 SPECIAL = ("<blank>", "<unk>", "<sos/eos>")
 SENTENCES = 10_000_000  # used by SentencePiece; drawn at random if there are more
 

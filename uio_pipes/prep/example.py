@@ -32,8 +32,6 @@ from uio_pipes.base.errors import UioError
 from uio_pipes.prep.examples.files import write_all
 from uio_pipes.prep.examples.sentences import RATE, talk
 
-__all__ = ["CONTENT", "Example", "ExampleProblem", "make_example"]
-
 FACTS = "example.json"
 CONTENT = {
     "data/raw.list": "WeNet's raw list; the recordings are in data/wav",

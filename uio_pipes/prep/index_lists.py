@@ -21,8 +21,6 @@ from uio_pipes.prep.indexing.folder import datasets, index_folder
 from uio_pipes.prep.indexing.shard import PRELOAD, IndexedShard, index_shards
 from uio_pipes.prep.writing.manifest import write_manifest
 
-__all__ = ["IndexedLists", "index_lists"]
-
 Follow = Callable[[Iterable[IndexedShard], str, int], Iterator[IndexedShard]]
 
 

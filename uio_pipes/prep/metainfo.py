@@ -24,8 +24,6 @@ from uio_pipes.io.access import PLAIN
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.indexed_writer import PairWriter
 
-__all__ = ["read", "rewrite"]
-
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
 
 

@@ -14,8 +14,6 @@ from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.starts.lists import from_raw_list, from_shard_list
 
-__all__ = ["Recognized", "recognize"]
-
 HEAD = 1 << 16
 NAMED = {"wav.scp": "Kaldi's", "feats.scp": "Kaldi's", "segments": "Kaldi's", "utt2spk": "Kaldi's", "text": "Kaldi's"}
 

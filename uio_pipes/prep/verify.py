@@ -24,8 +24,6 @@ from uio_pipes.prep.indexing.shard import PRELOAD
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.kaldi import ListKaldi
 
-__all__ = ["Confirmed", "Verified", "confirm", "verify"]
-
 Task = tuple[tuple[int, int], tuple[Any, ...]]  # the number of its first item and how many; a check and its arguments
 Manifests = dict[str, dict[str, ShardEntry]]  # by list and shard
 DUPLICATE = "duplicate_key"

@@ -18,8 +18,6 @@ from uio_pipes.run.loader import Loader
 from uio_pipes.run.shared_memory import Ring, Writer
 from uio_pipes.run.workers import PackedMessage
 
-__all__ = ["Bench", "Row", "bench"]
-
 HANDED = 30  # batches whose transfer between processes is timed
 FEW = 3  # epochs: in more of them, a measurement with workers is mostly of their start
 STATE = "state, order"

@@ -10,8 +10,6 @@ from uio_pipes.reports.bench import Bench
 from uio_pipes.reports.simulation import Simulation
 from uio_pipes.seeing.drawing import new_figure
 
-__all__ = ["of_bench", "of_simulation"]
-
 BLUE, RED, GREY = "tab:blue", "tab:red", "lightgray"
 POINTS = 2000  # most points that are drawn
 

@@ -22,8 +22,6 @@ from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.seeing.probe import Tap
 
-__all__ = ["HEADERS", "READING", "Clock", "headers_timed", "timed"]
-
 READING = "reading audio"
 HEADERS = "reading headers"
 T = TypeVar("T")

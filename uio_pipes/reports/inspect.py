@@ -20,8 +20,6 @@ from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
 
-__all__ = ["Contents", "inspect"]
-
 SAMPLES = 5
 REPORTS = 20
 BIN = 0.5  # seconds of a bin in the histogram of durations

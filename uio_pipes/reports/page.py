@@ -12,8 +12,6 @@ from typing import Any
 
 from uio_pipes.base.printable import printable
 
-__all__ = ["Bar", "Rows", "html", "png", "save"]
-
 Rows = tuple[str, Sequence[str], Iterable[Sequence[object]]]  # title, headings, rows
 
 LONGEST = 30  # blocks in the longest bar on a terminal

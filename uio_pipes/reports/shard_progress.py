@@ -14,8 +14,6 @@ from uio_pipes.run.state import Meta
 from uio_pipes.sources.list_files import ListFiles
 from uio_pipes.starts.lists import list_files
 
-__all__ = ["progress"]
-
 
 def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateView]:
     """Sort the items of the list ``data`` by how far they are; return ``seen``, too, with items where buffers begin.

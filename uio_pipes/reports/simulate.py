@@ -19,8 +19,6 @@ from uio_pipes.run.epoch_end import UNEVEN
 from uio_pipes.run.no_batches import Losses, no_batch, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
 
-__all__ = ["reads_headers", "simulate"]
-
 
 def simulate(
     pipeline: Pipeline,

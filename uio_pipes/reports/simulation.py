@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from uio_pipes.core.statistics import LEAVE_OUT_LESS
 
-__all__ = ["Bucket", "Column", "Rank", "Simulation"]
-
 Column = npt.NDArray[np.int64]
 SHOWN = (0, 5, 50, 95, 100)  # percentiles of a distribution
 

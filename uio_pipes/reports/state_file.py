@@ -15,8 +15,6 @@ from typing import Any, BinaryIO
 from uio_pipes.base.errors import StateError
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["find_state"]
-
 DEPTH = 12  # levels of dicts that are searched
 MOST = 1 << 28  # bytes of a JSON file
 _REFUSED = re.compile(r"(?:GLOBAL|class|function|type) (?:<class ')?([\w.]*\w)")

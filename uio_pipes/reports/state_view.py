@@ -13,8 +13,6 @@ from uio_pipes.core.lane import lanes_of, worker_of
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.state import LaneState, Meta, first_difference, lane_name, lanes_in, read_lane, read_meta
 
-__all__ = ["LaneView", "StateView", "differences", "moves", "per_rank", "view"]
-
 
 @dataclass(frozen=True)
 class LaneView:

@@ -13,8 +13,6 @@ from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.state import Meta, first_difference, shard_stamps
 
-__all__ = ["changes"]
-
 
 def changes(meta: Meta, state: Mapping[str, Any], options: RunOptions, fingerprints: Mapping[str, Any]) -> list[str]:
     """Return the differences, each as a sentence."""

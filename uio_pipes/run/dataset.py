@@ -15,8 +15,6 @@ from uio_pipes.run.loader import Loader
 from uio_pipes.run.options import topology
 from uio_pipes.run.torch_private import collate_by
 
-__all__ = ["PipelineDataPipe", "PipelineDataset"]
-
 logger = logging.getLogger("uio_pipes")
 UNSET = -1
 MOST_WORKERS = 1024

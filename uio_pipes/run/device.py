@@ -9,8 +9,6 @@ import torch
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.run.workers import walk
 
-__all__ = ["Mover"]
-
 
 class Mover:
     """Copies batches to ``device``. ``begin`` and ``end`` may be called in different threads."""

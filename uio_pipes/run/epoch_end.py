@@ -22,8 +22,6 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.run.merge import Feed
 from uio_pipes.run.no_batches import at_rest, no_batch
 
-__all__ = ["UNEVEN", "Horizon", "choose_uneven", "group_for_states"]
-
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
 AHEAD = 8

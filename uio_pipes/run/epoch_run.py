@@ -20,8 +20,6 @@ from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import InProcess, Source, Worker
 
-__all__ = ["EpochEnd", "EpochRun"]
-
 logger = logging.getLogger("uio_pipes")
 
 

@@ -24,8 +24,6 @@ from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.state import LaneState
 
-__all__ = ["LaneRunner", "LaneStream", "Message", "RunSpec", "items_of", "one_thread"]
-
 REPLAYED = 1 << 16  # most batches that a resume passes over, unless snapshot_every is more
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from uio_pipes.core.lane import lanes_of
 from uio_pipes.run.options import RunOptions
 
-__all__ = ["Lengths"]
-
 
 class Lengths:
     """The number of batches of each lane; counted when first asked for."""

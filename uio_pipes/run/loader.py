@@ -28,8 +28,6 @@ from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import read_meta
 from uio_pipes.run.state_merging import merge_states
 
-__all__ = ["Loader", "gather_state", "to_device"]
-
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
 
@@ -129,7 +127,7 @@ class Loader:
 
     @property
     def finished(self) -> bool:
-        """Whether the epoch is over, for this rank or for all."""
+        """True if the epoch is over, for this rank or for all."""
         return self._progress.ended
 
     def set_epoch(self, epoch: int) -> None:
@@ -192,7 +190,7 @@ class Loader:
 
     @property
     def together(self) -> bool:
-        """Whether ranks step together, so that the epoch ends for all at once."""
+        """True if ranks step together, so that the epoch ends for all at once."""
         return self._options.together
 
     # States

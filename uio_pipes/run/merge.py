@@ -18,8 +18,6 @@ from uio_pipes.run.no_batches import Losses
 from uio_pipes.run.position import Position
 from uio_pipes.run.workers import Source, Worker
 
-__all__ = ["Feed", "shares"]
-
 
 class Feed:
     """Takes messages from the sources in order, and keeps those that the trainer has not received yet.
@@ -59,12 +57,12 @@ class Feed:
 
     @property
     def had_batches(self) -> bool:
-        """Whether this rank has had any batch in this epoch, before a resume or since."""
+        """True if this rank has had any batch in this epoch, before a resume or since."""
         return self.known > 0 or any(p.state.k or p.state.pass_ for p in self.positions.values())
 
     @property
     def at_rest(self) -> bool:
-        """Whether it is pointless to begin the lanes again: a whole pass of each has given nothing."""
+        """True if it is pointless to begin the lanes again: a whole pass of each has given nothing."""
         return len(self._rest) == len(self._source_of)
 
     @property

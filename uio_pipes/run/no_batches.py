@@ -9,8 +9,6 @@ from typing import Any
 from uio_pipes.base.errors import ListError, NothingRead
 from uio_pipes.core.graph import Graph
 
-__all__ = ["Losses", "at_rest", "no_batch", "nothing_read"]
-
 SHOWN = 3  # reasons that a message names
 FEW = 'use fewer ranks, or choose uneven="join"'
 
@@ -37,7 +35,7 @@ class Losses:
 
     @property
     def only_failures(self) -> bool:
-        """Whether something failed, and nothing was left out on purpose."""
+        """True if something failed, and nothing was left out on purpose."""
         return 0 < sum(self.skipped.values()) <= self.failures
 
     def describe(self, pipeline: Graph) -> str:

@@ -16,8 +16,6 @@ from uio_pipes.core.ledger import Policy
 from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.run.device import Mover
 
-__all__ = ["RunOptions", "default_lanes", "open_quarantine", "topology"]
-
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -69,22 +67,22 @@ class RunOptions:
 
     @property
     def pins(self) -> bool:
-        """Whether batches are put in pinned memory: without a GPU there is none."""
+        """True if batches are put in pinned memory: without a GPU there is none."""
         return self.pin_memory and torch.cuda.is_available()
 
     @property
     def in_steps(self) -> bool:
-        """Whether an epoch is a number of batches instead of all the data."""
+        """True if an epoch is a number of batches instead of all the data."""
         return self.steps_per_epoch is not None
 
     @property
     def together(self) -> bool:
-        """Whether ranks step together, so that the epoch ends for all at once."""
+        """True if ranks step together, so that the epoch ends for all at once."""
         return self.uneven != "join" or self.in_steps
 
     @property
     def repeat(self) -> bool:
-        """Whether lanes that have ended begin again."""
+        """True if lanes that have ended begin again."""
         return self.uneven == "repeat" or self.in_steps
 
 

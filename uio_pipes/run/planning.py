@@ -26,8 +26,6 @@ from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 
-__all__ = ["LanePlan", "NotKnown", "count_batches", "plan_lanes"]
-
 AUDIO = frozenset(["wav", "feat", "*"])
 LENIENT = Policy(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)
 

@@ -8,8 +8,6 @@ from typing import Any
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.state import LaneState
 
-__all__ = ["Position"]
-
 
 class Position:
     """The position of a lane after the last batch that the trainer received."""

@@ -16,8 +16,6 @@ from uio_pipes.run.options import RunOptions
 from uio_pipes.run.position import Position
 from uio_pipes.run.state import LaneState, Meta, lane_name, lanes_in, read_lane, read_meta
 
-__all__ = ["EpochProgress"]
-
 
 @dataclass
 class EpochProgress:

@@ -23,8 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ["TensorPlace", "Ring", "Writer"]
-
 SLOT = 1 << 28  # bytes of address space; only what is written takes memory
 PAGE = 4096
 ALIGN = 64

@@ -16,19 +16,6 @@ from typing import Any
 from uio_pipes.base.errors import StateError
 from uio_pipes.core.ledger import Ledger
 
-__all__ = [
-    "SCHEMA",
-    "LaneState",
-    "Meta",
-    "first_difference",
-    "lane_age",
-    "lane_name",
-    "lanes_in",
-    "read_lane",
-    "read_meta",
-    "shard_stamps",
-]
-
 SCHEMA = 1
 _MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")  # earlier versions wrote the module of a class of this package
 

@@ -16,8 +16,6 @@ from uio_pipes.base.errors import StateError
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.run.state import LaneState, Meta, lane_age, lane_name, lanes_in, read_meta
 
-__all__ = ["merge_states"]
-
 
 @dataclass(frozen=True)
 class _Saved:

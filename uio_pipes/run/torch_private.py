@@ -10,8 +10,6 @@ from typing import Any
 
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-__all__ = ["close_our_writer", "collate_by", "shut_down", "worker_pids"]
-
 # ``batches``: the iterator of a DataLoader with workers.
 
 

@@ -17,8 +17,6 @@ from uio_pipes.run.epoch_end import group_for_states
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.state_merging import merge_states
 
-__all__ = ["Gathered", "LightningLoader"]
-
 
 class Gathered:
     """The state of all ranks' lanes, on every rank: ``accelerator.register_for_checkpointing(uio.Gathered(loader))``.

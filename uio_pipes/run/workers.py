@@ -30,8 +30,6 @@ from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.torch_private import close_our_writer, shut_down, worker_pids
 
-__all__ = ["InProcess", "PackedMessage", "Source", "Worker", "walk"]
-
 SMALL = 1 << 13  # bytes: up to this size, an array in the message costs less than a place in the ring
 MEDIUM = 1 << 16  # bytes: up to this size, it costs less than a file
 GRACE = 30  # seconds, as in torchrun: a worker lives so long after SIGTERM, unless its trainer ends before

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.printable import counted
 
-__all__ = ["DRAW", "Array", "Drawn", "families", "label", "new_figure"]
-
 LATIN_FONT = "DejaVu Sans"  # matplotlib's own
 CHINESE_FONTS = [
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),

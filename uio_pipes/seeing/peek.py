@@ -18,8 +18,6 @@ from uio_pipes.seeing.probe import StageRecord, trace
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
-__all__ = ["Peek", "Seen", "peek"]
-
 WIDE = 40  # most characters of a text that are shown
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
     from uio_pipes.core.stage import Stage
 
-__all__ = ["plot"]
-
 MASKING = frozenset(["spec_aug", "spec_sub", "spec_trim"])
 
 

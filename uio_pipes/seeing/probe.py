@@ -25,8 +25,6 @@ from uio_pipes.run.lane_runner import one_thread
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
-__all__ = ["StageRecord", "Tap", "trace"]
-
 MOST = 512  # most items that are tried
 
 

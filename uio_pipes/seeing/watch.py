@@ -19,8 +19,6 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.loader import Loader
 
-__all__ = ["Watched", "watch"]
-
 logger = logging.getLogger("uio_pipes")
 REFRESH = 0.25  # seconds between two updates of a live line
 WINDOW = 10.0  # seconds that speeds are measured over

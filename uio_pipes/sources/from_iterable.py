@@ -14,8 +14,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.sources.iterable_nodes import IndexNode, SkipNode, StateNode
 
-__all__ = ["FromIterable", "is_indexed"]
-
 
 @dataclass(frozen=True)
 class FromIterable(Stage):

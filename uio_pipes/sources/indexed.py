@@ -10,8 +10,6 @@ from uio_pipes.formats.touch.table import IndexedTable
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import RecordListing
 
-__all__ = ["ListIndexed"]
-
 
 @dataclass(frozen=True)
 class ListIndexed(RecordListing):

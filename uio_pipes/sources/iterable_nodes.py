@@ -22,8 +22,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
 
-__all__ = ["IndexNode", "SkipNode", "StateNode"]
-
 
 class IterableNode(Node):
     """State: how many items have been given."""

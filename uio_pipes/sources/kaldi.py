@@ -10,8 +10,6 @@ from uio_pipes.formats.kaldi.table import KaldiTable
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import RecordListing
 
-__all__ = ["ListKaldi"]
-
 
 @dataclass(frozen=True)
 class ListKaldi(RecordListing):

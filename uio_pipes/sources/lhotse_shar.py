@@ -22,7 +22,6 @@ from uio_pipes.formats.shar.streams import is_lines
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import stamp
 
-__all__ = ["LoadFromShar"]
 _NUMBERS = listed(whole(1 << 60))
 
 

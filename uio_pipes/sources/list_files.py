@@ -12,8 +12,6 @@ from uio_pipes.formats.lists.table import Table
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import Listing
 
-__all__ = ["ListFiles"]
-
 
 @dataclass(frozen=True)
 class ListFiles(Listing):

@@ -12,8 +12,6 @@ from uio_pipes.formats.shar.shards import SharTable, Sources
 from uio_pipes.io.access import Access
 from uio_pipes.sources.listing import Listing
 
-__all__ = ["ListShar"]
-
 
 @dataclass(frozen=True)
 class ListShar(Listing):

@@ -17,8 +17,6 @@ from uio_pipes.core.sample import Origin
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
-__all__ = ["Listed", "Listing", "RecordListing"]
-
 
 class Listed(Protocol):
     """The items of a source, shared by all lanes of a process. ``digest``: a hash of all of them."""

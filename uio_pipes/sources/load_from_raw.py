@@ -12,8 +12,6 @@ from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.sources.loading import Loading
 
-__all__ = ["LoadFromRaw"]
-
 
 @dataclass(frozen=True)
 class LoadFromRaw(Loading):

@@ -29,8 +29,6 @@ from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.stream import open_source
 from uio_pipes.sources.next_files import Far, NextFiles, begin
 
-__all__ = ["LoadFromTar"]
-
 _AT = Kind(
     "[offset (a multiple of 512, unless damaged), 0 or 1 (damaged), a name]",
     lambda v: (

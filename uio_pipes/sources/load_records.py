@@ -9,8 +9,6 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.core.items import Record
 from uio_pipes.sources.loading import Loading
 
-__all__ = ["LoadRecords"]
-
 
 @dataclass(frozen=True)
 class LoadRecords(Loading):

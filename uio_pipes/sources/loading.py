@@ -12,8 +12,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.upcoming import Upcoming
 
-__all__ = ["Loading"]
-
 
 class Loading(Stage):
     """A stage that makes one utterance of each item. Items have an ``origin`` and a ``place``, for messages."""

@@ -11,8 +11,6 @@ from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.remote import CachedFile
 
-__all__ = ["Far", "NextFiles", "begin"]
-
 Far = ReadAhead | CachedFile
 
 

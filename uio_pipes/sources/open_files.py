@@ -14,8 +14,6 @@ from uio_pipes.core.stage import FileList, Stage
 from uio_pipes.formats.tar.whole_shard import no_raw_line
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 
-__all__ = ["OpenFiles"]
-
 
 @dataclass(frozen=True)
 class OpenFiles(Stage):

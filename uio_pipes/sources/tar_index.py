@@ -29,8 +29,6 @@ from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.remote import is_local, open_file
 from uio_pipes.sources.listing import RecordListing
 
-__all__ = ["ListTarIndex", "OpenIndex", "TarIndex"]
-
 TICKS = 16_000  # lengths are compared in samples at this rate
 
 

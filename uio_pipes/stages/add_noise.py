@@ -14,8 +14,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.dsp.noise import add_noise
 from uio_pipes.stages.noise_clips import Clips, ClipStage
 
-__all__ = ["AddNoise"]
-
 
 @dataclass(frozen=True)
 class AddNoise(ClipStage):

@@ -11,8 +11,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 
-__all__ = ["Batch"]
-
 
 @dataclass(frozen=True)
 class Batch(Stage):

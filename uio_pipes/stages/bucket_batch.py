@@ -18,8 +18,6 @@ from uio_pipes.stages.bucket_window import WindowNode
 from uio_pipes.stages.buckets import Buckets, even_boundaries
 from uio_pipes.stages.budget import Budget, BudgetBuffer, BudgetStage
 
-__all__ = ["BucketBatch"]
-
 LOOK = 1000  # utterances by which boundaries are found
 
 

@@ -11,8 +11,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import Kind, whole
 from uio_pipes.stages.budget import Budget, BudgetBuffer
 
-__all__ = ["WindowNode"]
-
 
 class WindowNode(BudgetBuffer):
     """Holds ``window`` utterances sorted by cost. They divide into batches as full as the budget allows, the costliest

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 from uio_pipes.stages.budget import PartialBatch
 
-__all__ = ["Buckets", "even_boundaries"]
-
 
 class Buckets:
     """Bucket i holds lengths below boundary i, and the last one the rest.

@@ -19,8 +19,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, have_features
 
-__all__ = ["Budget", "BudgetBuffer", "BudgetStage", "PartialBatch", "waveform_samples"]
-
 
 @dataclass(frozen=True)
 class Budget:

@@ -17,8 +17,6 @@ from uio_pipes.core.stage import Stage
 from uio_pipes.stages.concat_links import joining, ticks
 from uio_pipes.stages.concat_sample import join
 
-__all__ = ["Concat"]
-
 
 @dataclass(frozen=True)
 class Concat(Stage):

@@ -14,8 +14,6 @@ from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import Sample
 from uio_pipes.stages.concat_sample import Joined
 
-__all__ = ["join_text", "joining", "ticks", "total"]
-
 AUDIO = frozenset(["wav", "sample_rate", "feat"])
 TEXT = frozenset(["txt"])
 LABELS = frozenset(["tokens", "label"])

@@ -15,8 +15,6 @@ from uio_pipes.core.chain import Chain
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Origin, Sample
 
-__all__ = ["Joined", "join"]
-
 T = TypeVar("T")
 
 

@@ -19,8 +19,6 @@ from uio_pipes.stages.budget import waveform_samples
 from uio_pipes.stages.filter import FilterNode
 from uio_pipes.stages.tokenize import Tokenize
 
-__all__ = ["CtcFilter"]
-
 # kernels and strides of the convolutions over time, without padding, as in WeNet's and ESPnet's conv2d front ends
 CONVOLUTIONS = {1: (), 4: ((3, 2), (3, 2)), 6: ((3, 2), (5, 3)), 8: ((3, 2), (3, 2), (3, 2))}
 

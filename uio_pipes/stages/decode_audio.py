@@ -22,8 +22,6 @@ from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Payload, Ref
 from uio_pipes.io.opening import is_local
 
-__all__ = ["DecodeAudio", "decoded"]
-
 
 @dataclass(frozen=True)
 class DecodeAudio(PerUtterance):

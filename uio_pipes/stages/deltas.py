@@ -13,8 +13,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.deltas import append_deltas
 
-__all__ = ["Deltas"]
-
 
 @dataclass(frozen=True)
 class Deltas(PerUtterance):

@@ -11,8 +11,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.stages.budget import Budget, BudgetBuffer, BudgetStage, PartialBatch
 
-__all__ = ["DynamicBatch"]
-
 
 @dataclass(frozen=True)
 class DynamicBatch(BudgetStage):

@@ -17,8 +17,6 @@ from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.regular import open_regular
 
-__all__ = ["Exclude"]
-
 
 @dataclass(frozen=True)
 class Exclude(Stage):

@@ -14,8 +14,6 @@ from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.dither import noise
 from uio_pipes.dsp.fbank import Fbank, num_frames
 
-__all__ = ["FbankFeatures"]
-
 
 @dataclass(frozen=True)
 class FbankFeatures(PerUtterance):

@@ -12,8 +12,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 
-__all__ = ["Filter", "FilterNode"]
-
 
 @dataclass(frozen=True)
 class Filter(Stage):

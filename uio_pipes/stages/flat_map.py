@@ -17,8 +17,6 @@ from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import OBJECT, whole
 
-__all__ = ["Expanding", "FlatMap"]
-
 
 @dataclass(frozen=True)
 class FlatMap(Stage):

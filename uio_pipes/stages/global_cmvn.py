@@ -20,8 +20,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.cmvn import Cmvn, cmvn_of, read_cmvn
 
-__all__ = ["GlobalCmvn"]
-
 
 @dataclass(frozen=True)
 class GlobalCmvn(PerUtterance):

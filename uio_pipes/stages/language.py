@@ -15,8 +15,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.stages.normalize_text import text_of
 
-__all__ = ["Language"]
-
 # Unicode ranges. A match is one unit: a word, or a character in scripts that put no blanks between words.
 _UNITS = {
     "han": r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]",

@@ -14,8 +14,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.log_mel import SAMPLE_RATE, LogMel
 
-__all__ = ["LogMelSpectrogram"]
-
 
 @dataclass(frozen=True)
 class LogMelSpectrogram(PerUtterance):

@@ -17,8 +17,6 @@ from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, StageLink
 
-__all__ = ["Map"]
-
 Length = Literal["same"] | Callable[[int], int]
 
 

@@ -9,8 +9,6 @@ from typing import ClassVar
 from uio_pipes.dsp.mfcc import Mfcc
 from uio_pipes.stages.fbank import FbankFeatures
 
-__all__ = ["MfccFeatures"]
-
 
 @dataclass(frozen=True)
 class MfccFeatures(FbankFeatures):

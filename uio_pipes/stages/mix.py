@@ -17,8 +17,6 @@ from uio_pipes.stages.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
-__all__ = ["Interleave", "Mix"]
-
 NAMED = 8  # sources of a mix that a fingerprint lists one by one
 
 

@@ -21,8 +21,6 @@ from uio_pipes.core.state_kinds import FLAG, MOST, Kind, rising, whole
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
-__all__ = ["Chooser", "InTurns", "MixNode", "Stop", "Weighted"]
-
 _TYPES: dict[str, tuple[type, ...]] = {
     "sample": (Sample,),
     "batch": (list, dict),

@@ -15,8 +15,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, sees_all
 from uio_pipes.stages.decode_audio import DecodeAudio
 
-__all__ = ["Mono"]
-
 
 @dataclass(frozen=True)
 class Mono(PerUtterance):

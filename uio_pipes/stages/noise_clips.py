@@ -26,8 +26,6 @@ from uio_pipes.io.local import Payload
 from uio_pipes.io.opening import is_local
 from uio_pipes.stages.decode_audio import decoded
 
-__all__ = ["Choice", "ClipStage", "Clips"]
-
 LONG = 30  # seconds: only the wanted segment of longer files is decoded
 BITS = 32
 

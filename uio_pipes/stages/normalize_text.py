@@ -13,8 +13,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 
-__all__ = ["NormalizeText", "remove_blanks"]
-
 # Chinese characters, their punctuation and full-width forms
 _CHINESE = r"\u2e80-\u2fdf\u3001-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff65\U00020000-\U000323af"
 _BESIDE = re.compile(rf"(?<=[{_CHINESE}])\s+|\s+(?=[{_CHINESE}])")

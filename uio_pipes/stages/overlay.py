@@ -19,8 +19,6 @@ from uio_pipes.formats.lists.raw_line import check_segment
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 
-__all__ = ["Overlay"]
-
 _OF_AUDIO = ("start", "end", "duration")  # they describe the old audio
 
 

@@ -17,8 +17,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 
-__all__ = ["Pad"]
-
 IGNORE = -1  # WeNet's padding of targets
 
 

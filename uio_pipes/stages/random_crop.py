@@ -13,8 +13,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, have_features
 
-__all__ = ["RandomCrop"]
-
 
 @dataclass(frozen=True)
 class RandomCrop(PerUtterance):

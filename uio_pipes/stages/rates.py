@@ -8,8 +8,6 @@ from typing import Any
 
 from uio_pipes.base.errors import DataError
 
-__all__ = ["MIXED", "mixed_rates", "odd_rates", "rate_of"]
-
 MIXED = "mixed_rates"
 
 

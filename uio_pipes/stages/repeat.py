@@ -14,8 +14,6 @@ from uio_pipes.core.pulse import DEALS
 from uio_pipes.core.stage import Stage, Upstream
 from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
 
-__all__ = ["Repeat"]
-
 
 @dataclass(frozen=True)
 class Repeat(Stage):

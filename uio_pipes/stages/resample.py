@@ -13,8 +13,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.resample import resample, resampled_length
 
-__all__ = ["Resample"]
-
 
 @dataclass(frozen=True)
 class Resample(PerUtterance):

@@ -13,8 +13,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.dsp.noise import reverberate
 from uio_pipes.stages.noise_clips import Clips, ClipStage
 
-__all__ = ["Reverberate"]
-
 
 @dataclass(frozen=True)
 class Reverberate(ClipStage):

@@ -10,8 +10,6 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.stages.concat_links import join_text
 
-__all__ = ["Run", "merged", "parse_segments", "pieces", "random_piece"]
-
 TOLERANCE = 0.01  # by which a segment may end after the audio, as in decode_audio
 _OWN = frozenset(["start", "end", "duration", "wav", "feat", "sample_rate"])  # a segment cannot change these
 

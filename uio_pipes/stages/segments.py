@@ -18,8 +18,6 @@ from uio_pipes.io.local import Ref
 from uio_pipes.stages.flat_map import Expanding
 from uio_pipes.stages.segment_runs import Run, merged, parse_segments, pieces, random_piece
 
-__all__ = ["Segments"]
-
 _TOUCHED = frozenset(["wav", "start", "end", "txt", "*"])
 
 

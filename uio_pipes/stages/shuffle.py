@@ -13,8 +13,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
-__all__ = ["Shuffle"]
-
 LAG = 3  # a sample leaves at the latest after so many times the buffer's size
 
 

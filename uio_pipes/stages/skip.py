@@ -12,8 +12,6 @@ from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind
 from uio_pipes.stages.take import CountdownNode
 
-__all__ = ["Skip"]
-
 
 @dataclass(frozen=True)
 class Skip(Stage):

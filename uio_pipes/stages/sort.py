@@ -12,8 +12,6 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 
-__all__ = ["Sort"]
-
 
 @dataclass(frozen=True)
 class Sort(Stage):

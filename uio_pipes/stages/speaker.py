@@ -19,8 +19,6 @@ from uio_pipes.io.local import Ref
 from uio_pipes.tokenizers.base import digest
 from uio_pipes.tokenizers.symbols import read_symbols
 
-__all__ = ["Speaker"]
-
 
 @dataclass(frozen=True)
 class Speaker(PerUtterance):

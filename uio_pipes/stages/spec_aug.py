@@ -13,8 +13,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.spec_aug import apply_masks, spec_aug_masks
 
-__all__ = ["SpecAug"]
-
 
 @dataclass(frozen=True)
 class SpecAug(PerUtterance):

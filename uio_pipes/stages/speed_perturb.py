@@ -13,8 +13,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 from uio_pipes.dsp.resample import change_speed, speed_length
 
-__all__ = ["SpeedPerturb"]
-
 
 @dataclass(frozen=True)
 class SpeedPerturb(PerUtterance):

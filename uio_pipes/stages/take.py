@@ -11,8 +11,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import Kind, whole
 
-__all__ = ["CountdownNode", "Take"]
-
 
 @dataclass(frozen=True)
 class Take(Stage):

@@ -14,8 +14,6 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import refused
 
-__all__ = ["Through"]
-
 
 @dataclass(frozen=True, init=False)
 class Through(Stage):

@@ -19,8 +19,6 @@ from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, unk_id
 from uio_pipes.tokenizers.unknown import UnknownShare
 
-__all__ = ["Tokenize"]
-
 
 @dataclass(frozen=True)
 class Tokenize(PerUtterance):

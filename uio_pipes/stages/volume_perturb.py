@@ -10,8 +10,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
 
-__all__ = ["VolumePerturb"]
-
 
 @dataclass(frozen=True)
 class VolumePerturb(PerUtterance):

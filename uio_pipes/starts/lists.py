@@ -12,8 +12,6 @@ from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.list_files import ListFiles
 
-__all__ = ["from_raw_list", "from_shard_list", "list_files"]
-
 Entry = str | os.PathLike[str] | Mapping[str, object]
 
 

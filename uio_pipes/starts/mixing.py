@@ -10,8 +10,6 @@ from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.mix import Interleave, Mix
 from uio_pipes.stages.mix_node import Stop
 
-__all__ = ["interleave", "mix"]
-
 Pipelines = Mapping[str, Pipeline] | Sequence[Pipeline]
 
 

@@ -16,8 +16,6 @@ from uio_pipes.sources.from_iterable import FromIterable, is_indexed
 from uio_pipes.sources.lhotse_shar import LoadFromShar
 from uio_pipes.sources.list_shar import ListShar
 
-__all__ = ["from_iterable", "from_lhotse_shar"]
-
 Path = str | os.PathLike[str]
 
 

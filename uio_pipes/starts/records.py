@@ -15,8 +15,6 @@ from uio_pipes.sources.list_files import ListFiles
 from uio_pipes.sources.tar_index import ListTarIndex, OpenIndex
 from uio_pipes.starts.lists import list_files
 
-__all__ = ["from_indexed", "from_kaldi", "from_tar_index", "open_index"]
-
 Path = str | os.PathLike[str]
 
 

@@ -9,8 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from uio_pipes.base.errors import PipelineError
 
-__all__ = ["BLANK", "Tokenizer", "digest", "has_blank", "import_extra", "unk_id"]
-
 BLANK = "▁"  # U+2581, which stands for a blank in symbol tables and byte-pair models
 _BLANKS = frozenset([BLANK, " ", "Ġ"])  # Ġ: byte-level models
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from uio_pipes.tokenizers.base import BLANK, digest
 from uio_pipes.tokenizers.symbols import NonLangSyms, SymbolTable
 
-__all__ = ["CharTokenizer"]
-
 
 class CharTokenizer:
     """Split text into characters and look them up in a symbol table (WeNet's character tokenizer).

@@ -10,8 +10,6 @@ from typing import Any
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.tokenizers.base import digest, import_extra
 
-__all__ = ["HuggingFaceTokenizer"]
-
 
 class HuggingFaceTokenizer:
     """Use a tokenizer of Hugging Face's package ``tokenizers``, with its own tokens and ids.

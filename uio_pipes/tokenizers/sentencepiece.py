@@ -12,8 +12,6 @@ from uio_pipes.base.errors import ListError
 from uio_pipes.tokenizers.base import BLANK, digest
 from uio_pipes.tokenizers.symbols import NonLangSyms, SymbolTable
 
-__all__ = ["SentencePieceTokenizer"]
-
 
 class SentencePieceTokenizer:
     """Split text into the pieces of a SentencePiece model.

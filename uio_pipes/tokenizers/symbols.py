@@ -9,8 +9,6 @@ from pathlib import Path
 
 from uio_pipes.base.errors import ListError, PipelineError
 
-__all__ = ["NonLangSyms", "SymbolTable", "read_symbols"]
-
 TablePath = str | os.PathLike[str]
 
 

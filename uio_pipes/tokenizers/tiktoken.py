@@ -8,8 +8,6 @@ from typing import Any
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.tokenizers.base import digest, import_extra
 
-__all__ = ["TiktokenTokenizer"]
-
 
 class TiktokenTokenizer:
     """Use an encoding of OpenAI's package ``tiktoken``. It works on bytes, so nothing is unknown.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["UnknownShare"]
-
 ENOUGH = 1_000  # labels before a share is judged
 EXAMPLES = 3
 

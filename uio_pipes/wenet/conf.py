@@ -8,10 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.wenet.older import RENAMED, UNUSED
+from uio_pipes.wenet.older_keys import RENAMED, UNUSED
 from uio_pipes.wenet.table import KEYS
-
-__all__ = ["read_conf"]
 
 _BLOCKS = {name.split(".")[0] for name in (*KEYS, *RENAMED, *UNUSED) if "." in name}
 

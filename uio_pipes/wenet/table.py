@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_number, is_whole
 
-__all__ = ["KEYS", "LIST_STEPS", "STEPS", "Key", "ValueKind", "Step"]
-
 
 class ValueKind(NamedTuple):
     """A kind of values: its name in messages, and the check whether a value fits."""

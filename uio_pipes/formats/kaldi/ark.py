@@ -18,8 +18,6 @@ from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import RandomFile, Ref
 
-__all__ = ["ArkMatrix", "Pointer", "ark_audio", "holds_features", "parse_pointer"]
-
 HEAD = 256  # bytes read of audio: its own header is among them
 _MATRIX = 32  # bytes: the longest header of a matrix and more
 _TOLERANCE = 3  # rows by which Kaldi lets a range end after the matrix

@@ -13,8 +13,6 @@ from uio_pipes.formats.kaldi.lines import KaldiLines
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["KaldiFiles", "is_folder"]
-
 
 class KaldiFiles:
     """The tables, read. ``scp`` may be a data folder, in which tables that are not named are then looked for.

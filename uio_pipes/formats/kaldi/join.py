@@ -9,8 +9,6 @@ import numpy as np
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.kaldi.lines import KaldiLines
 
-__all__ = ["KaldiJoin"]
-
 Column = Literal["text", "speaker"]
 
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 
-__all__ = ["KaldiLines"]
-
 CHUNK = 1 << 24  # bytes parsed at a time
 MAX_KEY = 4096  # bytes
 _BLANK = np.zeros(256, bool)

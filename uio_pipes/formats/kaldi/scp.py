@@ -12,8 +12,6 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.command import parse_command
 from uio_pipes.io.opening import is_local, open_file
 
-__all__ = ["check_pipes", "points_at_features"]
-
 LOOKED_AT = 8  # lines, to tell features from audio
 
 

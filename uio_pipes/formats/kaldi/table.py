@@ -21,8 +21,6 @@ from uio_pipes.io.command import Piped
 from uio_pipes.io.local import RandomFile
 from uio_pipes.io.opening import open_file
 
-__all__ = ["KaldiTable"]
-
 _PER_SECOND = 100  # weights are in frames of 10 ms
 
 

@@ -12,8 +12,6 @@ from uio_pipes.formats.lists.table import ARCHIVES, Table
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.local import Payload
 
-__all__ = ["ClipTable", "ClipPlace", "entries", "parse"]
-
 
 class ClipTable(Table):
     """Lists of audio files or shards of them; audio files themselves may be named too."""

@@ -15,8 +15,6 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, open_binary
 
-__all__ = ["ARCHIVES", "Lines"]
-
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 STEP = 16  # items in a block: all of it is read and split to get one of them
 IN_MEMORY = 1 << 23  # bytes: longer lists stay on disk

@@ -19,8 +19,6 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.io.access import Access
 
-__all__ = ["VERSION", "Manifest", "ShardEntry", "manifest_path", "read_manifest"]
-
 VERSION = 1
 _CRC = re.compile(r"[0-9a-f]{8}")
 

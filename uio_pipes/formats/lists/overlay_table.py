@@ -25,8 +25,6 @@ from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.remote import is_local
 
-__all__ = ["OverlayTable", "content_of"]
-
 _BLOCK = 1 << 20
 _LINE = 1 << 10  # bytes first read of a line
 _LONGEST = 1 << 24  # bytes of a line

@@ -11,8 +11,6 @@ from typing import Any
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.io.regular import open_regular
 
-__all__ = ["Known", "Quarantine", "entry_of", "home", "read_quarantine"]
-
 _LINE = re.compile(r", line \d+$")
 
 Entry = dict[str, Any]

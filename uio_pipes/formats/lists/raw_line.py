@@ -8,8 +8,6 @@ from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
 
-__all__ = ["check_segment", "parse", "parse_object"]
-
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
 
 

@@ -12,8 +12,6 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.formats.shar.streams import Value
 from uio_pipes.io.local import Payload, Ref
 
-__all__ = ["as_fields"]
-
 _TOLERANCE = 0.001  # seconds: by less than that, a cut is all of its recording
 _PLAIN = ("MonoCut", "MultiCut", "Cut")
 

@@ -14,8 +14,6 @@ from uio_pipes.formats.shar.streams import JsonLines, Position, Value, ValueStre
 from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.io.access import Access
 
-__all__ = ["Cut", "SharReader"]
-
 AHEAD = 1000  # cuts looked at to find the one that data belong to
 
 Fail = Callable[[DataError], None]

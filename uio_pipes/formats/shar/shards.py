@@ -10,8 +10,6 @@ from uio_pipes.base.errors import ListError
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import Access
 
-__all__ = ["SharTable", "Sources"]
-
 _NAME = re.compile(r"(?P<field>[^./]+)(?:\.(?P<number>[^/]*))?\.(?:tar|jsonl)(?:\.gz)?")
 Sources = tuple[tuple[str, tuple[str, ...]], ...]
 

@@ -11,8 +11,6 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import open_source
 
-__all__ = ["JsonLines", "Position", "ValueStream", "Value", "is_lines", "open_stream"]
-
 CHUNK = 1 << 18
 Position = list[int]  # offset, and 1 if the bytes before it are damaged; or a number of lines
 

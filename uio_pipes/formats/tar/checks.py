@@ -15,8 +15,6 @@ from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
 
-__all__ = ["Checks"]
-
 
 class Checks:
     """The CRC32 of each member of one shard, as its index has them. Raises: ListError if there is no index."""

@@ -8,8 +8,6 @@ from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, split_name
 from uio_pipes.io.local import Payload
 from uio_pipes.io.stream import open_source
 
-__all__ = ["ClipMember", "members", "read_again", "weight"]
-
 MEMBER_BYTES = 400  # of a member in memory, without its payload
 
 ClipMember = tuple[str, Payload | tuple[int, int]]  # name, and the audio or its offset and size

@@ -11,8 +11,6 @@ from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.local import Payload
 from uio_pipes.io.text_ref import TextRef
 
-__all__ = ["TEXT_SUFFIXES", "as_fields", "text_of"]
-
 # Members that are text wherever they are used. The bytes of all others are left as they are: json, cls, pyd, …
 TEXT_SUFFIXES = frozenset([
     "txt", "text", "transcript", "speaker", "spk", "gender", "age", "lang", "language", "locale", "dialect", "accent",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-__all__ = ["BLOCK", "ZEROS", "BadHeader", "Header", "has_magic", "padded", "parse_header", "parse_pax"]
-
 BLOCK = 512
 ZEROS = bytes(BLOCK)
 _MODULUS = 65521  # of Adler-32

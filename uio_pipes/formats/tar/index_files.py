@@ -18,18 +18,6 @@ from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.regular import os_failure
 from uio_pipes.io.remote import is_local
 
-__all__ = [
-    "SUFFIX",
-    "Indexed",
-    "check_fresh",
-    "identity",
-    "has_sidecar",
-    "open_sidecar",
-    "open_sidecars",
-    "read_sidecar",
-    "sidecar_path",
-]
-
 SUFFIX = ".uioidx"
 AT_ONCE = 32  # remote indexes that are fetched at the same time
 

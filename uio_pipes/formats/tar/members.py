@@ -9,8 +9,6 @@ from uio_pipes.formats.tar.header import BLOCK, ZEROS, BadHeader, Header, has_ma
 from uio_pipes.io.local import Ref
 from uio_pipes.io.stream import ByteSource
 
-__all__ = ["MAX_MEMBER", "Member", "TarMembers"]
-
 MAX_MEMBER = 1 << 30  # bytes: a member above that is passed over
 _MAX_METADATA = 1 << 20  # bytes of a PAX header or a long name
 

@@ -16,8 +16,6 @@ from uio_pipes.formats.tar.members import MAX_MEMBER, Member, TarMembers
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import ByteSource
 
-__all__ = ["AUDIO_SUFFIXES", "UNREADABLE", "Grouping", "TarReader", "TarUtterance", "split_name"]
-
 AUDIO_SUFFIXES = frozenset({"wav", "flac", "mp3", "m4a", "ogg", "opus", "wma", "aac"})
 # The archive is sound: only one member is of no use, or nothing is known to be wrong.
 _INTACT = frozenset({"unsupported_member", "bad_member_name", "unclear_end"})

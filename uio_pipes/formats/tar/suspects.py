@@ -8,8 +8,6 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.formats.findings import finding
 from uio_pipes.formats.tar.reader import TarReader
 
-__all__ = ["suspect", "suspects", "unchecked"]
-
 
 def suspects(read: Callable[[], TarReader], sound: int, url: str) -> Iterator[DataError]:
     """Yield a note for each utterance that ends after byte ``sound``, until the damage is met again.

@@ -7,8 +7,6 @@ from uio_pipes.base.printable import counted
 from uio_pipes.base.redact import redact
 from uio_pipes.formats.lists.manifest import ShardEntry
 
-__all__ = ["NO_UTTERANCE", "against_manifest", "listed_in", "miscounted", "no_raw_line"]
-
 # failures that are no utterances
 NO_UTTERANCE = frozenset(["missing_end", "changed_shard", "unsupported_member", "bad_member_name"]) | NOTES
 

@@ -20,8 +20,6 @@ from uio_pipes.formats.tar.index_files import sidecar_path
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import open_binary
 
-__all__ = ["Checksums", "bad_crc", "dumps", "read_checksums", "remedy_for"]
-
 MAGIC, VERSION = b"UIOCRC32", 1
 
 

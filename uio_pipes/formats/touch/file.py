@@ -23,8 +23,6 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile
 from uio_pipes.io.remote import open_file
 
-__all__ = ["DTYPES", "HEADER", "MAGIC", "VERSION", "IndexedFile"]
-
 MAGIC = b"MMIDIDX\0\0"
 VERSION = 1
 HEADER = Struct("<9sQBQQ")

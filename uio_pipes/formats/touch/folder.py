@@ -12,8 +12,6 @@ from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 
-__all__ = ["IndexedFolder", "parse_metainfo"]
-
 WHOLE = 64 << 20  # bytes of a remote metainfo.bin that is fetched in one piece
 
 

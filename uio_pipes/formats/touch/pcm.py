@@ -19,8 +19,6 @@ from uio_pipes.io.local import RandomFile, Ref
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Pcm"]
-
 _PIECE = 1 << 20  # bytes of a long recording that are compared at a time
 
 

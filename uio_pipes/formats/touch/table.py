@@ -22,8 +22,6 @@ from uio_pipes.formats.touch.folder import IndexedFolder
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 
-__all__ = ["LISTS", "METAINFO", "IndexedTable", "folders", "names_folder", "parse_entry"]
-
 LISTS = (".list", ".lst", ".txt")  # a URL that ends so is a data list; any other one is a folder
 METAINFO = "metainfo"
 _TEXTS = 256 << 20  # bytes of remote metainfo.bin that stay in memory

@@ -13,8 +13,6 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.quarantine import home
 
-__all__ = ["PackedKeys", "duplicates", "listed_twice"]
-
 _GAP = "\0"  # no name in a tar has it
 
 

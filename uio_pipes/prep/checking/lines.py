@@ -18,8 +18,6 @@ from uio_pipes.io.opening import open_binary
 from uio_pipes.prep.checking.duplicates import PackedKeys
 from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
 
-__all__ = ["verify_lines", "verify_recording"]
-
 
 def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Access | None = None) -> Checked:
     """Check lines, each given with its place. Recordings are read whole."""

@@ -24,8 +24,6 @@ from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.kaldi import ListKaldi
 
-__all__ = ["Share", "verify_records"]
-
 
 class Share(NamedTuple):
     """The ``part``-th of ``parts`` shares of the utterances that ``listing`` lists; ``name``: its path."""

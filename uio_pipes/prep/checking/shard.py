@@ -21,8 +21,6 @@ from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import PackedKeys
 from uio_pipes.prep.indexing.scan import Looked, Pass
 
-__all__ = ["Checked", "Wanted", "verify_shard"]
-
 
 @dataclass(frozen=True)
 class Wanted:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from uio_pipes.base.errors import NOTES, DataError
 from uio_pipes.core.ledger import Ledger
 
-__all__ = ["Noting"]
-
 logger = logging.getLogger("uio_pipes")
 
 

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 from uio_pipes.base.processes import begin_helper, pool_context, uninterrupted
 
-__all__ = ["as_done", "in_order", "window"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 Work = Iterable[tuple[T, tuple[Any, ...]]]  # a label and the arguments of a call, again and again

@@ -9,8 +9,6 @@ import fsspec
 
 from uio_pipes.io.opening import is_local
 
-__all__ = ["meant", "near"]
-
 USUAL = ("http", "https", "s3", "oss", "gs")
 
 

@@ -20,8 +20,6 @@ from uio_pipes.prep.writing.files import write_lines
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.shard_writer import open_unit
 
-__all__ = ["write_all"]
-
 PER_SHARD = 4  # twelve shards: something for each of twelve lanes
 
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NOISE", "RATE", "EspeakVoices", "SpeechError", "Voice", "draw_voice", "to_16khz", "to_int16"]
-
 RATE = 16_000
 NOISE = 1.0  # standard deviation, of 32768
 _ESPEAK_RATE = 22_050

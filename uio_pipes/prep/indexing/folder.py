@@ -18,8 +18,6 @@ from uio_pipes.prep.checking.duplicates import PackedKeys
 from uio_pipes.prep.indexing.shard import IndexedShard, write_sidecar
 from uio_pipes.prep.reading.data_list import names_touchdataset
 
-__all__ = ["Dataset", "datasets", "index_folder"]
-
 Dataset = tuple[str, tuple[str, ...]]  # a folder, and the names of its metadata
 
 

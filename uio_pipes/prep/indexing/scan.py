@@ -24,8 +24,6 @@ from uio_pipes.io.compression import detect
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import StreamBytes
 
-__all__ = ["Looked", "Scan", "scan_shard"]
-
 _CHUNK = 1 << 20
 
 

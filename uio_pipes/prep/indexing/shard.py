@@ -20,8 +20,6 @@ from uio_pipes.prep.common.pool import as_done
 from uio_pipes.prep.indexing.scan import scan_shard
 from uio_pipes.prep.writing.files import atomic_path
 
-__all__ = ["PRELOAD", "IndexedShard", "index_shard", "index_shards", "write_sidecar"]
-
 PRELOAD = ["uio_pipes.prep.indexing.scan"]  # imported once for all processes of a pool
 
 

@@ -18,8 +18,6 @@ from uio_pipes.prep.reading.utterance_lists import Bad, Source, Utterance
 from uio_pipes.prep.writing.cutting import Form
 from uio_pipes.prep.writing.encoding import FRAMES_PER_SECOND
 
-__all__ = ["Group", "PackSettings", "Placement", "Split", "parse_group", "parse_groups", "parse_split"]
-
 NOWHERE = -1
 
 

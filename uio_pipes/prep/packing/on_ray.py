@@ -20,8 +20,6 @@ from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.journal import Finished
 from uio_pipes.prep.writing.shard_writer import write_shard
 
-__all__ = ["pack_on_ray"]
-
 Piece = list[tuple[Utterance, Cut]]  # of one shard
 PER_CORE = 4  # tasks under way, for each core of the cluster
 

@@ -15,18 +15,6 @@ from uio_pipes.prep.reading.input_files import exists, read_lines
 if TYPE_CHECKING:
     import uio_pipes as uio
 
-__all__ = [
-    "DataType",
-    "count_utterances",
-    "data_type_by",
-    "data_type_of",
-    "digest_of_list",
-    "first_line",
-    "is_archive",
-    "names_touchdataset",
-    "utterances_of",
-]
-
 DataType = Literal["raw", "shard"]
 
 

@@ -11,8 +11,6 @@ from uio_pipes.formats.kaldi.lines import KaldiLines
 from uio_pipes.io.opening import open_binary
 from uio_pipes.prep.common.suggestions import meant, near
 
-__all__ = ["exists", "read_lines", "read_table"]
-
 
 def read_lines(url: str) -> Iterator[bytes]:
     """Yield the lines of a local or remote file. Raises: ListError with a suggestion."""

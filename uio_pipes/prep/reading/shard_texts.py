@@ -16,8 +16,6 @@ from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import known_size
 from uio_pipes.io.stream import open_source
 
-__all__ = ["shard_texts"]
-
 
 def shard_texts(url: str) -> Iterator[str | DataError]:
     """Yield the texts of the shards in a list, and the failures that ``load_from_tar`` counts. Raises: ListError."""

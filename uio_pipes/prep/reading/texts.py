@@ -16,8 +16,6 @@ from uio_pipes.prep.reading.input_files import read_table
 from uio_pipes.prep.reading.shard_texts import shard_texts
 from uio_pipes.prep.reading.utterance_lists import Bad, RawList, fields_of, unwritable
 
-__all__ = ["Texts"]
-
 logger = logging.getLogger("uio_pipes")
 
 

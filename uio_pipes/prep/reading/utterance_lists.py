@@ -18,8 +18,6 @@ from uio_pipes.formats.kaldi.lines import KaldiLines
 from uio_pipes.formats.lists.raw_line import parse
 from uio_pipes.prep.reading.input_files import exists, read_lines, read_table
 
-__all__ = ["Bad", "KaldiFolder", "RawList", "Source", "Utterance", "fields_of", "open_source", "unwritable"]
-
 T = TypeVar("T")
 
 

@@ -23,8 +23,6 @@ from uio_pipes.prep.writing.indexed_writer import PairWriter
 from uio_pipes.prep.writing.journal import Finished
 from uio_pipes.prep.writing.tar_shard import ShardFile
 
-__all__ = ["Converted", "To", "decode", "open_part"]
-
 To = Literal["indexed", "shards", "raw"]
 _OF_AUDIO = frozenset(["wav", "start", "end", "duration", "sample_rate", "key", "txt"])
 

@@ -31,8 +31,6 @@ from uio_pipes.io.regular import open_data, open_regular
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.encoding import FileForm, encode, frames_of, resampled, to_int16
 
-__all__ = ["Audio", "Cut", "Failure", "Form", "cut_recording"]
-
 Form = Literal["as-is", "wav", "flac"]
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
 BLOCK = 1 << 20  # samples decoded at a time

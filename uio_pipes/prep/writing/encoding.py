@@ -10,8 +10,6 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-__all__ = ["FRAMES_PER_SECOND", "FileForm", "encode", "frames_of", "resampled", "to_int16"]
-
 FRAMES_PER_SECOND = 100
 FileForm = Literal["wav", "flac"]
 

@@ -17,8 +17,6 @@ from uio_pipes.io.opening import is_local
 from uio_pipes.prep.common.suggestions import meant
 from uio_pipes.prep.writing.files import atomic_path, naming
 
-__all__ = ["Folder", "write_to"]
-
 
 class Folder:
     """A folder by path or URL. Local files are written beside their place and moved into it; remote ones are uploaded

@@ -15,8 +15,6 @@ from uio_pipes.prep.writing.indexed_writer import PairWriter
 from uio_pipes.prep.writing.journal import Finished
 from uio_pipes.prep.writing.unit import Unit
 
-__all__ = ["ShardFolder"]
-
 _HEADER = 44  # of the wav files that cutting makes; the rate is at byte 24
 
 

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.touch.file import DTYPES, HEADER, MAGIC, VERSION
 
-__all__ = ["PairWriter"]
-
 LONGEST = 2**31 - 1  # items: lengths are 4 bytes
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 

@@ -23,8 +23,6 @@ from uio_pipes.prep.packing.grouping import Split
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.locks import taken
 
-__all__ = ["Finished", "Journal", "OtherPacking", "note", "write_failures"]
-
 NAME = "pack.journal"
 SETTINGS = f"{NAME}/settings.json"
 RETRIED = frozenset(["missing_file", "unreadable_file", "unopenable", "changed_file"])

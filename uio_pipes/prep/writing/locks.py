@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import time
 
-__all__ = ["Busy", "taken"]
-
 
 class Busy(Exception):
     """Another process is at work in the folder."""

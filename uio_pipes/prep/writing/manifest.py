@@ -10,8 +10,6 @@ from zlib import crc32
 from uio_pipes.formats.lists.manifest import VERSION, ShardEntry, manifest_path
 from uio_pipes.prep.writing.folder import write_to
 
-__all__ = ["write_manifest"]
-
 
 def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> str:
     """Write the manifest of a local or remote list, completely or not at all; return its path."""

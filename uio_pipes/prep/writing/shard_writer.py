@@ -14,8 +14,6 @@ from uio_pipes.prep.writing.journal import Finished, note
 from uio_pipes.prep.writing.tar_shard import TARS, ShardFile
 from uio_pipes.prep.writing.unit import Unit
 
-__all__ = ["ShardWriter", "open_unit", "write_shard"]
-
 UPLOADS = 4  # shards on their way to a remote folder at a time
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["RENAMED", "UNUSED", "Unused"]
-
 
 class Unused(NamedTuple):
     """An older key that does nothing here: values that may stay, and what to do instead of others."""

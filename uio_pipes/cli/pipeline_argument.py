@@ -17,8 +17,6 @@ from uio_pipes.cli.common import read_yaml
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-__all__ = ["Conf", "Data", "DataType", "Named", "Symbols", "load"]
-
 Named = Annotated[
     str | None,
     typer.Argument(
