@@ -12,7 +12,6 @@ there is a GPU for each local rank, otherwise gloo and CPUs.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ import typer
 import uio_pipes as uio
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.printable import counted
+from uio_pipes.run.state import Meta, read_meta
 
 from . import checkpoint, experiment
 from .config import Config, ConfigError
@@ -82,19 +82,19 @@ class Trainer:
         schedule, self.history = saved["schedule"], saved["history"]
         self.step, self.epoch, self.trained = schedule["step"], schedule["epoch"], schedule.get("trained", False)
         state = checkpoint.load_loader(folder)
-        self._check_lanes(json.loads(state["meta"]))
+        self._check_lanes(read_meta(state))
         self.loader.load_state_dict(state)
         if saved["world_size"] == self.ranks.world_size:
             _set_random_states(checkpoint.load_rank(folder, self.ranks.rank)["random"], self.ranks.device)
         else:
             torch.manual_seed(stable_hash(self.config.train.seed, "dropout", self.ranks.rank, self.step) >> 1)
 
-    def _check_lanes(self, meta: dict[str, Any]) -> None:
-        under_way = meta["epoch"] == self.epoch and not self.trained
-        if under_way and self.ranks.world_size > meta["lanes"]:
+    def _check_lanes(self, meta: Meta) -> None:
+        under_way = meta.epoch == self.epoch and not self.trained
+        if under_way and self.ranks.world_size > meta.lanes:
             raise ConfigError(
-                f"the checkpoint's epoch was dealt to {counted(meta['lanes'], 'lane')}; go on with at most "
-                f"{counted(meta['lanes'], 'rank')} "
+                f"the checkpoint's epoch was dealt to {counted(meta.lanes, 'lane')}; go on with at most "
+                f"{counted(meta.lanes, 'rank')} "
                 f"until that epoch ends, not {self.ranks.world_size}, or set data.lanes for new experiments"
             )
 
