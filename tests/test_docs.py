@@ -22,7 +22,7 @@ from uio_pipes.pipeline import Pipeline
 
 SOURCES = {"list_files", "from_iterable", "mix", "interleave"}
 RUN = {"python", "bash"}
-READ = {"", "diff"}
+READ = {"", "diff", "mermaid"}
 BLOCKS = {page: pages.blocks(page) for page in PAGES}
 WITH_EXAMPLES = [page for page, found in BLOCKS.items() if any(block.language in RUN for block in found)]
 PROMISED = {  # what pages say that will be printed
@@ -92,6 +92,15 @@ def test_hardly_a_block_is_passed_over() -> None:
     ]
 
 
+def test_drawings_have_nothing_that_mermaid_reads_otherwise() -> None:
+    drawings = [block.code for found in BLOCKS.values() for block in found if block.language == "mermaid"]
+    assert len(drawings) >= 4
+    for code in drawings:
+        assert code.startswith(("flowchart ", "sequenceDiagram\n"))
+        assert ";" not in code, "a semicolon ends a statement"
+        assert not re.search(r"\b(graph|end|subgraph|class|style)\[", code), "a node's name is a keyword"
+
+
 def _where(block: Block) -> tuple[str, str]:
     return block.page, block.heading
 
@@ -115,7 +124,9 @@ def defaults(cell: str, count: int) -> list[object]:
 
 @pytest.mark.parametrize("name", sorted(stages()))
 def test_the_parameters_of_a_section_are_those_of_the_stage(name: str) -> None:
-    section = (ROOT / "docs" / "stages.md").read_text().split(f"\n### `{name}`\n")[1].split("\n### ")[0]
+    _, found, rest = (ROOT / "docs" / "stages.md").read_text().partition(f"\n### `{name}`\n")
+    assert found, f"docs/stages.md has no section ### `{name}`"
+    section = rest.split("\n### ")[0]
     parameters = inspect.signature(getattr(Pipeline, name, None) or getattr(uio, name)).parameters
     rows = re.findall(r"^\| (`[^|]*`) \| *([^|]*?) *\| ", section, re.MULTILINE)
     for cell, default in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,20 @@ def test_a_state_of_an_earlier_version_goes_on_bit_by_bit(
     whole = uio.Loader(GRAPHS[name](), **OPTIONS)
     whole.set_epoch(EPOCH)
     assert [described(batch) for batch in whole][AT:] == rest
-    if machine() != golden["machine"]:  # there, bits may differ
-        for batch in (*rest, *golden["rest"]):
-            del batch["bits"]
+    bits = [[batch.pop("bits") for batch in batches] for batches in (rest, golden["rest"])]
     assert rest == golden["rest"]
+    if machine() != golden["machine"]:
+        pytest.skip("only the bits were not compared: this machine's numeric libraries compute others")
+    assert bits[0] == bits[1]
+
+
+def test_a_text_that_looks_like_a_module_is_no_change_of_the_graph() -> None:
+    def load(sample: uio.Sample, path: str) -> uio.Sample:
+        return sample
+
+    graph = uio.from_iterable([{"key": str(i)} for i in range(4)]).map(partial(load, path="data/uio_pipes.v1.txt"))
+    loader = uio.Loader(graph.batch(1))
+    loader.load_state_dict(loader.state_dict())
 
 
 def test_a_fingerprint_does_not_say_where_in_the_package_a_thing_is() -> None:

@@ -16,6 +16,7 @@ from corpus import Corpus
 import uio_pipes as uio
 from uio_pipes.cli import common
 from uio_pipes.cli.main import app
+from uio_pipes.io import retry
 
 Uio = Callable[..., int]
 
@@ -34,6 +35,7 @@ def uio_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plain_corpus: C
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(retry, "_hasty", False)  # a command sets it for its whole process
 
     def run(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["uio", *arguments])

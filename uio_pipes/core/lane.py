@@ -9,7 +9,8 @@ every library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -45,13 +46,21 @@ class Site(NamedTuple):
         return stable_hash("site", self.name, self.ordinal)
 
 
+@dataclass
+class Mode:
+    """How a lane runs now. While it is ``skimming``, batches are passed over and not made."""
+
+    skimming: bool = False
+
+
 @dataclass(frozen=True)
 class Lane:
     """One lane of one epoch, as nodes see it.
 
     ``ledger`` counts and applies the failure policy; ``tables`` holds what all lanes of a process share (lists);
     ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through mixes;
-    ``pulse`` tells whether anything comes through; ``dealt``: the items at this place are dealt to so many lanes later.
+    ``pulse`` tells whether anything comes through, ``mode`` how the lane runs; ``dealt``: the items at this place are
+    dealt to so many lanes later.
     """
 
     ledger: Ledger
@@ -63,7 +72,22 @@ class Lane:
     source: str = ""
     tables: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     pulse: Pulse = field(default_factory=Pulse, repr=False)
+    mode: Mode = field(default_factory=Mode, repr=False)
     dealt: int = 1
+
+    @contextmanager
+    def replay(self, *, skimming: bool) -> Iterator[None]:
+        """Count nothing until the end of the block: what happens in it was counted when it happened first."""
+        self.ledger.quiet, self.mode.skimming = True, skimming
+        try:
+            yield
+        finally:
+            self.ledger.quiet = self.mode.skimming = False
+
+    @property
+    def makes_batches(self) -> bool:
+        """False while the lane is restored, or batches are passed over."""
+        return not (self.ledger.quiet or self.mode.skimming)
 
     def common(self) -> Lane:
         """Return the lane for nodes before ``sharding_filter``: one for all lanes, but only the first one counts."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,14 +46,10 @@ class Policy:
 
 @dataclass
 class Ledger:
-    """Counts of one lane. They are part of its snapshot.
-
-    While it is ``quiet``, nothing is counted or raised; while it is ``skimming``, batches are not made either.
-    """
+    """Counts of one lane. They are part of its snapshot. While it is ``quiet``, nothing is counted or raised."""
 
     policy: Policy = field(default_factory=Policy)
     quiet: bool = False
-    skimming: bool = False
     batches: int = 0
     utterances: int = 0
     frames: int = 0
@@ -70,15 +64,6 @@ class Ledger:
     def silent(self) -> Ledger:
         """Return a quiet ledger, for a lane whose failures another lane meets, too, and handles."""
         return Ledger(self.policy, quiet=True)
-
-    @contextmanager
-    def replay(self, *, skimming: bool) -> Iterator[None]:
-        """Be quiet until the end of the block: what happens in it was counted when it happened first."""
-        self.quiet, self.skimming = True, skimming
-        try:
-            yield
-        finally:
-            self.quiet = self.skimming = False
 
     def count(self, reason: str) -> None:
         """Count one utterance as left out under ``reason``."""

@@ -137,7 +137,7 @@ class Outlet(Node):
 
     def next(self) -> Any:
         item = self.source.next()
-        if item or self.lane.ledger.skimming or not isinstance(item, (list, dict)):  # else every utterance of it failed
+        if item or self.lane.mode.skimming or not isinstance(item, (list, dict)):  # else every utterance of it failed
             self.lane.pulse.came_out()
         return item
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.lane import Lane
 from uio_pipes.io.lookahead import fetch_early, is_far
 
 COUNT = 32  # items to look ahead
@@ -29,8 +29,8 @@ class Upcoming(Generic[T]):
     is that of the first item not given out. While a lane is restored or skims, nothing is fetched ahead.
     """
 
-    def __init__(self, source: Any, load: Callable[[T], dict[str, Any]], ledger: Ledger) -> None:
-        self._source, self._load, self._ledger = source, load, ledger
+    def __init__(self, source: Any, load: Callable[[T], dict[str, Any]], lane: Lane) -> None:
+        self._source, self._load, self._lane = source, load, lane
         self._items: deque[_Item] = deque()
         self._far = self._ended = False
         self._count = COUNT
@@ -40,7 +40,7 @@ class Upcoming(Generic[T]):
         if not self._items:
             self._ended = False
             self._take(1)
-        if self._far and len(self._items) <= self._count // 2 and not self._ended and not self._idle():
+        if self._far and len(self._items) <= self._count // 2 and not self._ended and self._lane.makes_batches:
             self._take(self._count - len(self._items))
         item = self._items.popleft()
         if isinstance(item.fields, Exception) and not isinstance(item.fields, DataError):
@@ -65,13 +65,10 @@ class Upcoming(Generic[T]):
             if isinstance(fields, Mapping):
                 taken.append(fields)
         self._far = self._far or any(is_far(v) for fields in taken for v in fields.values())
-        if self._far and not self._idle():
+        if self._far and self._lane.makes_batches:
             fetching = fetch_early(taken)
             if fetching > BYTES // 2:
                 self._count = max(1, count * (BYTES // 2) // fetching)
-
-    def _idle(self) -> bool:
-        return self._ledger.quiet or self._ledger.skimming
 
     def clear(self) -> None:
         """Forget the items: the node is being reset."""

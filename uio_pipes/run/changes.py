@@ -11,7 +11,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.run.options import RunOptions
-from uio_pipes.run.state import Meta, first_difference, shard_stamps
+from uio_pipes.run.state import Meta, first_difference, shard_stamps, without_modules
 
 
 def changes(meta: Meta, state: Mapping[str, Any], options: RunOptions, fingerprints: Mapping[str, Any]) -> list[str]:
@@ -28,6 +28,9 @@ def changes(meta: Meta, state: Mapping[str, Any], options: RunOptions, fingerpri
         if old == new:
             continue
         if name == "graph":
+            old, new = without_modules(old), without_modules(new)
+            if old == new:
+                continue
             old, new = first_difference(old, new)
         out.append(f"{name} changed since the state was saved: {old!r} then, {new!r} now. {remedy}")
     return out + _changed_shards(state, options.pipeline)

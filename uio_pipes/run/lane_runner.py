@@ -83,7 +83,7 @@ class LaneRunner:
 
     def _restore(self, state: LaneState) -> None:
         """Bring the nodes to where the lane stood. Nothing is decoded or counted on the way."""
-        with one_thread(), self.ledger.replay(skimming=self.spec.pipeline._skims):
+        with one_thread(), self.context.replay(skimming=self.spec.pipeline._skims):
             self._reset(state.node_states)
             try:
                 for _ in range(_replayed(state, self.lane, self.spec)):
@@ -118,7 +118,7 @@ class LaneRunner:
         """Return the next batch of the lane, or its end."""
         k = self.k
         passing = self.to_pass > 0
-        self.ledger.skimming = passing and self.spec.pipeline._skims
+        self.context.mode.skimming = passing and self.spec.pipeline._skims
         with one_thread():
             try:
                 item = self.node.next()

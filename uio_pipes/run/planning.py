@@ -17,7 +17,7 @@ from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.errors import DataError, PipelineError, UioError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.lane import Lane, Mode, Site
 from uio_pipes.core.ledger import Ledger, Policy
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
@@ -117,7 +117,7 @@ def _boundaries(node: Node | None) -> list[int] | None:
 
 
 def _lane(index: int, lanes: int, seed: int, epoch: int, pass_: int, tables: dict[Hashable, Any]) -> Lane:
-    return Lane(Ledger(LENIENT, skimming=True), index, lanes, seed, epoch, pass_, tables=tables)
+    return Lane(Ledger(LENIENT), index, lanes, seed, epoch, pass_, tables=tables, mode=Mode(skimming=True))
 
 
 def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: str) -> list[int]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from uio_pipes.base.errors import StateError
@@ -134,15 +133,16 @@ class EpochProgress:
 
 
 def _check_present(meta: Meta, present: set[int], mine: range, rank: str) -> None:
-    missing = [lane for lane in mine if lane not in present]
+    missing = len(mine) - sum(lane in mine for lane in present)  # a damaged state may claim billions of lanes
     if missing:
+        first = next(lane for lane in mine if lane not in present)
         raise StateError(
-            f"lanes: the state has {meta.lanes} lanes, but {len(missing)} that {rank} runs now are not in it (lane "
-            f"{missing[0]}, …). Join the states of all ranks by uio.merge_states or uio.gather_state; "
+            f"lanes: the state has {meta.lanes} lanes, but {missing} that {rank} runs now are not in it (lane "
+            f"{first}, …). Join the states of all ranks by uio.merge_states or uio.gather_state; "
             f"torch.distributed.checkpoint needs the same lane count: Loader(lanes={meta.lanes})"
         )
 
 
 def _with_skip(meta: str, skip: int) -> str:
     """Return the ``meta`` of a state with ``skip`` batches to pass over."""
-    return meta if json.loads(meta).get("skip", 0) == skip else json.dumps({**json.loads(meta), "skip": skip})
+    return replace(read_meta({"meta": meta}), skip=skip).text

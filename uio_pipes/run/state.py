@@ -17,7 +17,7 @@ from uio_pipes.base.errors import StateError
 from uio_pipes.core.ledger import Ledger
 
 SCHEMA = 1
-_MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")  # earlier versions wrote the module of a class of this package
+_MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")
 
 
 # Checks of the values of fields
@@ -149,9 +149,7 @@ def read_meta(state: Mapping[str, Any]) -> Meta:
             f"schema: the state has {saved.get('schema')!r}, this version reads {SCHEMA}; "
             "load it with the version of uio_pipes that saved it"
         )
-    meta = Meta(**_checked(Meta, "meta", saved))
-    meta.graph = [_MODULE.sub("uio_pipes.", str(line)) for line in meta.graph]
-    return meta
+    return Meta(**_checked(Meta, "meta", saved))
 
 
 def read_lane(state: Mapping[str, Any], lane: int) -> LaneState:
@@ -252,6 +250,11 @@ def lane_age(text: str) -> tuple[int, int, bool, int]:
     """Return how far a saved lane has come: (epoch, pass, done, k)."""
     lane = json.loads(text)
     return lane["epoch"], lane["pass"], lane["done"], lane["k"]
+
+
+def without_modules(graph: list[str]) -> list[str]:
+    """Return a graph's lines as they are compared: earlier versions wrote in which module a class of ours was."""
+    return [_MODULE.sub("uio_pipes.", str(line)) for line in graph]
 
 
 def first_difference(old: list[str], new: list[str]) -> tuple[str, str]:

@@ -37,7 +37,7 @@ class _LoadingNode(Node):
         super().__init__(source)
         self.lane, self.stage = lane, stage
         self.loaded = Loaded(lane)
-        self.upcoming: Upcoming[Any] = Upcoming(source, stage.load, lane.ledger)
+        self.upcoming: Upcoming[Any] = Upcoming(source, stage.load, lane)
 
     def next(self) -> Sample:
         while True:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-import uio_pipes.core.batch_memory as batch_memory  # as a name of the package it would import all of api
 from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.core import batch_memory
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
@@ -58,7 +58,7 @@ class _PadNode(Node):
 
     def next(self) -> dict[str, Any]:
         samples: list[Sample] = self.source.next()
-        if self.lane.ledger.skimming:
+        if self.lane.mode.skimming:
             return {}
         batch = _Batch(len(samples), self.pcm)
         # Copies, because a node of the user's may give the same samples again.
