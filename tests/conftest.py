@@ -117,7 +117,7 @@ def pipelines(
     tar_index: uio.Pipeline,
     touch: uio.Pipeline,
 ) -> list[uio.Pipeline]:
-    """What a stage's example may be built on: one for each source that delivers utterances."""
+    """Pipelines that a stage's example may be built on: one for each source that delivers utterances."""
     return [
         tar,
         uio.from_raw_list(raw_corpus.list, shuffle=True),

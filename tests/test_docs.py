@@ -49,7 +49,7 @@ def stages() -> set[str]:
 
 @pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the first command of each page makes, in an empty folder."""
+    """The folder that the first command of each page makes."""
     folder = tmp_path_factory.mktemp("example")
     done = command.uio("example", ".", cwd=folder)
     assert done.returncode == 0, done.stderr

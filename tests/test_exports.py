@@ -1,4 +1,4 @@
-"""What the package exports is explicit, typed and documented."""
+"""The exports of the package: explicit, typed and documented."""
 
 import importlib
 import inspect

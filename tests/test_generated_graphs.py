@@ -28,7 +28,7 @@ SETTINGS = settings(
 
 @dataclass(frozen=True)
 class Graph:
-    """What was drawn; ``build`` makes the case. Short enough to be read in a failure."""
+    """A graph as it was drawn, short enough to be read in a failure; ``build`` makes the case."""
 
     source: str
     list_shuffled: bool
@@ -155,7 +155,7 @@ def corpora(
 
 
 def recorded_or_rejected(case: Case) -> Record:
-    """What the graph delivers. One in which every utterance fails, as a function takes no features, is no case."""
+    """Record the case. A graph in which every utterance fails, as a function takes no features, is rejected."""
     try:
         return record(case)
     except NothingRead:

@@ -1,4 +1,4 @@
-"""What ``help``, editors and completion show: every parameter is explained where it is written."""
+"""Texts that ``help``, editors and completion show: every parameter is explained where it is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT = re.compile(r'\bDefault: (\([^()]*\)|"[^"]*"|-?\d[\d.,]*\d|\d|True|Fals
 
 
 def entries(documentation: str) -> dict[str, str]:
-    """What is said about each parameter."""
+    """Return the explanation of each parameter."""
     section = SECTION.search(documentation + "\n")
     return {
         name.strip().lstrip("*"): re.sub(r"\s+", " ", said)

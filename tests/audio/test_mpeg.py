@@ -37,7 +37,7 @@ def mp3(rate: int, mode: str = "CONSTANT", channels: int = 1, header: bool = Tru
 
 
 def first_frame(data: bytes) -> int:
-    """Where the first frame of audio begins: behind the one with the header, of the same version and rate."""
+    """Return the offset of the first frame of audio: it follows the header's frame, with the same version and rate."""
     same = data[:2] + b"\xff\xff"
     return next(at for at in range(4, len(data)) if data[at : at + 2] == same[:2] and data[at + 2] & 12 == data[2] & 12)
 

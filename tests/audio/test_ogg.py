@@ -18,7 +18,7 @@ FORMS = ["VORBIS", "OPUS"]
 
 
 def verdict(data: bytes) -> str:
-    """What the check says: a reason, or "sound"."""
+    """Return the result of the check: a reason, or "sound"."""
     try:
         check_ogg(lambda offset, count: data[offset : offset + count], len(data))
     except DataError as error:

@@ -1,4 +1,4 @@
-"""What commands do with mistakes of users and with odd data: nothing is overwritten, nothing is obeyed."""
+"""Mistakes of users, and odd data: commands overwrite nothing, and obey nothing that stands in data."""
 
 from __future__ import annotations
 

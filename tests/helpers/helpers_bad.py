@@ -168,7 +168,7 @@ def started(
 
 
 def drained(node: Node, limit: int = 100_000) -> Iterator[Any]:
-    """What comes out until the end. Raises: AssertionError if it does not end."""
+    """Yield the items of ``node`` until its end. Raises: AssertionError if it does not end."""
     for _ in range(limit):
         try:
             yield node.next()

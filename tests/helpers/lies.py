@@ -1,4 +1,4 @@
-"""What servers, proxies and caches answer that is wrong, byte by byte: ``LIES``, by what a reader would call them.
+"""Wrong answers of servers, proxies and caches, byte by byte: ``LIES``, by what a reader would call them.
 
 Each is asked as ``Served.lie``. ``wire`` writes as it is; a client that goes away meanwhile ends the answer.
 """

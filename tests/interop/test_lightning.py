@@ -100,7 +100,7 @@ def test_max_steps_ends_in_mid_epoch(many_shards: Corpus, tmp_path: Path) -> Non
 
 
 def test_the_plain_loader_is_one_batch_ahead_in_lightnings_checkpoints(many_shards: Corpus, tmp_path: Path) -> None:
-    """Why there is a LightningLoader. If this fails, Lightning no longer takes a batch ahead."""
+    """The reason for LightningLoader. If this fails, Lightning no longer takes a batch ahead."""
     graph = pipeline(str(many_shards.list))
     expected = [digest(b) for b in uio.Loader(graph, seed=3)]
     trainer(tmp_path, every=5, max_steps=5).fit(Model(), uio.Loader(graph, seed=3))
@@ -158,7 +158,7 @@ def test_wrong_options_fail_when_it_is_made(options: dict[str, Any]) -> None:
 
 
 def fit_on_ranks(settings: dict[str, Any]) -> None:
-    """What each rank runs (Lightning starts the script once more for the second)."""
+    """Train as one rank (Lightning starts the script once more for the second)."""
     folder = Path(settings["folder"])
     model = Model()
     fit = trainer(folder, every=2, devices=2, strategy="ddp", max_epochs=1)

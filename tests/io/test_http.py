@@ -1,4 +1,4 @@
-"""What is asked of HTTP servers, and what they may answer: never for ever, and no error but the package's own."""
+"""Requests to HTTP servers, and their answers: none takes for ever, and every error is the package's own."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from uio_pipes.io.stream import open_source
 
 @pytest.fixture(autouse=True)
 def bounded() -> Iterator[None]:
-    """What waits for a writer is interrupted."""
+    """Interrupt a test that waits for a writer."""
 
     def stop(*_: object) -> None:
         raise AssertionError("it hangs")

@@ -18,7 +18,7 @@ class Result(NamedTuple):
 
 
 def invoked(main: Callable[[Sequence[str]], None], options: Sequence[object]) -> Result:
-    """What came of ``main(options)``."""
+    """Call ``main(options)``; return its exit code and its output."""
     told = io.StringIO()
     with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
         try:

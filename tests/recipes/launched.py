@@ -1,4 +1,4 @@
-"""What ``test_launch`` starts: says that it is there, and how it ended. ``python -m launched FOLDER STATUS``."""
+"""The program that ``test_launch`` starts: it notes its start and its end. ``python -m launched FOLDER STATUS``."""
 
 from __future__ import annotations
 

@@ -484,7 +484,7 @@ def noted(exp: Path) -> Iterator[str]:
 
 
 def kill_until_done(sizes: tuple[int, ...], data: Path, exp: Path) -> list[int]:
-    """How many utterances were noted after each kill, until a run came to its end."""
+    """Kill runs until one comes to its end; return the number of utterances noted after each kill."""
     counts: list[int] = []
     before = sizes_of(exp)
     while not run(random.choice(sizes), data, exp, random.randint(1, 12) if len(counts) < MOST_KILLS else None):

@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).with_name("rank_processes.py")
 
 
 def differences(one: Any, other: Any, where: str = "") -> list[str]:
-    """Where two nested values differ in any bit."""
+    """Return the places where two nested values differ in any bit."""
     if isinstance(one, torch.Tensor):
         return [] if torch.equal(one, other) else [where]
     if isinstance(one, dict):

@@ -23,7 +23,7 @@ SIZES = (9, 8, 7, 9, 6)
 
 
 def prepare(root: Path, sizes: Sequence[int] = SIZES) -> Path:
-    """What stages 0 to 3 write, as far as training reads it; and ``config.yaml``. Returns the folder."""
+    """Write the files of stages 0 to 3 that training reads, and ``config.yaml``; return the folder."""
     data = root / "data"
     for split, shards in (("train", sizes), ("dev", sizes[:2])):
         made = corpus.shards(data / split, shards, seconds=(0.3, 1.0))

@@ -64,7 +64,7 @@ def shared_files(pids: set[int]) -> set[str]:
 
 
 class Belongings:
-    """What this process has now; ``nothing_more`` waits until it has no more than that again."""
+    """The resources of this process now; ``nothing_more`` waits until it has no more than these again."""
 
     def __init__(self) -> None:
         gc.collect()

@@ -98,7 +98,7 @@ def save_checkpoint(folder: Path, loader: uio.Loader, log: Log, uneven: str) -> 
 
 
 def read_checkpoint(folder: Path) -> dict[str, str] | None:
-    """What ``take_stock`` left for a resumed run."""
+    """Return the state that ``take_stock`` left for a resumed run."""
     path = folder / "resume.json"
     return json.loads(path.read_text()) if path.exists() else None
 
@@ -264,7 +264,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> corpus.Corpus:
 
 
 def undisturbed(path: Path, world: int) -> list[Log]:
-    """What each rank gets when nothing happens, in this process."""
+    """Run each rank in this process, undisturbed; return the batches of each."""
     logs = []
     for rank in range(world):
         loader = uio.Loader(

@@ -66,7 +66,7 @@ def train(path: str, way: Any, workers: int) -> dict[str, Any]:
 
 
 def logged() -> list[str]:
-    """What will be logged from now on."""
+    """Return a list to which messages are added as they are logged from now on."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]

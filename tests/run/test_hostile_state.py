@@ -44,7 +44,7 @@ def states(graphs: dict[str, uio.Pipeline]) -> dict[str, dict[str, str]]:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where something can be put in another's place."""
+    """Return the paths of all values in a nested value; each can be replaced."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for name, each in inner for place in places(each, (*path, name)))]
 

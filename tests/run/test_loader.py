@@ -315,7 +315,7 @@ def test_another_graph_is_refused_naming_the_stage(tmp_path: Path) -> None:
 
 
 def re_order(text: str, *parts: str) -> bool:
-    """Whether the parts stand in ``text`` in this order."""
+    """Return whether the parts stand in ``text`` in this order."""
     at = 0
     for part in parts:
         at = text.find(part, at)

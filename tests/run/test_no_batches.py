@@ -95,7 +95,7 @@ def test_what_filters_leave_out_is_said_and_no_error(plain_corpus: Corpus, caplo
 
 
 def test_a_resumed_epoch_with_nothing_left_is_no_error(bad_corpus: Corpus) -> None:
-    """What its last lanes hold fails; utterances were delivered before."""
+    """Everything that is left fails, but utterances were delivered before."""
     graph = uio.from_shard_list(bad_corpus.list).decode_audio().batch(3)
     loader = uio.Loader(graph, lanes=2)
     batches = iter(loader)

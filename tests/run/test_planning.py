@@ -1,4 +1,4 @@
-"""What an epoch will be, planned: the same batches as a run of it, and ``len(loader)``."""
+"""Planned epochs: the same batches as in a run of them, and ``len(loader)``."""
 
 from __future__ import annotations
 

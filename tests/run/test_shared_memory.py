@@ -32,12 +32,10 @@ def two() -> tuple[Ring, Writer]:
 
 
 def sent(writer: Writer, **batch: Any) -> PackedMessage:
-    """What travels."""
     return PackedMessage(Message(0, 0, 0, batch), writer)
 
 
 def received(made: Ring, packed: PackedMessage) -> dict[str, Any]:
-    """What arrives."""
     batch: dict[str, Any] = packed.unpacked(made, pin=False).batch
     return batch
 

@@ -70,7 +70,7 @@ def test_nothing_is_lost_or_repeated_wherever_two_ranks_stand(
 
 
 def bring(loader: uio.Loader, place: str, seen: Seen) -> None:
-    """Where a rank can be: in the epoch, after its last batch but without having asked for more, at its end, beyond."""
+    """Bring a rank into the epoch, to its last batch without asking for more, to its end, or into the next epoch."""
     count = batches_of(copy_of(loader))
     if place in ("begun", "last"):
         go(loader, {"begun": 1, "last": count}[place], seen)

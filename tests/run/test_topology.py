@@ -37,7 +37,7 @@ def training(path: Path) -> uio.Pipeline:
 def run_ranks(
     pipeline: uio.Pipeline, topology: Topology, state: dict[str, str] | None, steps: int | None, **options: Any
 ) -> tuple[list[list[Any]], dict[str, str]]:
-    """What each rank gets in ``steps`` steps (None: to the end), and the ranks' states merged."""
+    """Run ``steps`` steps (None: to the end); return the batches of each rank, and the ranks' states merged."""
     world, workers = topology
     delivered, states = [], []
     for rank in range(world):

@@ -44,7 +44,7 @@ def run(pipeline: uio.Pipeline, **policy: Any) -> tuple[list[uio.Sample], Ledger
 
 
 def delivered(pipeline: uio.Pipeline) -> tuple[list[str], dict[str, int]]:
-    """What a trainer gets, and what is counted."""
+    """Return the keys that a trainer gets, and the counts of what was skipped."""
     loader = uio.Loader(pipeline.decode_audio().batch(1))
     return [key for batch in loader for key in keys_of(batch)], loader.stats().skipped
 

@@ -103,7 +103,7 @@ def test_lanes_get_equal_durations(plain_corpus: Corpus, tmp_path: Path) -> None
 
 
 def test_planning_and_restoring_read_no_shard(own: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes before the stop is read; then only what buffers still hold."""
+    """A resumed run reads only the utterances that it delivers, each once."""
     indexed(own.list, tmp_path)
     pipeline = uio.from_tar_index(own.list, shuffle=True, indexes=str(tmp_path))
     graph = pipeline.decode_audio().filter(max_frames=9999).shuffle(6).sort(4).batch(2).pad()

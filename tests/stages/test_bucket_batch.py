@@ -100,7 +100,7 @@ def test_found_boundaries_of_equal_lengths() -> None:
 @settings(max_examples=100, deadline=None)
 @given(lengths=LENGTHS, bounds=BOUNDS, wait=st.integers(1, 40))
 def test_no_utterance_waits_for_more_than_max_wait_others(lengths: list[int], bounds: list[int], wait: int) -> None:
-    """How many had come when a batch left is the largest number seen by then; the oldest is at most that far behind."""
+    """The oldest utterance of a batch came at most ``max_wait`` utterances before the newest that has been taken in."""
     node, _ = started(BucketBatch(bounds, max_frames=2000, max_wait=wait), lengths)
     for batch in drained(node, limit=2000):
         oldest = min(int(sample["key"]) for sample in batch)

@@ -27,7 +27,7 @@ def clips(*paths: object, cache: int = 64 * MB) -> Clips:
 
 
 def levels(clips: Clips, n: int) -> Counter[int]:
-    """How often each clip comes: clip i holds only samples of (i + 1) / 64."""
+    """Count how often each clip comes; clip i holds only samples of (i + 1) / 64."""
     return Counter(round(float(clips.whole(clips.choose(Draws(i)), 8000)[0]) * 64) for i in range(n))
 
 

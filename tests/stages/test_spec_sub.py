@@ -31,7 +31,7 @@ def substituted(
 
 
 def outcome(frames: int, start: int, length: int, back: int) -> tuple[int, ...]:
-    """Where the frames come from after one substitution, frame by frame."""
+    """Return the origin of each frame after one substitution."""
     return tuple(t - back if start <= t < min(frames, start + length) else t for t in range(frames))
 
 

@@ -1,4 +1,4 @@
-"""What is done to a file of bytes: each damage is drawn by a generator, and aimed anywhere, or at given places."""
+"""Damages to a file of bytes: each is drawn by a generator, and aimed anywhere, or at given places."""
 
 from __future__ import annotations
 

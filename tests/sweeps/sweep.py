@@ -15,13 +15,13 @@ Result = Literal["reported", "unchanged", "silent"]
 
 
 def trials(usual: int) -> int:
-    """How many trials to make: ``usual``, times ``UIO_SWEEP`` where that is set (UIO_SWEEP=20 is a night's work)."""
+    """Return the number of trials: ``usual``, times ``UIO_SWEEP`` if that is set (UIO_SWEEP=20 is a night's work)."""
     return max(1, round(usual * float(os.environ.get("UIO_SWEEP", "1"))))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one trial.
+    """The result of one trial.
 
     Attributes:
         thing: what was damaged, as a reader of the docs would say it: "tar, no manifest".

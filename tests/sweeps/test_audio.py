@@ -69,7 +69,7 @@ def things() -> dict[str, bytes]:
 
 
 def delivered(thing: str, data: bytes) -> tuple[torch.Tensor | None, tuple[str, ...]]:
-    """What training gets of it, and the reasons under which it was counted."""
+    """Return the data as training gets it, and the reasons under which it was counted."""
     name = "feat" if "npy" in thing else "wav"
     graph = uio.from_iterable([{"key": "a", name: data, "txt": ""}])
     loader = uio.Loader(graph if name == "feat" else graph.decode_audio(), rank=0, world_size=1)

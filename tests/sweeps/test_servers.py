@@ -73,7 +73,7 @@ class Corpora:
 
 
 def epoch(pipeline: uio.Pipeline) -> tuple[Seen, Counter[str]]:
-    """What is delivered, and what is counted as skipped. A list that cannot be used is an error of its own."""
+    """Return the utterances delivered, and the counts of those skipped; for an unusable list, of a ListError."""
     seen, loader = Seen(), uio.Loader(pipeline.batch(4))
     try:
         for batch in loader:

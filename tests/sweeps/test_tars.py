@@ -67,7 +67,7 @@ class Thing:
 
     @property
     def damages(self) -> dict[str, str]:
-        """What is done to it, and what the table says of that."""
+        """The damages done to it, each with its words in the table."""
         return COMPRESSED if self.suffix else PLAIN
 
 
@@ -132,7 +132,7 @@ class Bench:
         assert set(reported) <= NOTES
 
     def read(self) -> tuple[Delivered, tuple[str, ...], set[str]]:
-        """What is delivered, the reasons that are counted, and the keys that are named as suspect."""
+        """Return the utterances delivered, the reasons counted, and the keys named as suspect."""
         found = self.path.with_name("found.jsonl")
         found.unlink(missing_ok=True)
         read = uio.from_tar_index if self.thing.indexed else uio.from_shard_list

@@ -1,4 +1,4 @@
-"""What ``tokenize`` does about blanks that the tokenizer lacks, and about unknown tokens."""
+"""Blanks that the tokenizer lacks, and unknown tokens, in ``tokenize``."""
 
 from __future__ import annotations
 

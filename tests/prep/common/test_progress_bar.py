@@ -14,7 +14,7 @@ from uio_pipes.prep.common.progress_bar import follow
 
 
 def last_count(stderr: str) -> str:
-    """What the bar says in the end."""
+    """Return the last count that the bar shows."""
     return re.findall(r"\d+/[\d?]+", stderr)[-1]
 
 

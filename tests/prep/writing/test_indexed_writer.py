@@ -1,4 +1,4 @@
-"""What is written is the layout byte for byte, and complete or not there."""
+"""The writer of TouchDatasets: the layout byte for byte, and a folder that is complete or not there."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Failures, filtered utterances and quarantine lines are counted once, however often a run is stopped and resumed."""
+"""Counts of a lane, and its policy; in whole runs, all is counted once, however often they are stopped and resumed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +16,130 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.base.errors import DataError, LeftOut, ListError, PipelineError, TooManyFailures
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger, Policy
+
+# One ledger by itself
+
+
+def bad(reason: str = "bad_audio", key: str = "") -> DataError:
+    error = DataError(reason, "no sound", url="s.tar")
+    error.key = key
+    return error
+
+
+def test_a_failure_is_counted_and_reported_with_its_stage() -> None:
+    ledger, error = Ledger(), bad()
+    ledger.fail(error, "decode_audio")
+    assert (ledger.failures, ledger.skipped, ledger.streaks) == (1, {"bad_audio": 1}, {"decode_audio": 1})
+    (report,) = ledger.reports
+    assert report == "decode_audio: s.tar: no sound [bad_audio]"
+    assert (report.error, report.stage) == (error, "decode_audio")
+
+
+def test_what_is_left_out_or_only_noted_is_no_failure() -> None:
+    ledger = Ledger(Policy(on_error="raise", max_failures=0, max_consecutive_failures=0))
+    ledger.fail(LeftOut("excluded", "as wished"), "exclude")
+    assert ledger.reports == []
+    ledger.fail(bad("unclear_end"), "load_from_tar")
+    ledger.fail(bad("suspect", key="u1"), "load_from_tar")
+    assert ledger.skipped == {"excluded": 1, "unclear_end": 1, "suspect": 1}
+    assert [hasattr(report, "error") for report in ledger.reports] == [False, True], "only with a key for quarantine"
+    assert (ledger.failures, ledger.streaks) == (0, {})
+
+
+@given(budget=st.integers(0, 20))
+def test_the_failure_above_the_budget_stops_the_run(budget: int) -> None:
+    ledger = Ledger(Policy(max_failures=budget))
+    for _ in range(budget):
+        ledger.fail(bad(), "decode_audio")
+    with pytest.raises(TooManyFailures, match=rf"max_failures={budget};"):
+        ledger.fail(bad(), "decode_audio")
+    assert ledger.failures == budget + 1
+
+
+def test_a_streak_is_of_one_stage_and_ends_with_a_success() -> None:
+    ledger = Ledger(Policy(max_consecutive_failures=2))
+    for _ in range(9):
+        ledger.fail(bad(), "decode_audio")
+        ledger.fail(bad(), "fbank")
+        ledger.fine("decode_audio")
+        ledger.fine("fbank")
+    ledger.fail(bad(), "decode_audio")
+    ledger.fail(bad(), "decode_audio")
+    ledger.fine("fbank")
+    with pytest.raises(TooManyFailures, match="3 failures in a row in decode_audio"):
+        ledger.fail(bad(), "decode_audio")
+
+
+def test_errors_are_raised_where_the_policy_or_their_kind_says_so() -> None:
+    ledger, error = Ledger(Policy(on_error="raise")), bad()
+    with pytest.raises(DataError) as raised:
+        ledger.handle(error, "decode_audio")
+    assert raised.value is error
+    assert ledger.skipped == {"bad_audio": 1}
+    with pytest.raises(ListError):
+        Ledger().handle(ListError("no list"), "list_files")
+
+
+def everything(ledger: Ledger) -> None:
+    ledger.count("too_short")
+    ledger.delivered([3, 5])
+    ledger.fail(bad(), "decode_audio")
+    ledger.fine("fbank")
+
+
+def test_a_quiet_ledger_counts_and_raises_nothing() -> None:
+    strict = Policy(on_error="raise", max_failures=0, max_consecutive_failures=0)
+    for ledger in (Ledger(strict, quiet=True), Ledger(strict).silent()):
+        everything(ledger)
+        assert ledger.save() == Ledger().save()
+        assert ledger.reports == []
+
+
+def test_a_replay_is_quiet_until_its_end_even_after_an_error() -> None:
+    ledger = Ledger()
+    lane = Lane(ledger)
+    with suppress(ValueError), lane.replay(skimming=True):
+        assert (ledger.quiet, lane.mode.skimming) == (True, True)
+        everything(ledger)
+        raise ValueError
+    assert (ledger.quiet, lane.mode.skimming) == (False, False)
+    assert ledger.save() == Ledger().save()
+
+
+def test_batches_are_counted_with_their_padding_and_empty_ones_are_not() -> None:
+    ledger = Ledger()
+    ledger.delivered([3, 5, 4])
+    ledger.delivered([])
+    assert (ledger.batches, ledger.utterances, ledger.frames, ledger.padded) == (1, 3, 12, 15)
+
+
+def test_saved_counts_come_back_and_are_a_copy() -> None:
+    ledger, again = Ledger(), Ledger()
+    everything(ledger)
+    saved = json.loads(json.dumps(ledger.save()))
+    again.load(saved)
+    assert again.save() == ledger.save()
+    everything(again)
+    assert saved == ledger.save() != again.save()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_error": "ignore"}, "on_error must be 'skip' or 'raise', not 'ignore'"),
+        ({"max_failures": -1}, "max_failures must be a whole number, not -1"),
+        ({"max_consecutive_failures": True}, "max_consecutive_failures must be a whole number, not True"),
+    ],
+)
+def test_a_wrong_policy_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        Policy(**options)
+
+
+# Whole runs, stopped and resumed
 
 RATE = 1000
 ODD = 7  # every so many utterances one fails, and one is too short

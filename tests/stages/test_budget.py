@@ -1,4 +1,4 @@
-"""What every batch type keeps with every option: its budget, its minimum, and the sum of what came in."""
+"""Rules that every type of batch keeps with every option: the budget, the minimum, and no utterance lost."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def delivered(events: list[Event]) -> dict[str, dict[str, bytes]]:
 
 
 def grouped(members: Members) -> dict[str, dict[str, bytes]]:
-    """What must come out, from tarfile's point of view."""
+    """Group members by key, as the reader must."""
     found: dict[str, dict[str, bytes]] = {}
     for name, data in members:
         key, suffix = name.rsplit(".", 1)
@@ -334,7 +334,7 @@ def test_an_utterance_that_zeros_begin_in_goes_with_them(opened: Open) -> None:
 
 
 def test_zeros_where_utterances_were(opened: Open) -> None:
-    """What was never written, or was lost, with or without whole utterances: one error, and the rest is read."""
+    """Zeros in the place of data lost or never written, whole utterances or parts: one error; the rest is read."""
     members = utterances(5, sizes=(30_000, 24_000))
     data = archive(members)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:

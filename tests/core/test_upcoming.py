@@ -1,0 +1,105 @@
+"""Items looked at before their turn: same items, same errors and same states as without looking ahead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.core import upcoming
+from uio_pipes.core.lane import Lane, Mode
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.upcoming import COUNT, Upcoming
+
+BAD = 5
+
+
+class Numbers:
+    """A node that gives numbers, and at its end StopIteration or ``error``."""
+
+    def __init__(self, end: int, error: Exception | None = None) -> None:
+        self.at, self.end, self.error = 0, end, error
+
+    def next(self) -> int:
+        if self.at == self.end:
+            raise self.error or StopIteration
+        self.at += 1
+        return self.at - 1
+
+    def get_state(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+
+def load(number: int) -> dict[str, Any]:
+    if number == BAD:
+        raise DataError("bad_line", "no JSON")
+    return {"wav": number}
+
+
+@pytest.fixture(params=[False, True], ids=["near", "far"])
+def far(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """True if all fields are taken for references into remote files, of 1 byte each."""
+    monkeypatch.setattr(upcoming, "is_far", lambda value: request.param)
+    monkeypatch.setattr(upcoming, "fetch_early", len)
+    return bool(request.param)
+
+
+def test_items_come_in_order_each_with_its_fields_or_error(far: bool) -> None:
+    items: Upcoming[int] = Upcoming(Numbers(100), load, Lane(Ledger()))
+    for number in range(100):
+        value, fields = items.next()
+        assert value == number
+        assert isinstance(fields, DataError) if number == BAD else fields == {"wav": number}
+    for _ in range(2):
+        with pytest.raises(StopIteration):
+            items.next()
+
+
+def test_the_state_is_that_of_the_first_item_not_given_out(far: bool) -> None:
+    source = Numbers(100)
+    items: Upcoming[int] = Upcoming(source, load, Lane(Ledger()))
+    for number in range(100):
+        assert items.get_state() == {"at": number}
+        items.next()
+    assert items.get_state() == {"at": 100}
+
+
+def test_only_items_in_remote_files_are_taken_early_and_a_bounded_number(far: bool) -> None:
+    source = Numbers(1000)
+    items: Upcoming[int] = Upcoming(source, load, Lane(Ledger()))
+    early = []
+    for number in range(500):
+        items.next()
+        early.append(source.at - number - 1)
+        assert len(items) == early[-1]
+    assert max(early) == (COUNT - 1 if far else 0)
+    assert min(early[1:]) >= (COUNT // 2 - 1 if far else 0)
+
+
+def test_an_error_of_the_node_comes_out_at_its_turn(far: bool) -> None:
+    items: Upcoming[int] = Upcoming(Numbers(9, ListError("the list ends in the middle")), load, Lane(Ledger()))
+    assert [items.next()[0] for _ in range(9)] == list(range(9))
+    with pytest.raises(ListError):
+        items.next()
+
+
+@pytest.mark.parametrize("lane", [Lane(Ledger(quiet=True)), Lane(Ledger(), mode=Mode(skimming=True))])
+def test_a_lane_that_is_restored_takes_nothing_early(far: bool, lane: Lane) -> None:
+    source = Numbers(100)
+    items: Upcoming[int] = Upcoming(source, load, lane)
+    for number in range(50):
+        items.next()
+        assert source.at == number + 1
+
+
+def test_fewer_items_are_taken_early_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upcoming, "is_far", lambda value: True)
+    monkeypatch.setattr(upcoming, "fetch_early", lambda taken: len(taken) * upcoming.BYTES // 8)
+    source = Numbers(1000)
+    items: Upcoming[int] = Upcoming(source, load, Lane(Ledger()))
+    early = []
+    for number in range(200):
+        items.next()
+        early.append(source.at - number - 1)
+    assert max(early[100:]) <= 4, "half of the bytes that may be held"
