@@ -232,7 +232,7 @@ def test_nothing_is_written_for_a_list_that_is_not_there(tmp_path: Path) -> None
 def test_nothing_is_written_to_the_memory_of_a_command(raw: Path, arguments: list[str]) -> None:
     done = uio(*(raw if one == "RAW" else one for one in arguments))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "is gone when the command ends" in done.stderr
+    assert "is lost when the command ends" in done.stderr
 
 
 def test_protocols_that_are_not_known_are_named_with_a_near_one_or_the_usual() -> None:

@@ -42,8 +42,8 @@ def with_length(data: bytes) -> bytes:
         if told and frames > told + 1:  # some encoders count the header as well
             raise DataError(
                 "bad_audio",
-                f"the MP3 file holds {frames} frames, but its header says {told}, and only these would be decoded: if "
-                "it is several recordings one after another, split it, or make one of them: ffmpeg -i FILE OUT.flac",
+                f"the MP3 file holds {frames} frames, but its header says {told}, and only these would be decoded. If "
+                "it is several recordings joined, split it, or re-encode it as one file: ffmpeg -i FILE OUT.flac",
             )
         if told:
             return data

@@ -137,7 +137,7 @@ def _walk(pages: _Pages, at: int, until: int | None) -> None:
             raise DataError(
                 "bad_audio",
                 f"the Ogg file holds several recordings, the next one from byte {at} on, and only the first would be "
-                "decoded; split it there, or make one of them: ffmpeg -i FILE OUT.flac",
+                "decoded; split it there, or re-encode it as one file: ffmpeg -i FILE OUT.flac",
             )
         begun = not page.flags & _BEGIN
         expected = numbers.get(page.stream, page.number)

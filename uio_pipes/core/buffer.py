@@ -101,7 +101,7 @@ class Buffer(Node):
             if isinstance(item, Sample):
                 raise
             rule = f"{self.name} takes utterances, not a {type(item).__name__}"
-            raise PipelineError(f"{rule}: look at what the node given to .through(…) before it gives") from error
+            raise PipelineError(f"{rule}: check what the .through(…) node before it returns") from error
         self.lane.ledger.fine(self.name)
         return length
 

@@ -47,7 +47,9 @@ def cmvn_of(stats: Mapping[str, Any]) -> Cmvn:
     try:
         return _of_json(stats)
     except ValueError as error:
-        raise PipelineError(f"global_cmvn: stats cannot be used: {error}; give what WeNet's JSON holds") from error
+        raise PipelineError(
+            f"global_cmvn: stats cannot be used: {error}; pass the path of, or the dict from, WeNet's global_cmvn JSON"
+        ) from error
 
 
 def _parsed(data: bytes) -> Cmvn:

@@ -29,7 +29,8 @@ def discreet(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _watch() -> Any:
-    """Make one for the whole process: fsspec compares options, and shares a file system where they are equal."""
+    """Return the TraceConfig that watches redirects. The process shares one, because fsspec compares options, and
+    reuses a file system only if they are equal."""
     import aiohttp
 
     watch = aiohttp.TraceConfig()

@@ -90,7 +90,7 @@ def _sidecar(path: str) -> Recognized:
     from uio_pipes.starts.records import from_tar_index
 
     if not path.endswith(SUFFIX):
-        raise ListError(f"{path} is the index of a tar shard, renamed: it must stand beside the shard as SHARD{SUFFIX}")
+        raise ListError(f"{path} is a tar index under another name; rename it to SHARD{SUFFIX} beside its shard")
     return Recognized(path, "index of a tar shard", from_tar_index(path.removesuffix(SUFFIX)))
 
 

@@ -121,7 +121,8 @@ class Horizon:
         return at_rest(why)
 
     def _for_all(self, fine: bool, had: bool) -> UioError:
-        """Return the same error on every rank. ``fine``: this rank could go on."""
+        """Build the error from all ranks' reasons, so that every rank raises the same. ``fine``: this rank could have
+        continued."""
         reasons: list[Any] = [None] * dist.get_world_size(self.group)
         dist.all_gather_object(reasons, "" if fine else self.feed.losses.describe(self.pipeline), group=self.group)
         why = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(reasons) if text)

@@ -45,7 +45,7 @@ class Buckets:
         return [at for at, bucket in enumerate(self.all) if bucket.numbers]
 
     def take(self, at: int, count: int) -> list[int]:
-        """Take ``count`` numbers from bucket ``at``; those that it lacks come from its nearest neighbours."""
+        """Take ``count`` numbers from bucket ``at``; if it has too few, take the rest from the nearest buckets."""
         taken = self.all[at].take(count)
         if len(taken) < count:
             for near in sorted(range(len(self.all)), key=lambda other: abs(other - at)):

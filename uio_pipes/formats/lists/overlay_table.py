@@ -148,7 +148,7 @@ class _Lines:
 
 
 class _Metainfo:
-    """The entries of ``PREFIX.bin`` and ``PREFIX.idx``."""
+    """An overlay stored as ``PREFIX.bin`` and ``PREFIX.idx``."""
 
     def __init__(self, path: str, access: Access) -> None:
         self.path, self._file = path, IndexedFile(path, access)

@@ -38,7 +38,7 @@ class Table:
                 self._add(name)
         self._firsts = [0, *accumulate(map(len, self._parts))]
         if not len(self):
-            raise ListError(f"nothing in {_names(entries)}: no line that is neither blank nor a comment (#)")
+            raise ListError(f"nothing in {_names(entries)}: only blank lines and comments (#)")
 
     def __len__(self) -> int:
         return self._firsts[-1]
@@ -101,7 +101,7 @@ class Table:
             return
         lines = Lines.known(name, self._access)
         if not len(lines):
-            raise ListError(f"the list {name} is empty: no line that is neither blank nor a comment (#)")
+            raise ListError(f"the list {name} is empty: it holds only blank lines and comments (#)")
         self._parts.append(lines)
 
 

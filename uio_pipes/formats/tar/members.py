@@ -98,8 +98,8 @@ class TarMembers:
         raise self._error("missing_end", message, end)
 
     def _pass_zeros(self) -> None:
-        """Skip the zero blocks at ``at``. Raises: DataError if they cannot be the end of a tar: after members, two
-        blocks or more, up to the end of a record."""
+        """Skip a run of zero blocks. Raises: DataError unless it can be the end of the archive: at least two blocks,
+        after a member, filling the last record. If the file ends in it, a shorter run will do."""
         while (block := self._read()) == ZEROS:
             self._zeros, self.at = self._zeros + 1, self.at + BLOCK
         ended, size = len(block) < BLOCK, self._zeros * BLOCK

@@ -31,8 +31,7 @@ _CHUNK = 1 << 20
 class Scan:
     """The result of one pass over a shard.
 
-    ``index.errors``: failures that reading meets; ``bad``: notes, and utterances whose audio or features have a bad
-    header.
+    ``index.errors``: what reading the shard would report; ``bad``: notes, and utterances with a bad header.
     """
 
     index: ShardIndex

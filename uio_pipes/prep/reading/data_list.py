@@ -50,7 +50,7 @@ def first_line(url: str) -> str:
     for line in read_lines(url):
         if (text := line.strip()) and not text.startswith(b"#"):
             return text.decode("utf-8-sig", "replace")
-    raise ListError(f"the list {url} is empty: no line that is neither blank nor a comment (#)")
+    raise ListError(f"the list {url} is empty: it holds only blank lines and comments (#)")
 
 
 def digest_of_list(url: str) -> str:
