@@ -153,7 +153,7 @@ class Decoding:
 
 
 def _whatever_comes(loader: uio.Loader) -> Iterator[dict[str, Any]]:
-    """Yield the batches, if any. When all ranks are done, their results tell which utterances failed."""
+    """Yield the batches, if any. When all ranks are done, their results show which utterances failed."""
     with contextlib.suppress(NothingRead):
         yield from loader
 

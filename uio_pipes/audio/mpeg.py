@@ -1,4 +1,4 @@
-"""MP3 files without their length in the header: we count the frames, and tell libsndfile.
+"""MP3 files without their length in the header: we count the frames, and give libsndfile their number.
 
 Most encoders begin a file with a frame without audio that holds the number of the others ("Xing", or "Info" if the
 bitrate is constant). Streams have none (``ffmpeg … -f mp3 - > a.mp3``, radio), and neither have files of old encoders.

@@ -8,7 +8,7 @@ second of audio. So the pages show these faults:
 - a CRC-32 is wrong, a number is missing, or no page begins where one should: the file was damaged;
 - a stream follows the end of another ("chained"): libsndfile would decode only the first.
 
-Bytes after the end that hold no page, such as tags, are no damage. Of parallel streams (a video's) all are checked.
+Bytes after the end that hold no page, such as tags, are not damage. Of parallel streams (a video's) all are checked.
 Format: RFC 3533; RFC 7845 for Opus, which always counts samples at 48 kHz.
 """
 

@@ -162,7 +162,7 @@ class Buffer(Node):
         try:
             order = unpack(self.read_state(state, "held", TEXT))
         except ValueError as error:
-            raise self.damaged(f"held is no packed column ({error})") from error
+            raise self.damaged(f"held is not a packed column ({error})") from error
         if len(order) > held or len(set(order)) < len(order) or max(order, default=-1) >= window:
             rule = f"at most {held} different numbers below window={window}"
             raise self.damaged(f"held has {len(order)} numbers up to {max(order)}, not {rule}")

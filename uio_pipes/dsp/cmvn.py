@@ -86,7 +86,7 @@ def _text(text: str) -> npt.NDArray[np.float64]:
     head, opened, rest = text.partition("[")
     inside, closed, tail = rest.partition("]")
     if head.strip() or tail.strip() or not opened or not closed:
-        raise ValueError("no JSON object and no single Kaldi matrix in brackets")
+        raise ValueError("neither a JSON object nor a single Kaldi matrix in brackets")
     return np.array([line.split() for line in inside.splitlines() if line.strip()], np.float64)
 
 

@@ -49,7 +49,7 @@ async def _on_redirect(session: Any, _: object, redirect: Any) -> None:
         return  # malformed: aiohttp raises the error
     if session.auth is not None or any(not cookie["domain"] for cookie in session.cookie_jar):
         message = (
-            f"a redirect leads to {to.scheme}://{to.host}, which would be told the auth or the cookies of "
+            f"a redirect leads to {to.scheme}://{to.host}, which would be sent the auth or the cookies of "
             "client_kwargs: give them as headers, or name the file's URL there"
         )
         raise DataError("unopenable", message)

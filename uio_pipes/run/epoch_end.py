@@ -2,7 +2,7 @@
 
 ``join``: each rank ends with its own lanes. ``stop``: all end together with the first one. ``repeat``: all end with the
 last one, and the others begin their lanes again in the meantime. For the last two the ranks agree on a horizon H: up to
-H a rank runs freely; at H it waits for one more batch or its end, tells how many batches it knows to exist, and the
+H a rank runs freely; at H it waits for one more batch or its end, says how many batches it knows to exist, and the
 ranks take the minimum as the next H. If H does not grow, the epoch is over; for ``repeat``, when H reaches the batches
 of the longest rank. There are no timeouts. With ``steps_per_epoch`` no rank may end, so H must grow.
 """

@@ -11,8 +11,8 @@ from uio_pipes.stages.budget import PartialBatch
 class Buckets:
     """Bucket i holds lengths below boundary i, and the last one the rest.
 
-    ``room(i, cost)`` tells how many utterances a batch of bucket i may have if the costliest one costs ``cost``. Every
-    batch should have at least ``least`` utterances, and ``room`` is never less.
+    ``room(i, cost)`` returns how many utterances a batch of bucket i may have if the costliest one costs ``cost``.
+    Every batch should have at least ``least`` utterances, and ``room`` is never less.
     """
 
     def __init__(self, boundaries: Sequence[int], room: Callable[[int, int], int], least: int) -> None:

@@ -27,7 +27,7 @@ __all__ = ["ARCHIVES", "Table", "expand"]
 class Table:
     """Items of one or several lists, in their order. ``len(table)``, ``table[i]``, ``table.place(i)``."""
 
-    weights = None  # lines tell no lengths
+    weights = None  # lines give no lengths
     direct: ClassVar[tuple[str, ...]] = ARCHIVES  # a name that ends so is an item itself, not a list of items
 
     def __init__(self, entries: tuple[str, ...], access: Access | None = None) -> None:

@@ -32,7 +32,7 @@ class Member(NamedTuple):
 class TarMembers:
     """Reader of headers from ``offset`` on. ``start``: offset of the last thing read; ``at``: of the next one.
 
-    ``damaged``: the bytes before are damaged and reported, so that an archive that ends here is no news.
+    ``damaged``: the bytes before are damaged and reported, so that an archive that ends here is not reported again.
     ``note``: after a run of zero blocks that was taken for an archive's end but need not be one, ``unclear_end``.
     """
 
@@ -122,7 +122,9 @@ class TarMembers:
 
     def _unclear(self, size: int, ended: bool) -> DataError:
         what = "the end that tar -b writes" if ended else "one archive's end, and another archive follows"
-        message = f"{size} bytes of zeros: {what}, or utterances were lost; a manifest of the list tells (uio index)"
+        message = (
+            f"{size} bytes of zeros: {what}, or utterances were lost; a manifest of the list shows which (uio index)"
+        )
         return self._error("unclear_end", message, self.start)
 
     def _member(self, block: bytes) -> Member | None:

@@ -40,7 +40,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Looked:
-    """One utterance of the pass: its payloads, and the length that its header tells, or the header's error."""
+    """One utterance of the pass: its payloads, and the length that its header gives, or the header's error."""
 
     utterance: TarUtterance
     txt: str
@@ -123,7 +123,7 @@ def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wen
 
 
 def _info(utterance: TarUtterance) -> AudioInfo | None:
-    """Return the length that the header of the first audio member tells, or of the features: frames, at 100 Hz."""
+    """Return the length that the header of the first audio member gives, or that of the features: frames, at 100 Hz."""
     npy = utterance.fields.get("npy")
     if isinstance(npy, bytes):
         frames, bins = npy_shape(npy, len(npy))

@@ -95,7 +95,7 @@ class Placement:
 
     Attributes: ``shards`` (names, in the order in which they begin), ``counts`` (utterances of each), ``left_out``
     (reasons and counts of utterances in no group), ``bad`` (lines that cannot be read, and keys that an earlier
-    utterance has), ``apart`` (no recording is in two shards, as far as neighbours tell).
+    utterance has), ``apart`` (no recording is in two shards, as far as neighbours show).
     """
 
     def __init__(self, source: Source, settings: PackSettings) -> None:
