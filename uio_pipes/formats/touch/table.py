@@ -75,7 +75,8 @@ class IndexedTable:
             return self.place(number)
 
     def fields(self, number: int) -> dict[str, Any]:
-        """Return ``key``, ``txt``, ``sample_rate``, ``wav`` (a :class:`Pcm`), and the other fields of the metadata."""
+        """Return ``key``, ``txt``, ``sample_rate``, ``wav`` (a :class:`~uio_pipes.formats.touch.pcm.Pcm`), and the
+        other fields of the metadata."""
         folder, local = self._locate(number)
         if not folder.far:
             return folder.fields(local)
