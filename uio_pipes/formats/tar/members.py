@@ -58,7 +58,7 @@ class TarMembers:
             if len(block) < BLOCK:
                 self._end(block)
             if block == ZEROS:
-                self._pass_zeros()
+                self._skip_zeros()
                 return None
             self._zeros = 0
             try:
@@ -97,7 +97,7 @@ class TarMembers:
         message = "the archive ends without the two zero blocks that every tar ends with: it is cut off, fetch it again"
         raise self._error("missing_end", message, end)
 
-    def _pass_zeros(self) -> None:
+    def _skip_zeros(self) -> None:
         """Skip a run of zero blocks. Raises: DataError unless it can be the end of the archive: at least two blocks,
         after a member, filling the last record. If the file ends in it, a shorter run will do."""
         while (block := self._read()) == ZEROS:

@@ -29,7 +29,7 @@ _CHUNK = 1 << 20
 
 @dataclass
 class Scan:
-    """The result of one pass over a shard.
+    """The result of scanning a shard.
 
     ``index.errors``: what reading the shard would report; ``bad``: notes, and utterances with a bad header.
     """
@@ -40,7 +40,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Looked:
-    """One utterance of the pass: its payloads, and the length that its header gives, or the header's error."""
+    """One scanned utterance: its payloads, and the length that its header gives, or the header's error."""
 
     utterance: TarUtterance
     txt: str
@@ -54,7 +54,7 @@ class Looked:
         return next(((s, data) for s, data in members if s in AUDIO_SUFFIXES and isinstance(data, bytes)), None)
 
 
-class Pass:
+class Scanning:
     """A shard that is read from its beginning to its end; after that, call :meth:`scan`."""
 
     def __init__(self, url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt") -> None:
@@ -116,7 +116,7 @@ class Pass:
 
 def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt") -> Scan:
     """Read the shard once. Raises: DataError if it cannot be read at all."""
-    reading = Pass(url, access, grouping, text)
+    reading = Scanning(url, access, grouping, text)
     for _ in reading:
         pass
     return reading.scan()

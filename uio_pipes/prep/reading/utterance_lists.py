@@ -61,7 +61,7 @@ class Bad:
     detail: str
 
 
-class Source(Protocol):
+class UtteranceList(Protocol):
     """Utterances, the same each time. ``digest``: of the content, known after the first pass."""
 
     digest: str
@@ -146,7 +146,7 @@ def _optional(url: str, words: int) -> KaldiLines | None:
     return read_table(url, words, words) if exists(url) else None
 
 
-def open_source(url: str, segments: str | None = None, allow_pipes: bool = False) -> Source:
+def open_list(url: str, segments: str | None = None, allow_pipes: bool = False) -> UtteranceList:
     """Open a raw list or a Kaldi folder. Raises: ListError."""
     url = url.rstrip("/") or "/"
     if is_folder(url):
