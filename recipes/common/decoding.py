@@ -49,7 +49,7 @@ class Decoding:
     partial: Partial
 
     def run(self, on_change: OnChange) -> None:
-        """Continue where the last run ended, up to the end."""
+        """Decode what the last run has not finished."""
         about, state = self.ranks.from_first(lambda: self._begin(on_change))
         if state is None:
             if self.ranks.first:
@@ -153,7 +153,7 @@ class Decoding:
 
 
 def _whatever_comes(loader: uio.Loader) -> Iterator[dict[str, Any]]:
-    """Yield the batches, if any. When all ranks are done, their results tell which utterances failed."""
+    """Yield the batches, if any. When all ranks are done, their results show which utterances failed."""
     with contextlib.suppress(NothingRead):
         yield from loader
 

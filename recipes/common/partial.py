@@ -6,9 +6,9 @@
                                rank0.jsonl     a line a batch: its texts, and the positions of its lanes after it
                                rank1.jsonl
 
-Texts and positions are in one line, and a line counts only if it is complete and in its turn. So no batch can be noted
-as done without its texts, or have texts without being noted. Lines are only appended. Each rank writes one file, under
-a lock; the files of all ranks are read together, also those of runs with more ranks.
+Texts and positions are in one line, and a line counts only if it is complete and in the expected order. So no batch can
+be noted as done without its texts, or have texts without being noted. Lines are only appended. Each rank writes one
+file, under a lock; the files of all ranks are read together, also those of runs with more ranks.
 """
 
 from __future__ import annotations

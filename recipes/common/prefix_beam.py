@@ -18,7 +18,7 @@ __all__ = ["BLANK", "Hypothesis", "ctc_prefix_beam_search"]
 
 BLANK = 0
 ROOT, NOBODY = 0, -1
-MULTIPLIER = 0x2545F4914F6CDD1D  # prefixes are told apart by 64-bit polynomial hashes
+MULTIPLIER = 0x2545F4914F6CDD1D  # prefixes are distinguished by 64-bit polynomial hashes
 NEVER = float("-inf")
 
 

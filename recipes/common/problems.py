@@ -1,4 +1,4 @@
-"""Known problems of a command, told in a message without a traceback."""
+"""Known problems of a command, shown in a message without a traceback."""
 
 from __future__ import annotations
 

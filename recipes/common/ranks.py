@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from uio_pipes.base.processes import sigterm_with_parent
 from uio_pipes.prep.writing.locks import Busy, taken
@@ -67,7 +66,7 @@ def process_group() -> Iterator[Ranks]:
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)  # ranks and workers share the cores; and sums keep their order
-    store = None if "MASTER_ADDR" in os.environ else HashStore()
+    store = None if "MASTER_ADDR" in os.environ else dist.HashStore()  # type: ignore[attr-defined]
     dist.init_process_group(
         "nccl" if gpus else "gloo",
         store=store,

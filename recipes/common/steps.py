@@ -126,7 +126,7 @@ class Stepper:
 
     @torch.no_grad()
     def losses(self, batch: Batch) -> Losses:
-        """Return sums of the losses over the utterances, without a step."""
+        """Return the sums of the losses over the utterances of ``batch``; take no optimizer step."""
         sums: Losses = {}
         with self._precision():
             _add(sums, self.plain(*self._inputs(batch)), batch)

@@ -59,7 +59,7 @@ def s3_server(port: int = 0) -> Iterator[str]:
 
 
 def s3_environment(endpoint: str) -> dict[str, str]:
-    """Return the variables that tell fsspec where ``s3://`` is; a process must have them before it imports fsspec."""
+    """Return the variables that say to fsspec where ``s3://`` is; a process must have them before it imports fsspec."""
     return {"FSSPEC_S3_ENDPOINT_URL": endpoint, "FSSPEC_S3_KEY": "key", "FSSPEC_S3_SECRET": "secret"}
 
 

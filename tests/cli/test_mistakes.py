@@ -168,14 +168,14 @@ def test_a_damaged_table_is_named_with_its_line(raw: Path, tmp_path: Path) -> No
 def test_a_file_of_another_kind_is_named_so_in_one_line(tmp_path: Path, command: str) -> None:
     (tmp_path / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n" * 9)
     done = uio(command, tmp_path / "passwd", tmp_path / "out")
-    assert (done.returncode, done.stderr.count("\n"), "is no list" in done.stderr) == (2, 1, True), done.stderr
+    assert (done.returncode, done.stderr.count("\n"), "is not a list" in done.stderr) == (2, 1, True), done.stderr
 
 
 def test_a_line_that_is_no_object_is_counted(raw: Path, tmp_path: Path) -> None:
     done = uio("pack", changed(raw, "bad.list", "[1,2]", {}, "{broken", "3"), tmp_path / "out", "--json")
     assert (done.returncode, json.loads(done.stdout)["failed"]) == (1, {"bad_line": 3})
     none = uio("pack", changed(raw, "none.list", "[1,2]", "3"), tmp_path / "other")
-    assert (none.returncode, "line 1 is no JSON object" in none.stderr, (tmp_path / "other").exists()) == (
+    assert (none.returncode, "line 1 is not a JSON object" in none.stderr, (tmp_path / "other").exists()) == (
         2,
         True,
         False,
@@ -232,7 +232,7 @@ def test_nothing_is_written_for_a_list_that_is_not_there(tmp_path: Path) -> None
 def test_nothing_is_written_to_the_memory_of_a_command(raw: Path, arguments: list[str]) -> None:
     done = uio(*(raw if one == "RAW" else one for one in arguments))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "is gone when the command ends" in done.stderr
+    assert "is lost when the command ends" in done.stderr
 
 
 def test_protocols_that_are_not_known_are_named_with_a_near_one_or_the_usual() -> None:

@@ -212,7 +212,7 @@ def test_missing_files_are_named_before_anything_is_read(copy: Path, tmp_path: P
         delivered(uio.from_lhotse_shar(copy))
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "a.txt").write_text("a")
-    with pytest.raises(ListError, match="is no Lhotse Shar"):
+    with pytest.raises(ListError, match="is not a Lhotse Shar"):
         delivered(uio.from_lhotse_shar(tmp_path / "empty"))
     with pytest.raises(PipelineError, match="source must be a folder"):
         uio.from_lhotse_shar({"recording": ["a"]})

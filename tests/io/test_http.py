@@ -164,7 +164,7 @@ def test_no_header_of_the_user_s_follows_a_redirect_to_another_host(server: Faul
 def test_what_another_host_refuses_is_explained(server: FaultServer) -> None:
     with serving() as other:
         url = server.add("a", b"", redirect=other.add("real", DATA, *["401"] * 9))
-        with pytest.raises(DataError, match=r"status 401.* where a redirect led: headers and credentials are not told"):
+        with pytest.raises(DataError, match=r"status 401.* where a redirect led: headers and credentials are not sent"):
             RemoteFile(url, Access({"headers": THEIRS})).read(5, 10)
 
 

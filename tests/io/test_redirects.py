@@ -62,7 +62,7 @@ def test_what_cannot_be_kept_back_is_not_sent_at_all(server: FaultServer, secret
     with serving() as other:
         url = server.add("a", b"", redirect=other.add("real", DATA))
         value = {"a": SECRET} if secret == "cookies" else aiohttp.BasicAuth("me", SECRET)
-        with pytest.raises(DataError, match=r"a redirect leads to http://127\.0\.0\.1, which would be told") as caught:
+        with pytest.raises(DataError, match=r"a redirect leads to http://127\.0\.0\.1, which would be sent") as caught:
             RemoteFile(url, Access({"client_kwargs": {secret: value}})).read(5, 10)
         assert caught.value.reason == "unopenable"
         assert other.asked == []

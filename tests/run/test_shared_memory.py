@@ -278,7 +278,7 @@ workers = []
 atexit.register(lambda: print(*(worker.exitcode for worker in workers)))  # called behind what is registered later
 batches = iter(loader)
 next(batches)
-workers += (process for source in loader._active().sources for process in source._batches._workers)
+workers += (process for runner in loader._active().runners for process in runner._batches._workers)
 if sys.argv[2] == "raise":
     raise ValueError
 """
@@ -299,7 +299,7 @@ from corpus import Corpus
 loader = here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())).repeat(), num_workers=2, steps_per_epoch=10**6)
 batches = iter(loader)
 next(batches)
-print(*(p.pid for s in loader._active().sources for p in s._batches._workers), flush=True)
+print(*(p.pid for r in loader._active().runners for p in r._batches._workers), flush=True)
 for _ in batches:
     pass
 """

@@ -300,13 +300,13 @@ FOLDERS = {
     ),
     "no_bin": (lambda d: (d / "metainfo.bin").unlink(), r"metainfo\.bin: no such file"),
     "no_idx": (lambda d: (d / "audio.idx").unlink(), r"audio\.idx: no such file"),
-    "empty_idx": (lambda d: (d / "audio.idx").write_bytes(b""), "no index of a TouchDataset"),
-    "magic": (lambda d: change(d / "audio.idx", 0, b"PK"), "no index of a TouchDataset"),
+    "empty_idx": (lambda d: (d / "audio.idx").write_bytes(b""), "not the index of a TouchDataset"),
+    "magic": (lambda d: change(d / "audio.idx", 0, b"PK"), "not the index of a TouchDataset"),
     "header_cut": (lambda d: os.truncate(d / "audio.idx", 20), "ends within its header"),
     "version": (lambda d: change(d / "audio.idx", 9, b"\2"), "version 2"),
     "dtype": (lambda d: change(d / "audio.idx", 17, b"\x63"), "dtype code 99"),
-    "count_absurd": (lambda d: change(d / "audio.idx", 18, b"\xff" * 8), "tells 18446744073709551615 items"),
-    "idx_cut": (lambda d: os.truncate(d / "audio.idx", 60), "tells 5 items"),
+    "count_absurd": (lambda d: change(d / "audio.idx", 18, b"\xff" * 8), "says 18446744073709551615 items"),
+    "idx_cut": (lambda d: os.truncate(d / "audio.idx", 60), "says 5 items"),
     "negative_length": (lambda d: change(d / "audio.idx", 34, struct.pack("<i", -5)), "item 0 has length -5"),
     "negative_offset": (lambda d: change(d / "audio.idx", 34 + 20 + 8, struct.pack("<q", -2)), "item 1 .* offset -2"),
     "offset_overflows": (
@@ -342,8 +342,8 @@ LISTS = {
     "tokens": ("{d} texttoken", "line 1 says 'texttoken'"),
     "other_audio": ("{d} video+metainfo", r"line 1 says 'video\+metainfo'"),
     "three": ("{d} audio+video+metainfo", "line 1 says"),
-    "shards": ("a.tar", "line 1 is no folder"),
-    "raw": ('{{"key": "a"}}', "line 1 is no folder"),
+    "shards": ("a.tar", "line 1 is not a folder"),
+    "raw": ('{{"key": "a"}}', "line 1 is not a folder"),
     "nowhere": ("{d}/nowhere audio+metainfo", "nowhere"),
 }
 

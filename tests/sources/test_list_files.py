@@ -184,7 +184,7 @@ def test_empty_list_is_named(tmp_path: Path, text: str) -> None:
 def test_binary_list_names_line_and_remedy(tmp_path: Path) -> None:
     (tmp_path / "x.list").write_bytes(b"a.tar\nb.tar\n\xff\xfe\x00")
     message = listing(uio.from_shard_list(tmp_path / "x.list"))
-    assert "x.list is no UTF-8 text (line 3)" in message
+    assert "x.list is not UTF-8 text (line 3)" in message
     assert ".tar.zst" in message
     (tmp_path / "x.list").write_bytes(b"a.tar\n\0\0")
     assert "a NUL in line 2" in listing(uio.from_shard_list(tmp_path / "x.list"))

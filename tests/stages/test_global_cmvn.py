@@ -131,9 +131,9 @@ def test_wenet_s_own_file() -> None:
 
 MATRIX = np.array([[8.0, 20.0, 4.0], [32.0, 120.0, 0.0]])
 WRONG = {
-    "empty": (b"", "no JSON object and no single Kaldi matrix"),
-    "no statistics": (b"hello", "no JSON object and no single Kaldi matrix"),
-    "a token list": (b"<blank> 0\n<unk> 1\n", "no JSON object and no single"),
+    "empty": (b"", "neither a JSON object nor a single Kaldi matrix"),
+    "no statistics": (b"hello", "neither a JSON object nor a single Kaldi matrix"),
+    "a token list": (b"<blank> 0\n<unk> 1\n", "neither a JSON object nor a single"),
     "binary rubbish": (bytes(range(200, 255)), "utf-8"),
     "damaged JSON": (b'{"mean_stat": [1', "Expecting"),
     "other JSON": (b'{"mean": [1], "frame_num": 2}', "no mean_stat and no var_stat"),
@@ -148,7 +148,7 @@ WRONG = {
     "ragged text": (b" [\n 1 2 3\n 4 5 ]\n", "inhomogeneous"),
     "truncated": (kaldi_binary(MATRIX, "DM")[:-9], "no Kaldi matrix"),
     "another type": (b"\0BXX " + kaldi_binary(MATRIX, "DM")[5:], "no Kaldi matrix"),
-    "per speaker, text": (f"a {kaldi_text(MATRIX)}b {kaldi_text(MATRIX)}".encode(), "no single Kaldi matrix"),
+    "per speaker, text": (f"a {kaldi_text(MATRIX)}b {kaldi_text(MATRIX)}".encode(), "nor a single Kaldi matrix"),
     "two matrices": (kaldi_binary(MATRIX, "DM") * 2, "single one"),
 }  # fmt: skip
 

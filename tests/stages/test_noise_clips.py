@@ -210,7 +210,7 @@ def test_bad_member_and_bad_shards_are_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ('{"key": "a"}', 'no JSON object with a "wav"'),
+        ('{"key": "a"}', 'is not a JSON object with a "wav"'),
         ("a sox x.wav -t wav - |", "shell command"),
         ('{"wav": 3}', "path"),
     ],

@@ -139,7 +139,10 @@ def test_a_node_that_gives_no_utterances_among_sources_that_do_is_named(node: ty
 
 
 def test_a_buffer_behind_a_node_that_gives_no_utterances_says_so() -> None:
-    with pytest.raises(uio.PipelineError, match=r"sort takes utterances, not a str: look at what the node given"):
+    with pytest.raises(
+        uio.PipelineError,
+        match=r"sort takes utterances, not a str: check what the \.through\(…\) node before it returns",
+    ):
         list(uio.Loader(texts("a", 8).through(Keys).sort(3)))
 
 

@@ -110,7 +110,7 @@ def test_wrong_argument_missing_file_and_broken_file(tmp_path: Path) -> None:
     with pytest.raises(uio.ListError, match=r"none\.json.*no such file"):
         uio.HuggingFaceTokenizer(tmp_path / "none.json")
     (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(uio.ListError, match=r"bad\.json is no tokenizer"):
+    with pytest.raises(uio.ListError, match=r"bad\.json is not a tokenizer"):
         uio.HuggingFaceTokenizer(tmp_path / "bad.json")
 
 

@@ -1,6 +1,6 @@
 """m4a, aac and wma by FFmpeg, through PyAV: the optional extra ``codecs``.
 
-Their headers do not hold the number of samples, so only decoding tells the length. A file that was cut off is noticed
+Their headers do not hold the number of samples, so only decoding shows the length. A file that was cut off is noticed
 by this: m4a, a box that reaches beyond the end of the file, or packets that the index names and that are missing;
 aac, an incomplete last frame (a cut between two frames leaves a sound file); wma, fewer bytes than the header says.
 Formats: ISO/IEC 14496-12 (MP4), ISO/IEC 14496-3 (ADTS) and Microsoft's ASF specification.
@@ -23,7 +23,7 @@ from uio_pipes.io.regular import open_data
 CODED = frozenset({"m4a", "aac", "wma"})
 
 _PREROLL = 0.5  # seconds decoded before a segment: more than what a codec remembers
-_ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that tells the file's size
+_ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that holds the file's size
 _U64 = Struct("<Q").unpack_from
 
 
@@ -102,7 +102,7 @@ def _decode(av: ModuleType, container: Any, stream: Any, start: float | None, en
         raise _cut(f"its index names {stream.frames} packets, it holds {packets}")
     rate = frames.sample_rate or int(stream.rate)
     first = 0
-    if seeks:  # beyond the end nothing is decoded; the index then tells where the end is
+    if seeks:  # beyond the end nothing is decoded; the index then says where the end is
         first = round(((stream.duration or 0) if began is None else began - origin) * stream.time_base * rate)
     total = first + frames.samples
     if whole and "m4a" in container.format.name:  # its last packet is padded, but holds its true duration

@@ -42,7 +42,7 @@ class Wav(NamedTuple):
 
 
 def wav_header(head: bytes, size: int) -> Wav | None:
-    """Walk the chunks of a RIFF header to its data; return None if it is no RIFF or does not end within ``head``.
+    """Walk the chunks of a RIFF header to its data; return None if it is not RIFF or does not end within ``head``.
 
     Raises: DataError ``truncated_audio`` if the data is shorter than the header says, ``bad_audio`` for absurd claims.
     """

@@ -53,10 +53,10 @@ def probe(head: bytes, size: int) -> AudioInfo | None:
 
 
 def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
-    """Return the length by libsndfile, of bytes or of a path: for Ogg, Opus and all else that ``probe`` cannot tell.
+    """Return the length by libsndfile, of bytes or of a path: for Ogg, Opus and all else that ``probe`` does not know.
 
-    None for MP3, M4A, AAC, WMA and wherever only decoding tells the length. Raises: DataError ``bad_audio`` if it is no
-    audio.
+    None for MP3, M4A, AAC, WMA and wherever only decoding shows the length. Raises: DataError ``bad_audio`` if it is
+    not audio.
     """
     if (form := sniff(data)) in CODED:
         return None

@@ -58,7 +58,8 @@ class StoredFeatures:
 
 
 def measure(fields: dict[str, Any]) -> Plan | None:
-    """Return the length by features, waveform, `duration` or a header, whichever there is; None if only decoding tells.
+    """Return the length by features, waveform, `duration` or a header, whichever there is; None if only decoding
+    shows it.
 
     Raises: DataError if a header is bad or a file cannot be read.
     """
@@ -100,7 +101,7 @@ def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> 
 
 
 def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
-    """Read the header; None if only decoding tells. The bytes of remote files and pipes are kept in ``fields``."""
+    """Read the header; None if only decoding shows the length. ``fields`` takes the bytes of remote files and pipes."""
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:

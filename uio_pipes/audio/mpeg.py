@@ -1,4 +1,4 @@
-"""MP3 files without their length in the header: we count the frames, and tell libsndfile.
+"""MP3 files without their length in the header: we count the frames, and give libsndfile their number.
 
 Most encoders begin a file with a frame without audio that holds the number of the others ("Xing", or "Info" if the
 bitrate is constant). Streams have none (``ffmpeg … -f mp3 - > a.mp3``, radio), and neither have files of old encoders.
@@ -42,8 +42,8 @@ def with_length(data: bytes) -> bytes:
         if told and frames > told + 1:  # some encoders count the header as well
             raise DataError(
                 "bad_audio",
-                f"the MP3 file holds {frames} frames, but its header says {told}, and only these would be decoded: if "
-                "it is several recordings one after another, split it, or make one of them: ffmpeg -i FILE OUT.flac",
+                f"the MP3 file holds {frames} frames, but its header says {told}, and only these would be decoded. If "
+                "it is several recordings joined, split it, or re-encode it as one file: ffmpeg -i FILE OUT.flac",
             )
         if told:
             return data

@@ -8,7 +8,7 @@ second of audio. So the pages show these faults:
 - a CRC-32 is wrong, a number is missing, or no page begins where one should: the file was damaged;
 - a stream follows the end of another ("chained"): libsndfile would decode only the first.
 
-Bytes after the end that hold no page, such as tags, are no damage. Of parallel streams (a video's) all are checked.
+Bytes after the end that hold no page, such as tags, are not damage. Of parallel streams (a video's) all are checked.
 Format: RFC 3533; RFC 7845 for Opus, which always counts samples at 48 kHz.
 """
 
@@ -137,7 +137,7 @@ def _walk(pages: _Pages, at: int, until: int | None) -> None:
             raise DataError(
                 "bad_audio",
                 f"the Ogg file holds several recordings, the next one from byte {at} on, and only the first would be "
-                "decoded; split it there, or make one of them: ffmpeg -i FILE OUT.flac",
+                "decoded; split it there, or re-encode it as one file: ffmpeg -i FILE OUT.flac",
             )
         begun = not page.flags & _BEGIN
         expected = numbers.get(page.stream, page.number)

@@ -51,7 +51,7 @@ def belies(suffix: str, head: bytes) -> str | None:
 
 
 def id3_size(head: bytes) -> int:
-    """Return the length in bytes of the ID3 tag that begins with ``head``: four times 7 bits tell it."""
+    """Return the length in bytes of the ID3 tag that begins with ``head``: four times 7 bits give it."""
     return 10 + (head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9])
 
 

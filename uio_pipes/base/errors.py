@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from uio_pipes.base.redact import redact
 
-# Reasons that are no failures: nothing was lost, but something may be wrong. They are counted and reported, not raised.
+# Reasons that are not failures: nothing was lost, but something may be wrong. They are only counted and reported.
 NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream"])
 
 

@@ -70,7 +70,7 @@ class Permutation:
 
 
 def _mix64(x: _Numbers) -> _Numbers:
-    """As :func:`uio_pipes.core.lane.mix64`, of many."""
+    """Like :func:`uio_pipes.base.hashing.mix64`, for arrays."""
     with np.errstate(over="ignore"):
         x = x + np.uint64(GOLDEN)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

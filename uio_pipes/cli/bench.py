@@ -60,7 +60,7 @@ def bench(
 
 def _notes(result: Bench) -> list[tuple[str]]:
     """Return notes, the last one on what to do next."""
-    failed = f"{counted(result.failures, 'utterance')} failed in the last epoch: uio inspect tells which"
+    failed = f"{counted(result.failures, 'utterance')} failed in the last epoch: uio inspect shows which"
     return [(failed,), (result.advice,)] if result.failures else [(result.advice,)]
 
 

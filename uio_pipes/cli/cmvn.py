@@ -23,7 +23,7 @@ def cmvn(
     data_list: Annotated[str, typer.Argument(metavar="LIST", help="A raw list, or a list of shards. Path or URL.")],
     out: Annotated[Path, typer.Argument(help="The file to write: WeNet's global_cmvn.")],
     data_type: Annotated[
-        ListType | None, typer.Option(help="What LIST is; if not given, its first line tells.")
+        ListType | None, typer.Option(help="What LIST is; if not given, its first line decides.")
     ] = None,
     conf: Annotated[
         Path | None,

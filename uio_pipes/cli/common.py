@@ -94,7 +94,9 @@ def keep_inputs(inputs: Iterable[str | Path | None], outputs: Iterable[str | Pat
     read = [path for given in inputs if given is not None for path in _files_of(str(given))]
     for out in (str(given) for given in outputs if given is not None):
         if out.startswith("memory://"):
-            raise typer.BadParameter(f"{out} is gone when the command ends: name a folder, or a URL as s3://bucket/x")
+            raise typer.BadParameter(
+                f"{out} is in memory only and is lost when the command ends: name a folder, or a URL as s3://bucket/x"
+            )
         for path in read:
             if _same(path, out):
                 raise typer.BadParameter(f"{out} is read here, and would be overwritten: name another file to write to")

@@ -24,7 +24,9 @@ Source = Annotated[
     str,
     typer.Argument(metavar="LIST", help="A list (raw, of shards, of TouchDatasets), or a Kaldi folder. Path or URL."),
 ]
-Type = Annotated[ListType | None, typer.Option("--data-type", help="What LIST is; if not given, its first line tells.")]
+Type = Annotated[
+    ListType | None, typer.Option("--data-type", help="What LIST is; if not given, its first line decides.")
+]
 
 
 class Model(str, Enum):

@@ -22,7 +22,7 @@ def verify(
     rate: Annotated[int | None, typer.Option(min=1, help="Sample rate in Hz that all audio must have.")] = None,
     quarantine: Annotated[str | None, typer.Option(help="File to which each finding is appended, once.")] = None,
     confirm: Annotated[
-        str | None, typer.Option(help="Look only at what this quarantine file names, and tell what is still bad.")
+        str | None, typer.Option(help="Look only at what this quarantine file names, and report what is still bad.")
     ] = None,
     grouping: Annotated[
         str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")

@@ -101,7 +101,7 @@ class Buffer(Node):
             if isinstance(item, Sample):
                 raise
             rule = f"{self.name} takes utterances, not a {type(item).__name__}"
-            raise PipelineError(f"{rule}: look at what the node given to .through(…) before it gives") from error
+            raise PipelineError(f"{rule}: check what the .through(…) node before it returns") from error
         self.lane.ledger.fine(self.name)
         return length
 
@@ -162,7 +162,7 @@ class Buffer(Node):
         try:
             order = unpack(self.read_state(state, "held", TEXT))
         except ValueError as error:
-            raise self.damaged(f"held is no packed column ({error})") from error
+            raise self.damaged(f"held is not a packed column ({error})") from error
         if len(order) > held or len(set(order)) < len(order) or max(order, default=-1) >= window:
             rule = f"at most {held} different numbers below window={window}"
             raise self.damaged(f"held has {len(order)} numbers up to {max(order)}, not {rule}")

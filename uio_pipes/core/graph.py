@@ -165,7 +165,7 @@ class Graph:
         ]
 
     def _count(self, lanes: int, path: str = "") -> list[int] | None:
-        """Return how many items or batches each lane gives if none fails; None if only running tells. Reads the lists.
+        """Return how many items or batches each lane gives if none fails; None if only a run shows it. Reads the lists.
 
         ``path``: the names of the mixes that it is within.
         """

@@ -1,4 +1,4 @@
-"""The pulse of a lane: it tells an endless stage if anything comes through before it begins another round.
+"""The pulse of a lane: it shows an endless stage whether anything comes through before it begins another round.
 
 A stage that repeats its source for ever, with a later stage that leaves everything out, would run for ever without a
 word. So whatever takes utterances in (a buffer, a batch, the end of the graph) counts them here. A round from which
@@ -43,8 +43,8 @@ class Pulse:
         self.given = self.arrived
 
     def stalled(self, arrived: int) -> bool:
-        """True if so much went into the buffers since anything came out that a whole round, of which ``arrived``
-        came that far, must have been left out after them."""
+        """True if more utterances went in since the last output than one whole round (``arrived``) plus all buffers can
+        explain, so later stages must have left them all out."""
         node = self.lane() if self.lane is not None else None
         held = node.remaining()[0] if node is not None else 0
         return self.arrived - self.given > arrived + HELD * held + self.slack

@@ -132,18 +132,18 @@ class Sample(MutableMapping[str, Any]):
     def plan(self) -> Plan:
         """The planned length at this point of the graph; realizing never gives more.
 
-        Raises: DataError if a header is bad, PipelineError if nothing tells a length.
+        Raises: DataError if a header is bad, PipelineError if nothing gives a length.
         """
         plan = self.planned()
         if plan is None:
             raise PipelineError(
-                f"utterance {self.key!r} has no length here: it has neither features nor audio whose header tells it; "
+                f"utterance {self.key!r} has no length here: it has neither features nor audio whose header gives it; "
                 "put .decode_audio() before the stage that filters, sorts or batches"
             )
         return plan
 
     def planned(self) -> Plan | None:
-        """Return :attr:`plan`, or None if nothing tells a length (text only)."""
+        """Return :attr:`plan`, or None if nothing gives a length (text only)."""
         links = self.chain.links
         if self._planned != len(links):
             try:

@@ -129,7 +129,7 @@ class Stage:
         return None
 
     def hides_count(self, kind: str) -> str:
-        """Return why only running tells how many items of this ``kind`` come out; "" if a plan tells."""
+        """Return why only a run shows how many items of this ``kind`` come out; "" if a plan does."""
         return ""
 
     def fill(self, bucket: int, count: int, longest: int) -> float | None:
@@ -151,7 +151,7 @@ class Stage:
         return set()
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
-        """Return how many items each lane gives if none fails; None if only running tells.
+        """Return how many items each lane gives if none fails; None if only a run shows it.
 
         ``counts``: how many items each lane takes in; ``path``: the names of the mixes that the stage is within.
         """
@@ -172,7 +172,7 @@ class Stage:
         """Return ``name(arguments that differ from the defaults)``; ``stable``: with all of them, for fingerprints."""
         shown = []
         for i, f in enumerate(fields(self)):
-            if not f.repr:  # it tells how files are reached, perhaps with secrets, and no result depends on it
+            if not f.repr:  # it says how files are reached, perhaps with secrets, and no result depends on it
                 continue
             value = getattr(self, f.name)
             if value == f.default and not stable:

@@ -42,7 +42,7 @@ _LIKE = {
 
 
 def like(start: object) -> Kind:
-    """Return the kind of a field by the value that it starts with; None tells nothing."""
+    """Return the kind of a field by the value that it starts with; None says nothing."""
     return _LIKE.get(type(start), _ANY)
 
 

@@ -47,7 +47,9 @@ def cmvn_of(stats: Mapping[str, Any]) -> Cmvn:
     try:
         return _of_json(stats)
     except ValueError as error:
-        raise PipelineError(f"global_cmvn: stats cannot be used: {error}; give what WeNet's JSON holds") from error
+        raise PipelineError(
+            f"global_cmvn: stats cannot be used: {error}; pass the path of, or the dict from, WeNet's global_cmvn JSON"
+        ) from error
 
 
 def _parsed(data: bytes) -> Cmvn:
@@ -84,7 +86,7 @@ def _text(text: str) -> npt.NDArray[np.float64]:
     head, opened, rest = text.partition("[")
     inside, closed, tail = rest.partition("]")
     if head.strip() or tail.strip() or not opened or not closed:
-        raise ValueError("no JSON object and no single Kaldi matrix in brackets")
+        raise ValueError("neither a JSON object nor a single Kaldi matrix in brackets")
     return np.array([line.split() for line in inside.splitlines() if line.strip()], np.float64)
 
 

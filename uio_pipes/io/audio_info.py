@@ -1,4 +1,4 @@
-"""The length of audio, as its header or an index tells it. References to bytes carry it, hence it stands this low."""
+"""The length of audio, as its header or an index gives it. References to bytes carry it, hence it stands this low."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class HttpObject:
                 if isinstance(error, http.client.InvalidURL) or not isinstance(error, _NETWORK):
                     raise _unsendable(error, self.url) from None
                 if connection is None or not kept or isinstance(error, TimeoutError):
-                    raise fault(error) from None  # a kept connection that the server has closed is no failure
+                    raise fault(error) from None  # it is not a failure if the server has closed a kept connection
 
 
 def _unsendable(error: Exception, url: str) -> DataError:
@@ -158,9 +158,9 @@ class _Response:
         return first, end, total
 
     def check(self, known: Identity | None) -> None:
-        """Raise Fault if the file is not the ``known`` one, or if none is known and the answer tells nothing."""
+        """Raise Fault if the file is not the ``known`` one, or if none is known and the answer says nothing."""
         if known is None and self._answer.status == 416 and self.identity.size is None:
-            raise Fault("status 416, which does not tell the size of the file")
+            raise Fault("status 416, which does not give the size of the file")
         check_same(known, self.identity)
 
     def fill(self, view: memoryview) -> int:
@@ -214,7 +214,7 @@ class _Response:
             if not self._file.is_home(self._to):
                 message = (
                     f"{cause} of {self._to.scheme}://{self._to.host}, where a redirect led: headers and credentials "
-                    "are not told to another server; name the file's URL there"
+                    "are not sent to another server; name the file's URL there"
                 )
                 raise DataError("unreadable_file", message, url=self._file.url)
             raise os_failure(PermissionError(cause), self._file.url)

@@ -67,7 +67,7 @@ class RemoteFile:
         """Size in bytes."""
         size = self.identity.size
         if size is None:
-            raise DataError("unreadable_file", "the server does not tell the size of the file", url=self.path)
+            raise DataError("unreadable_file", "the server does not give the size of the file", url=self.path)
         return size
 
     @property

@@ -29,7 +29,8 @@ def discreet(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _watch() -> Any:
-    """Make one for the whole process: fsspec compares options, and shares a file system where they are equal."""
+    """Return the TraceConfig that watches redirects. The process shares one, because fsspec compares options, and
+    reuses a file system only if they are equal."""
     import aiohttp
 
     watch = aiohttp.TraceConfig()
@@ -48,7 +49,7 @@ async def _on_redirect(session: Any, _: object, redirect: Any) -> None:
         return  # malformed: aiohttp raises the error
     if session.auth is not None or any(not cookie["domain"] for cookie in session.cookie_jar):
         message = (
-            f"a redirect leads to {to.scheme}://{to.host}, which would be told the auth or the cookies of "
+            f"a redirect leads to {to.scheme}://{to.host}, which would be sent the auth or the cookies of "
             "client_kwargs: give them as headers, or name the file's URL there"
         )
         raise DataError("unopenable", message)

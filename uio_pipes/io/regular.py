@@ -63,7 +63,7 @@ def _opened(path: str) -> int:
 
 
 def _kind(path: str, url: str) -> DataError | None:
-    """Return the error for what cannot even be opened since it is no file (a socket), None for a file."""
+    """Return the error for what cannot even be opened since it is not a file (a socket), None for a file."""
     try:
         return _not_regular(os.stat(path).st_mode, url)
     except OSError:
@@ -73,7 +73,7 @@ def _kind(path: str, url: str) -> DataError | None:
 def _not_regular(mode: int, url: str) -> DataError | None:
     if stat.S_ISREG(mode) or url == os.devnull:  # /dev/null ends at once: many use it as an empty file
         return None
-    kind = next((name for fits, name in _KINDS if fits(mode)), "no file")
+    kind = next((name for fits, name in _KINDS if fits(mode)), "not a file")
     return DataError("unreadable_file", f"it is {kind}, where a file is needed: correct the list, or copy it", url=url)
 
 

@@ -51,14 +51,14 @@ class ByteSource(Protocol):
     def close(self) -> None: ...
 
 
-class _Plain:
+class _Uncompressed:
     """An uncompressed file: it has no checksums, and no part of it depends on another."""
 
     sound: int | None = None
     unchecked = False
 
 
-class LocalBytes(_Plain):
+class LocalBytes(_Uncompressed):
     """A plain local file. Payloads over 1 KB are references, with their first bytes if those were read already."""
 
     def __init__(self, file: RandomFile) -> None:
@@ -85,7 +85,7 @@ class LocalBytes(_Plain):
         """Do nothing: descriptors are shared, and their number is limited."""
 
 
-class RemoteBytes(_Plain):
+class RemoteBytes(_Uncompressed):
     """A plain remote file, read ahead from the first offset on. Payloads are bytes."""
 
     def __init__(self, ahead: ReadAhead) -> None:

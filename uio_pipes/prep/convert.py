@@ -98,7 +98,7 @@ def convert(
 
 
 def _total(source: Recognized) -> int | None:
-    """Return the number of utterances, if a list, an index or a manifest tells it."""
+    """Return the number of utterances, if a list, an index or a manifest gives it."""
     if counts := source.pipeline._count(1):
         return counts[0]
     return count_utterances(source.path, "shard") if source.kind == "shard list" else None

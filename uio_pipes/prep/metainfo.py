@@ -65,7 +65,7 @@ def _entries(prefix: str) -> Iterator[dict[str, Any]]:
         try:
             fields = json.loads(file.read(number))
             if not isinstance(fields, dict):
-                raise ValueError("no JSON object")
+                raise ValueError("not a JSON object")
         except (ValueError, RecursionError) as error:
             offset = file.span(number)[0]
             raise DataError("bad_line", f"utterance {number}: {error}", url=f"{prefix}.bin", offset=offset) from error
@@ -81,4 +81,4 @@ def _checked(fields: Any, edit: Edit) -> bytes:
     try:
         return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise PipelineError(f"metainfo.rewrite: the result for {fields['key']!r} is no JSON: {error}") from error
+        raise PipelineError(f"metainfo.rewrite: the result for {fields['key']!r} is not JSON: {error}") from error

@@ -32,7 +32,7 @@ from uio_pipes.prep.packing.grouping import (
     parse_split,
 )
 from uio_pipes.prep.packing.tasks import Placed, cut_task, tasks_of
-from uio_pipes.prep.reading.utterance_lists import Utterance, open_source
+from uio_pipes.prep.reading.utterance_lists import Utterance, open_list
 from uio_pipes.prep.writing.cutting import Cut
 from uio_pipes.prep.writing.folder import Folder, write_to
 from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking, write_failures
@@ -112,7 +112,7 @@ def pack(
     Raises: ListError, OtherPacking, PackingFailed.
     """
     folder = Folder(out)
-    utterances = open_source(os.fspath(source), segments, allow_pipes)
+    utterances = open_list(os.fspath(source), segments, allow_pipes)
     placement = Placement(utterances, settings)  # first: nothing is written if the list is missing
     journal = Journal(folder, split)
     try:

@@ -28,9 +28,9 @@ class Recognized:
 
 
 def recognize(path: str, allow_pipes: bool = False) -> Recognized:
-    """Tell the kind of data at ``path``; ``allow_pipes``: run the commands of a Kaldi folder.
+    """Return the kind of data at ``path``; ``allow_pipes``: run the commands of a Kaldi folder.
 
-    Raises: ListError for a path without utterances, telling what it is and the command for it.
+    Raises: ListError for a path without utterances, saying what it is and the command for it.
     """
     local = is_local(path)
     if local is not None and os.path.isdir(local):
@@ -90,7 +90,7 @@ def _sidecar(path: str) -> Recognized:
     from uio_pipes.starts.records import from_tar_index
 
     if not path.endswith(SUFFIX):
-        raise ListError(f"{path} is the index of a tar shard, renamed: it must stand beside the shard as SHARD{SUFFIX}")
+        raise ListError(f"{path} is a tar index under another name; rename it to SHARD{SUFFIX} beside its shard")
     return Recognized(path, "index of a tar shard", from_tar_index(path.removesuffix(SUFFIX)))
 
 
@@ -112,7 +112,7 @@ def _refuse(path: str, head: bytes) -> None:
     if kind := sniff(head):
         raise ListError(f"{path} is an audio file ({kind}): inspect takes what lists it, or a shard of such files")
     if head.startswith(b"PK\x03\x04") and b"data.pkl" in head:
-        raise ListError(f"{path} is a file of torch.save: uio state show tells what a loader's state in it says")
+        raise ListError(f"{path} is a file of torch.save: uio state show prints what a loader's state in it says")
     if head[257:262] == b"ustar":
         raise ListError(f"{path} is a tar without the suffix: shards must end in one of {' '.join(ARCHIVES)}")
     if path.endswith((".yaml", ".yml")):
@@ -120,6 +120,6 @@ def _refuse(path: str, head: bytes) -> None:
     if path.endswith(".py"):
         raise ListError(f"{path} is a Python file: uio simulate and uio bench run the pipeline in it")
     if head.lstrip().startswith(b'{"meta"'):
-        raise ListError(f"{path} is a loader's state: uio state show tells what is in it")
+        raise ListError(f"{path} is a loader's state: uio state show prints what is in it")
     if b"\0" in head:
-        raise ListError(f"{path} is no text and none of the kinds of data that uio_pipes reads")
+        raise ListError(f"{path} is neither text nor any of the kinds of data that uio_pipes reads")

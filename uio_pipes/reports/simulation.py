@@ -52,7 +52,7 @@ class Simulation:
         workers: padded frames of the busiest worker, divided by the mean of all workers.
         left_out: utterances by reason, failures included, as far as headers show them (an utterance that fails only in
             decoding counts as good). cut_off: utterances and batches after the common end.
-        rates: utterances by sample rate in Hz, where headers tell it, also those left out as ``mixed_rates``.
+        rates: utterances by sample rate in Hz, where headers give it, also those left out as ``mixed_rates``.
         notes: warnings that a loader would give before it begins.
     """
 

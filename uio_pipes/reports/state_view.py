@@ -33,7 +33,7 @@ class LaneView:
     since: int = 0  # utterances read since that place, except for those still in earlier buffers
     ahead: bool = False  # more may have been read than up to offset
     exhausted: bool = False  # all of the lane has been read
-    position: int | None = None  # items of the epoch's order that have been read; None if one number cannot tell
+    position: int | None = None  # items of the epoch's order that have been read; None if one number cannot say it
 
 
 @dataclass(frozen=True)

@@ -124,8 +124,8 @@ class _OfWorker(Loader):
         if all(end in (NOTHING, FAILED) for end in others):  # the last one to end
             if error is None and not delivered and FAILED in others:
                 error = NothingRead(
-                    f"nothing could be read in epoch {epoch}, in any worker: their log tells why. Check the paths in "
-                    "the list and mend the data; `uio verify` tells what is wrong with each file"
+                    f"nothing could be read in epoch {epoch}, in any worker: their log says why. Check the paths in "
+                    "the list and repair the data; `uio verify` shows what is wrong with each file"
                 )
             super()._at_end(epoch, delivered, error)
 

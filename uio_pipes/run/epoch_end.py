@@ -2,7 +2,7 @@
 
 ``join``: each rank ends with its own lanes. ``stop``: all end together with the first one. ``repeat``: all end with the
 last one, and the others begin their lanes again in the meantime. For the last two the ranks agree on a horizon H: up to
-H a rank runs freely; at H it waits for one more batch or its end, tells how many batches it knows to exist, and the
+H a rank runs freely; at H it waits for one more batch or its end, says how many batches it knows to exist, and the
 ranks take the minimum as the next H. If H does not grow, the epoch is over; for ``repeat``, when H reaches the batches
 of the longest rank. There are no timeouts. With ``steps_per_epoch`` no rank may end, so H must grow.
 """
@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from uio_pipes.base.errors import PipelineError, StateError, UioError
 from uio_pipes.core.graph import Graph
-from uio_pipes.run.merge import Feed
+from uio_pipes.run.merge import Merge
 from uio_pipes.run.no_batches import at_rest, no_batch
 
 UNEVEN = ("stop", "join", "repeat")
@@ -71,8 +71,8 @@ class Horizon:
     ``steps``: an epoch is a number of batches, so there is no end to agree on. ``pipeline``: for error messages.
     """
 
-    def __init__(self, feed: Feed, uneven: str, world_size: int, pipeline: Graph, steps: bool) -> None:
-        self.feed, self.uneven, self.pipeline, self.steps = feed, uneven, pipeline, steps
+    def __init__(self, merge: Merge, uneven: str, world_size: int, pipeline: Graph, steps: bool) -> None:
+        self.merge, self.uneven, self.pipeline, self.steps = merge, uneven, pipeline, steps
         self.endless = steps or pipeline._endless  # it is an error on all ranks if one has nothing left
         self.group = _private_group() if world_size > 1 and uneven != "join" else None
         self.until = 0
@@ -86,44 +86,45 @@ class Horizon:
         if self.over:
             return False
         if self.group is None:
-            self.over = not (self.feed.known > delivered or self.feed.fetch())
+            self.over = not (self.merge.known > delivered or self.merge.fetch())
             if self.over and self.endless:
                 raise self._alone()
             return not self.over
         if delivered == self.until:
             self.until = self._agree(delivered)
             self.over = self.until == delivered
-        if not self.over and self.feed.known <= delivered:
-            self.feed.fetch()
+        if not self.over and self.merge.known <= delivered:
+            self.merge.fetch()
         return not self.over
 
     def _agree(self, delivered: int) -> int:
         """Return the horizon that all ranks agree on, up to which each has batches; under ``repeat``, the end too."""
-        feed = self.feed
+        merge = self.merge
         self._look_ahead(delivered)
         ends = self.uneven == "repeat" and not self.steps
-        own = feed.natural if ends and feed.natural is not None else feed.known
-        goes_on = feed.known > delivered or not (self.endless or feed.repeat)
-        word = torch.tensor([feed.known, -own, int(feed.had_batches), int(goes_on)])
+        own = merge.natural if ends and merge.natural is not None else merge.known
+        goes_on = merge.known > delivered or not (self.endless or merge.repeat)
+        word = torch.tensor([merge.known, -own, int(merge.had_batches), int(goes_on)])
         dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
         known, longest, had, go_on = int(word[0]), -int(word[1]), bool(word[2]), bool(word[3])
         if ends and longest == delivered and had:
             return delivered  # the last one has ended: nobody has to go on
         if not (had and go_on):
-            raise self._for_all(goes_on and feed.had_batches, had)
+            raise self._for_all(goes_on and merge.had_batches, had)
         return min(known, longest) if ends else known
 
     def _alone(self) -> UioError:
         """Return the error that says why this rank has nothing to go on with."""
-        feed, why = self.feed, self.feed.losses.describe(self.pipeline)
-        if self.steps and not feed.had_batches:
+        merge, why = self.merge, self.merge.losses.describe(self.pipeline)
+        if self.steps and not merge.had_batches:
             return no_batch("use fewer ranks", why)
         return at_rest(why)
 
     def _for_all(self, fine: bool, had: bool) -> UioError:
-        """Return the same error on every rank. ``fine``: this rank could go on."""
+        """Build the error from all ranks' reasons, so that every rank raises the same. ``fine``: this rank could have
+        continued."""
         reasons: list[Any] = [None] * dist.get_world_size(self.group)
-        dist.all_gather_object(reasons, "" if fine else self.feed.losses.describe(self.pipeline), group=self.group)
+        dist.all_gather_object(reasons, "" if fine else self.merge.losses.describe(self.pipeline), group=self.group)
         why = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(reasons) if text)
         if had:
             return at_rest(why)
@@ -132,9 +133,9 @@ class Horizon:
     def _look_ahead(self, delivered: int) -> None:
         for _ in range(AHEAD):
             began = time.perf_counter()
-            if self.feed.known > delivered + AHEAD or not self.feed.fetch():
+            if self.merge.known > delivered + AHEAD or not self.merge.fetch():
                 return
-            if self.feed.known > delivered and time.perf_counter() - began > QUICK:
+            if self.merge.known > delivered and time.perf_counter() - began > QUICK:
                 return
 
     def summed(self, *counts: int) -> list[int]:

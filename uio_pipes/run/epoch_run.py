@@ -13,12 +13,12 @@ from uio_pipes.core.ledger import Report, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
 from uio_pipes.run.lane_runner import Message, RunSpec
-from uio_pipes.run.merge import Feed, shares
+from uio_pipes.run.merge import Merge, shares
 from uio_pipes.run.no_batches import nothing_read
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import LaneState
-from uio_pipes.run.workers import InProcess, Source, Worker
+from uio_pipes.run.workers import InProcess, Runner, Worker
 
 logger = logging.getLogger("uio_pipes")
 
@@ -38,25 +38,25 @@ class EpochRun(Iterator[Any]):
         self.options, self.progress, self.quarantine = options, progress, quarantine
         self.items = items  # in the lists
         self.closed = False
-        self.sources: list[Source] = []
+        self.runners: list[Runner] = []
         self.memory_logged = False
         self.end: EpochEnd | None = None
-        self.feed = Feed(progress.positions, {}, options.repeat)
+        self.merge = Merge(progress.positions, {}, options.repeat)
         self._begin()
 
     def _begin(self, pass_over: int = 0) -> None:
         """Start the lanes where they stand, and pass over the next ``pass_over`` batches."""
         options, progress = self.options, self.progress
-        source_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, options.repeat))
+        runner_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, options.repeat))
         self.delivered = 0
         self.passed_over = pass_over
-        self.feed = Feed(progress.positions, source_of, options.repeat, options.mover, options.pins)
-        for message in self.feed.pass_over(pass_over):
+        self.merge = Merge(progress.positions, runner_of, options.repeat, options.mover, options.pins)
+        for message in self.merge.pass_over(pass_over):
             self._report(message)
         uneven = "join" if progress.ended else options.uneven
-        self.horizon = Horizon(self.feed, uneven, options.world_size, options.pipeline, options.in_steps)
+        self.horizon = Horizon(self.merge, uneven, options.world_size, options.pipeline, options.in_steps)
 
-    def _start(self, pass_over: dict[int, int]) -> dict[int, Source]:
+    def _start(self, pass_over: dict[int, int]) -> dict[int, Runner]:
         options, progress = self.options, self.progress
         spec = RunSpec(
             options.pipeline,
@@ -73,15 +73,15 @@ class EpochRun(Iterator[Any]):
             if options.repeat or not position.state.done:
                 worker = worker_of(lane, options.world_size, options.num_workers)
                 groups.setdefault(worker, {})[lane] = position.saved()
-        source_of: dict[int, Source] = {}
+        runner_of: dict[int, Runner] = {}
         for states in groups.values():
             if options.num_workers:
-                source: Source = Worker(spec, states, options.pins, options.prefetch)
+                runner: Runner = Worker(spec, states, options.pins, options.prefetch)
             else:
-                source = InProcess(spec, states, options.pins)
-            self.sources.append(source)
-            source_of.update(dict.fromkeys(states, source))
-        return source_of
+                runner = InProcess(spec, states, options.pins)
+            self.runners.append(runner)
+            runner_of.update(dict.fromkeys(states, runner))
+        return runner_of
 
     def __next__(self) -> Any:
         if self.closed or self.progress.ended:
@@ -92,7 +92,7 @@ class EpochRun(Iterator[Any]):
             raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
             if self.progress.skip:
-                self._stop_sources()
+                self._stop_runners()
                 self._begin(self.progress.skip)
                 self.progress.skip = 0
             if not self.horizon.allows(self.delivered):
@@ -111,7 +111,7 @@ class EpochRun(Iterator[Any]):
 
     def _deliver(self) -> Message:
         while True:
-            message = self.feed.deliver()
+            message = self.merge.deliver()
             assert message is not None
             self._report(message)
             if message.batch is not None:
@@ -125,18 +125,18 @@ class EpochRun(Iterator[Any]):
                 where = {"epoch": self.progress.epoch, "rank": self.options.rank}
                 self.quarantine.add(entry_of(report.error, report.stage, **where))
         if message.counts.get("failures"):
-            total = sum(p.counts.get("failures", 0) for p in self.feed.positions.values())
+            total = sum(p.counts.get("failures", 0) for p in self.merge.positions.values())
             check_budget(total, self.options.policy, message.reports[-1] if message.reports else "see above")
         if message.memory and not self.memory_logged:
             self.memory_logged = True
-            _log_memory(message.memory * max(1, len(self.sources)))
+            _log_memory(message.memory * max(1, len(self.runners)))
 
     def _finish(self) -> None:
         """Note that the epoch is over for this rank."""
         progress, options = self.progress, self.options
         progress.loaded = None
         if options.uneven == "join":
-            while (rest := self.feed.deliver()) is not None:
+            while (rest := self.merge.deliver()) is not None:
                 self._report(rest)
             self.end = self._judge_end()
         else:
@@ -149,7 +149,7 @@ class EpochRun(Iterator[Any]):
 
     def _judge_end(self) -> EpochEnd:
         """Return how the epoch ended. Without an utterance it is an error if reading failed, else a warning."""
-        options, losses, epoch = self.options, self.feed.losses, self.progress.epoch
+        options, losses, epoch = self.options, self.merge.losses, self.progress.epoch
         delivered = bool(self.delivered or self.passed_over or losses.utterances)
         if delivered:
             return EpochEnd(epoch, True, None)
@@ -166,32 +166,32 @@ class EpochRun(Iterator[Any]):
 
     def _left_out(self) -> tuple[int, int]:
         """Return what this rank did not deliver: utterances that it knows of, and list items not yet opened."""
-        feed = self.feed
+        merge = self.merge
         if self.options.uneven == "repeat":
             return 0, 0
-        held = sum(u for u, _ in feed.remaining.values()) + feed.undelivered()
-        items = sum(i for _, i in feed.remaining.values())
-        for lane, position in feed.positions.items():
-            if lane not in feed.remaining and not position.state.done and not position.state.k:  # not begun
+        held = sum(u for u, _ in merge.remaining.values()) + merge.undelivered()
+        items = sum(i for _, i in merge.remaining.values())
+        for lane, position in merge.positions.items():
+            if lane not in merge.remaining and not position.state.done and not position.state.k:  # not begun
                 items += len(range(lane, self.items, self.progress.lanes))
         return held, items
 
     def _log_rest(self) -> None:
         """Log the failures in batches that will not be delivered."""
-        for message in self.feed.unreported():
+        for message in self.merge.unreported():
             for report in message.reports:
                 logger.warning("lane %d: %s", message.lane, report)
 
     def close(self) -> None:
         """End the workers: there are no more batches."""
         self.closed = True
-        self._stop_sources()
+        self._stop_runners()
 
-    def _stop_sources(self) -> None:
-        self.feed.close()
-        sources, self.sources = self.sources, []
-        for source in sources:
-            source.close()
+    def _stop_runners(self) -> None:
+        self.merge.close()
+        runners, self.runners = self.runners, []
+        for runner in runners:
+            runner.close()
 
     def __del__(self) -> None:
         self.close()

@@ -16,15 +16,15 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.no_batches import Losses
 from uio_pipes.run.position import Position
-from uio_pipes.run.workers import Source, Worker
+from uio_pipes.run.workers import Runner, Worker
 
 
-class Feed:
-    """Takes messages from the sources in order, and keeps those that the trainer has not received yet.
+class Merge:
+    """Takes messages from the runners in order, and keeps those that the trainer has not received yet.
 
     Attributes:
         positions: of each lane, as the trainer knows it.
-        known: batches known to exist since this feed began: those delivered and those fetched.
+        known: batches known to exist since this merge began: those delivered and those fetched.
         natural: ``known`` when each lane had ended once (under ``repeat`` they go on after that); None before.
         example: one failure, as it is reported.
     """
@@ -32,7 +32,7 @@ class Feed:
     def __init__(
         self,
         positions: dict[int, Position],
-        source_of: dict[int, Source],
+        runner_of: dict[int, Runner],
         repeat: bool,
         mover: Mover | None = None,
         pin: bool = False,
@@ -44,14 +44,14 @@ class Feed:
         self.example = ""
         self._counts: dict[int, dict[str, Any]] = {}
         # Lanes that gave a batch in their current pass, and lanes whose last whole pass gave none.
-        self._gave = {lane for lane in source_of if positions[lane].state.k and not positions[lane].state.done}
+        self._gave = {lane for lane in runner_of if positions[lane].state.k and not positions[lane].state.done}
         self._rest: set[int] = set()
-        self._source_of = source_of
+        self._runner_of = runner_of
         self._fetched: deque[tuple[Message, int]] = deque()
-        self._due = due(positions, source_of, repeat)
+        self._due = due(positions, runner_of, repeat)
         self._mover = mover
         # For a GPU, with workers: a thread that waits for the next message, pins it and begins its copy.
-        ahead = (mover is not None or pin) and any(isinstance(source, Worker) for source in source_of.values())
+        ahead = (mover is not None or pin) and any(isinstance(runner, Worker) for runner in runner_of.values())
         self._thread = _thread(pin) if ahead else None
         self._ahead: Future[Message] | None = None
 
@@ -63,7 +63,7 @@ class Feed:
     @property
     def at_rest(self) -> bool:
         """True if it is pointless to begin the lanes again: a whole pass of each has given nothing."""
-        return len(self._rest) == len(self._source_of)
+        return len(self._rest) == len(self._runner_of)
 
     @property
     def losses(self) -> Losses:
@@ -114,14 +114,14 @@ class Feed:
             self._gave.discard(lane)
 
     def _received(self, lane: int) -> Message:
-        """Return the next message of a lane's source; the copy of its batch to the device has begun."""
-        message = self._source_of[lane].take()
+        """Return the next message of a lane's runner; the copy of its batch to the device has begun."""
+        message = self._runner_of[lane].take()
         if self._mover is not None:
             message.batch = self._mover.begin(message.batch)
         return message
 
     def close(self) -> None:
-        """Receive nothing more; call it before the sources are closed."""
+        """Receive nothing more; call it before the runners are closed."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
             self._due.clear()

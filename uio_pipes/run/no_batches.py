@@ -84,13 +84,13 @@ def at_rest(why: str) -> ListError:
     """Return the error for a stream without an end when a whole pass of the data gives nothing."""
     return ListError(
         f"the stream has nothing to go on with: a whole round of the data gave no utterance. {why}. Change what leaves "
-        "them out, or mend the data; with several ranks, use fewer or give the list more shards (or lines)"
+        "them out, or repair the data; with several ranks, use fewer or give the list more shards (or lines)"
     )
 
 
 def nothing_read(epoch: int, why: str) -> NothingRead:
     """Return the error for an epoch in which something failed and not one utterance came out."""
     return NothingRead(
-        f"nothing could be read: epoch {epoch} ends without one utterance. {why}. Check the paths in the list and mend "
-        "the data (`uio verify` tells what is wrong with each file), or the function that failed"
+        f"nothing could be read: epoch {epoch} ends without one utterance. {why}. Check the paths in the list and "
+        "repair the data (`uio verify` shows what is wrong with each file), or the function that failed"
     )

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-import uio_pipes.core.batch_memory as batch_memory  # `from uio_pipes.core import …` would import all of api
 from uio_pipes.base.processes import end_with_parent
+from uio_pipes.core import batch_memory
 from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec
 from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer
 from uio_pipes.run.state import LaneState
@@ -95,7 +95,7 @@ class Worker:
             shut_down(batches)
 
 
-Source = InProcess | Worker
+Runner = InProcess | Worker
 
 _AT_EXIT: weakref.WeakSet[Worker] = weakref.WeakSet()
 

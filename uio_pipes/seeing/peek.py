@@ -119,7 +119,7 @@ def _list(value: list[Any] | tuple[Any, ...]) -> str:
 
 
 def _place(item: Item | File) -> str:
-    text = item.text if isinstance(item, Item) else item.url  # its end tells more than its beginning
+    text = item.text if isinstance(item, Item) else item.url  # its end says more than its beginning
     return text if len(text) <= WIDE else f"…{text[1 - WIDE :]}"
 
 

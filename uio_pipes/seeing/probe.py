@@ -104,7 +104,7 @@ def trace(pipeline: Graph, count: int) -> Iterator[list[StageRecord]]:
     """
     most = count
     while True:
-        run, ledger = _pass(pipeline, most, count)
+        run, ledger = _trial(pipeline, most, count)
         if len(run.records[-1]) >= count or most >= MOST:
             break
         most *= 2
@@ -115,12 +115,12 @@ def trace(pipeline: Graph, count: int) -> Iterator[list[StageRecord]]:
             f"nothing comes out of the pipeline ({'; '.join(why) or 'its list is empty'}); "
             "check its filters and its data"
         )
-    run, _ = _pass(pipeline, most, count)  # once more, for times with tables, kernels and files loaded
+    run, _ = _trial(pipeline, most, count)  # once more, for times with tables, kernels and files loaded
     for last in run.records[-1]:
         yield _path(run, last)
 
 
-def _pass(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
+def _trial(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
     run = _Run(most, [[] for _ in pipeline.stages])
     stages = [
         s

@@ -138,5 +138,5 @@ def _files(item: Item) -> dict[str, str]:
     try:
         found: dict[str, str] = json.loads(item.text)
     except ValueError as error:
-        raise ListError(f"{item.place} is no shard of a Lhotse Shar: use from_lhotse_shar") from error
+        raise ListError(f"{item.place} is not a shard of a Lhotse Shar: use from_lhotse_shar") from error
     return found

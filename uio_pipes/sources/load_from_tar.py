@@ -128,7 +128,7 @@ class _TarNode(Node):
         if self.file is not None:
             error.item = self.file.origin.item
             if error.reason == "unclear_end" and self.file.expected is not None:
-                return  # its manifest tells more
+                return  # its manifest says more
         out_of_reach = self.reader is None or error.reason in UNREADABLE
         if self.reader is not None:
             self.seen += error.reason not in NO_UTTERANCE and not out_of_reach

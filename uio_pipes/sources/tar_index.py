@@ -55,7 +55,7 @@ class TarIndex:
 
     @property
     def weights(self) -> npt.NDArray[np.int64]:
-        """Lengths in samples at 16 kHz; where only decoding tells, estimated from the bytes at 64 kbit/s."""
+        """Lengths in samples at 16 kHz; where only decoding shows them, estimated from the bytes at 64 kbit/s."""
         out = np.zeros(len(self), np.int64)
         for first, shard in zip(self._firsts, self.shards, strict=False):
             lengths = shard.index.lengths(TICKS)
@@ -166,7 +166,7 @@ class ListTarIndex(RecordListing):
 def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: str | None = None) -> list[Indexed]:
     """Return the shards of lists, globs and names with their indexes, compressed shards included.
 
-    A shard gets one more error if the manifest of its list tells another number of utterances or other bytes.
+    A shard gets one more error if the manifest of its list gives another number of utterances or other bytes.
 
     Raises: ListError.
     """

@@ -20,7 +20,7 @@ class AddNoise(ClipStage):
     """Add noise from other recordings to ``wav``, at a random signal-to-noise ratio.
 
     The noise, the part of it that is used, and the ratio belong to the utterance: they are the same on 1 worker and
-    on 64. From a longer noise a random segment is taken (if it is longer than 30 s and its header tells the length,
+    on 64. From a longer noise a random segment is taken (if it is longer than 30 s and its header gives the length,
     only that segment is decoded); a shorter one is repeated, beginning at a random place. Noise is resampled to the
     utterance's rate, and its first channel is added to every channel of the utterance. Nothing is added to silence,
     silent noise adds nothing, and the result is not clipped.

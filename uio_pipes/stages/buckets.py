@@ -11,8 +11,8 @@ from uio_pipes.stages.budget import PartialBatch
 class Buckets:
     """Bucket i holds lengths below boundary i, and the last one the rest.
 
-    ``room(i, cost)`` tells how many utterances a batch of bucket i may have if the costliest one costs ``cost``. Every
-    batch should have at least ``least`` utterances, and ``room`` is never less.
+    ``room(i, cost)`` returns how many utterances a batch of bucket i may have if the costliest one costs ``cost``.
+    Every batch should have at least ``least`` utterances, and ``room`` is never less.
     """
 
     def __init__(self, boundaries: Sequence[int], room: Callable[[int, int], int], least: int) -> None:
@@ -45,7 +45,7 @@ class Buckets:
         return [at for at, bucket in enumerate(self.all) if bucket.numbers]
 
     def take(self, at: int, count: int) -> list[int]:
-        """Take ``count`` numbers from bucket ``at``; those that it lacks come from its nearest neighbours."""
+        """Take ``count`` numbers from bucket ``at``; if it has too few, take the rest from the nearest buckets."""
         taken = self.all[at].take(count)
         if len(taken) < count:
             for near in sorted(range(len(self.all)), key=lambda other: abs(other - at)):

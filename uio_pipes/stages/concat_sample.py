@@ -35,7 +35,7 @@ class Joined(Sample):
 
     def __iter__(self) -> Iterator[str]:
         for link in self.chain.links:
-            if getattr(link, "decides", False):  # only its values tell which fields there are
+            if getattr(link, "decides", False):  # only its values show which fields there are
                 self.compute(link)
         return super().__iter__()
 

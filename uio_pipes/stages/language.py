@@ -65,7 +65,7 @@ class Language(PerUtterance):
         super().__post_init__()
         ok = self.detect is None or callable(self.detect)
         require(ok, self.name, "detect must be a function of the text", self.detect, "name it with detect=…")
-        langs, remedy = self.limited_langs, "pass a function that tells them apart with detect=…"
+        langs, remedy = self.limited_langs, "pass a function that distinguishes them with detect=…"
         ok = isinstance(langs, (list, tuple)) and bool(langs) and all(isinstance(lang, str) for lang in langs)
         require(ok, self.name, "limited_langs must be a list of languages", langs, "WeNet's is ['zh', 'en']")
         object.__setattr__(self, "limited_langs", tuple(langs))
@@ -79,7 +79,7 @@ class Language(PerUtterance):
         text = text_of(sample)
         lang = self._by_script(text) if self.detect is None else self.detect(text)
         if not isinstance(lang, str):
-            raise DataError("bad_language", f"detect gave {lang!r}, which is no language")
+            raise DataError("bad_language", f"detect gave {lang!r}, which is not a language")
         sample.fields["lang"], sample.fields["task"] = lang, "transcribe"
 
     def _by_script(self, text: str) -> str:

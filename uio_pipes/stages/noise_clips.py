@@ -88,7 +88,7 @@ class Clips:
         return clip.repeat(-(-(samples + first) // len(clip)))[first : first + samples]
 
     def _part(self, place: ClipPlace, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor | None:
-        """Decode only the segment; None if the clip is short or only decoding tells its length."""
+        """Decode only the segment; None if the clip is short or only decoding shows its length."""
         if ("clip", place.key, sample_rate) in self.cache or _is_remote(place.audio):
             return None
         info = self.cache.get(("info", place.key), lambda: audio_info(place.audio, {}), lambda _: MEMBER_BYTES)
@@ -127,7 +127,7 @@ class Clips:
     def _bad(self, choice: Choice, name: str, error: DataError) -> DataError:
         place = self.table.place(choice.item)
         where = name if name.startswith(place) else f"{name} (listed in {place})"
-        return DataError(self.reason, f"{where}: {error.message} [{error.reason}]; mend it, or take it off the list")
+        return DataError(self.reason, f"{where}: {error.message} [{error.reason}]; correct it, or take it off the list")
 
 
 class ClipStage(PerUtterance):

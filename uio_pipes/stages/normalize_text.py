@@ -45,7 +45,7 @@ class NormalizeText(PerUtterance):
         text = text_of(sample)
         new = remove_blanks(text) if self.function is None else self.function(text)
         if not isinstance(new, str):
-            raise DataError("bad_text", f"normalize_text: the function gave {new!r}, which is no text")
+            raise DataError("bad_text", f"normalize_text: the function gave {new!r}, which is not text")
         sample.fields["txt"] = new
 
 

@@ -119,7 +119,7 @@ class _SegmentsNode(Expanding):
         stage = self.stage
         if stage.of == "recording":
             if seconds is None:
-                message = "only decoding tells how long the recording is; convert it to wav, flac or a TouchDataset"
+                message = "only decoding shows how long the recording is; convert it to wav, flac or a TouchDataset"
                 raise DataError("unknown_length", message)
             return [Run(0.0, seconds, str(self.item.fields.get("txt", "")), {})]
         runs = parse_segments(_at(self.item.fields, self.path), seconds, self._fail)
@@ -164,7 +164,7 @@ class _SegmentsNode(Expanding):
 
 
 def _length(sample: Sample) -> float | None:
-    """Return the seconds of the recording, whose header is read once; None if only decoding tells."""
+    """Return the seconds of the recording, whose header is read once; None if only decoding shows it."""
     fields = sample.fields
     check_no_features(fields, "segments")
     wav = fields.get("wav")

@@ -43,7 +43,7 @@ class Speaker(PerUtterance):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        table, remedy = self.table, "a symbol table has `name number` a line"
+        table, remedy = self.table, "each line of a symbol table is `name number`"
         ok = isinstance(table, (str, os.PathLike, Mapping))
         require(ok, self.name, "table must be the path of a symbol table, or a dict of name to number", table, remedy)
         if isinstance(table, Mapping):
@@ -55,7 +55,7 @@ class Speaker(PerUtterance):
         table = self.table if isinstance(self.table, Mapping) else read_symbols(self.table)
         ok = all(is_whole(number) and number >= 0 for number in table.values())
         rule = "speakers' numbers must be whole, 0 or more"
-        require(ok, self.name, rule, table, "a symbol table has `name number` a line")
+        require(ok, self.name, rule, table, "each line of a symbol table is `name number`")
         return {str(name): number for name, number in table.items()}
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:

@@ -39,8 +39,8 @@ def list_files(
             used for the longest time go first. Default: "100GB".
 
     Raises:
-        PipelineError: nothing was given, or something that is no path.
-        ListError: when the pipeline runs, if a list is missing, empty or no list.
+        PipelineError: nothing was given, or something that is not a path.
+        ListError: when the pipeline runs, if a list is missing, empty or not a list.
     """
     one = isinstance(paths, (str, os.PathLike, Mapping))
     ok = one or isinstance(paths, Iterable)
@@ -114,7 +114,7 @@ def from_shard_list(
 
     Raises:
         PipelineError: an argument breaks a rule.
-        ListError: when the pipeline runs, if a list is missing, empty or no list.
+        ListError: when the pipeline runs, if a list is missing, empty or not a list.
     """
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
     files = listed.sharding_filter().open_files()

@@ -143,7 +143,7 @@ def from_kaldi(
 
     Args:
         scp: ``wav.scp`` (paths, URLs, ``.ark:offset`` of audio, pipes) or ``feats.scp`` (``.ark:offset``, with
-            ``[first:last]`` rows if wanted), told apart by what they point at; or a data folder, whose tables are
+            ``[first:last]`` rows if wanted), distinguished by what they point at; or a data folder, whose tables are
             used, and ``wav.scp`` if it has both. Relative paths in a table start at the working directory, as in
             Kaldi.
         text: table of ``KEY words …`` per line, for the field ``txt``. An utterance without a line is counted as
@@ -159,7 +159,7 @@ def from_kaldi(
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
 
     Raises:
-        PipelineError: an argument is no path.
+        PipelineError: an argument is not a path.
         ListError: when the pipeline runs, if a table is missing or malformed, or a key stands in it twice.
     """
     named = {"scp": scp, "text": text, "segments": segments, "utt2spk": utt2spk}

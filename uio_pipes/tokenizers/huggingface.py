@@ -73,7 +73,7 @@ def _read(package: Any, path: str) -> Any:
     try:
         return package.Tokenizer.from_file(path)
     except Exception as error:  # the package raises no narrower class
-        raise ListError(f"{path} is no tokenizer.json of the package tokenizers: {error}") from error
+        raise ListError(f"{path} is not a tokenizer.json of the package tokenizers: {error}") from error
 
 
 def _unk_id(tokenizer: Any) -> int | None:

@@ -111,4 +111,4 @@ def _processor(proto: bytes, name: str) -> Any:
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=proto)
     except RuntimeError as error:
-        raise ListError(f"{name} is no SentencePiece model: {error}") from error
+        raise ListError(f"{name} is not a SentencePiece model: {error}") from error

@@ -74,7 +74,9 @@ class NonLangSyms:
         self.symbols = tuple(s.strip() for s in symbols if s.strip())
         for symbol in self.symbols:
             if not _FORM.fullmatch(symbol):
-                raise ListError(f"{symbol!r} is no non-linguistic symbol; they look like {{NOISE}}, <SPK> or [LAUGH]")
+                raise ListError(
+                    f"{symbol!r} is not a non-linguistic symbol; they look like {{NOISE}}, <SPK> or [LAUGH]"
+                )
         self._written = {s.upper() if ignore_case else s: s for s in self.symbols}
         self._ignore_case = ignore_case
         whole = "|".join(re.escape(s) for s in self.symbols)

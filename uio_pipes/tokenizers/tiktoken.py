@@ -50,7 +50,7 @@ class TiktokenTokenizer:
         return int(self._encoding.n_vocab)
 
     def tokenize(self, text: str) -> tuple[list[str], list[int]]:
-        """Split ``text`` into tokens; bytes that are no whole character are written as ``\\xe4``."""
+        """Split ``text`` into tokens; bytes that are not a whole character are written as ``\\xe4``."""
         ids: list[int] = self._encoding.encode(text, allowed_special="all")
         return [self._bytes(i).decode("utf-8", "backslashreplace") for i in ids], ids
 

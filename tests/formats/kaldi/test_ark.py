@@ -218,7 +218,7 @@ def test_wavs_of_kaldiio_in_one_ark_do_not_run_into_each_other(tmp_path: Path) -
 
 def test_audio_without_a_size_in_an_ark_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.ark").write_bytes(b"A " + wav_bytes(0)[:4] + b"\xff" * 4 + wav_bytes(0)[8:])
-    with pytest.raises(DataError, match="whose size is told") as caught:
+    with pytest.raises(DataError, match="whose size is given") as caught:
         ark_audio(LocalFile(str(tmp_path / "a.ark")), 2)
     assert caught.value.reason == "bad_ark"
 

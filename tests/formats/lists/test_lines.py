@@ -146,7 +146,7 @@ def test_a_compressed_list_and_a_pipe_are_told_with_the_remedy(tmp_path: Path) -
 def test_one_endless_line_is_no_list(tmp_path: Path) -> None:
     path = tmp_path / "x.list"
     path.write_bytes(b"a\n" + b"x" * (9 << 20))
-    with pytest.raises(uio.ListError, match="no list"):
+    with pytest.raises(uio.ListError, match="is not a list"):
         Lines(str(path))
     path.write_bytes(b"a\n" + b"x" * (5 << 20) + b"\nb\n")
     with pytest.raises(uio.ListError, match="line 2 has 5242880 bytes"):

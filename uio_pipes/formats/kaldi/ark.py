@@ -93,14 +93,14 @@ def ark_audio(file: RandomFile, offset: int) -> Ref:
     if not head:
         raise DataError("truncated", "the ark ends before this offset: copy it again", url=file.path, offset=offset)
     message = (
-        f"no audio whose size is told, but {head[:8]!r}: an ark of audio holds wavs, as Kaldi's wav-copy writes them, "
+        f"no audio whose size is given, but {head[:8]!r}: an ark of audio holds wavs, as Kaldi's wav-copy writes them, "
         "or kaldiio's AUDIO"
     )
     raise DataError("bad_ark", message, url=file.path, offset=offset)
 
 
 class ArkMatrix(StoredFeatures):
-    """A matrix at ``offset`` of ``file``. ``frames``: its number of rows, if a table tells it; else its header does."""
+    """A matrix at ``offset`` of ``file``. ``frames``: its number of rows, if a table gives it; else its header does."""
 
     __slots__ = ("_frames", "columns", "file", "offset", "rows")
 

@@ -80,6 +80,6 @@ class KaldiFiles:
 
 
 def is_folder(name: str) -> bool:
-    """Return whether this names a folder. A remote folder cannot be told from a file: files have a suffix."""
+    """Return whether this names a folder. A remote folder cannot be distinguished from a file: files have a suffix."""
     path = is_local(name)
     return "." not in name.rstrip("/").rpartition("/")[2] if path is None else os.path.isdir(path)

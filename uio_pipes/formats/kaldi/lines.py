@@ -70,7 +70,7 @@ class KaldiLines:
         try:
             return self.raw(number).decode("utf-8")
         except UnicodeDecodeError as error:
-            message = f"the line is no UTF-8 ({error.reason})"
+            message = f"the line is not UTF-8 ({error.reason})"
             raise DataError("bad_text", message, url=self.place(number), member=self.key(number)) from error
 
     def place(self, number: int) -> str:
@@ -112,7 +112,7 @@ class KaldiLines:
             found = np.array([_number(w) for w in words])
         if len(bad := np.flatnonzero(~np.isfinite(found))):
             i = int(bad[0])
-            raise ListError(f"{self.place(i)}: {words[i].decode('utf-8', 'replace')!r} is no number")
+            raise ListError(f"{self.place(i)}: {words[i].decode('utf-8', 'replace')!r} is not a number")
         return found
 
     def _parsed(self) -> Iterator[tuple[Ints, Ints, Ints, Ints, Ints]]:

@@ -12,7 +12,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.command import parse_command
 from uio_pipes.io.opening import is_local, open_file
 
-LOOKED_AT = 8  # lines, to tell features from audio
+LOOKED_AT = 8  # lines, to distinguish features from audio
 
 
 def check_pipes(scp: KaldiLines, allowed: bool) -> None:

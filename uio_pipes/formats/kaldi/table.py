@@ -88,7 +88,7 @@ class KaldiTable(KaldiJoin):
         return ark_audio(self._file(pointer.path), pointer.offset)
 
     def _told(self, number: int, end: float | None) -> AudioInfo | None:
-        """Return the length of a command's output as far as tables tell it: in ticks, rounded up."""
+        """Return the length of a command's output as far as tables give it: in ticks, rounded up."""
         if end is not None:
             return AudioInfo(ceil(end * TICKS), TICKS, 1)
         if self.segments is not None or self._length is None or np.isnan(self._length[number]):
@@ -122,4 +122,4 @@ def _utf8(raw: bytes, what: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError("bad_text", f"the {what} is no UTF-8 ({error.reason})") from error
+        raise DataError("bad_text", f"the {what} is not UTF-8 ({error.reason})") from error

@@ -53,7 +53,7 @@ def _parse_json(line: str, place: str) -> tuple[str, float | None, float | None]
         fields: dict[str, Any] = json.loads(line)
         wav = fields["wav"]
     except (ValueError, KeyError) as error:
-        raise ListError(f'{place} is no JSON object with a "wav": {line[:80]!r}') from error
+        raise ListError(f'{place} is not a JSON object with a "wav": {line[:80]!r}') from error
     start, end = fields.get("start"), fields.get("end")
     if not isinstance(wav, str) or not all(v is None or is_number(v) for v in (start, end)):
         raise ListError(f'{place} must have a path as "wav", and seconds as "start" and "end", if any: {line[:80]!r}')

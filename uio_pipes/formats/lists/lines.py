@@ -169,11 +169,11 @@ class Lines(Sequence[str]):
         if b"\0" in chunk:
             at = line + chunk[: chunk.index(b"\0")].count(b"\n")
             raise ListError(
-                f"the list {self.name} is no text (a NUL in line {at}); a list is a path, URL or JSON object a line"
+                f"the list {self.name} is not text (a NUL in line {at}); a list is a path, URL or JSON object a line"
             )
 
     def _are_items(self, chunk: bytes, codes: _Bytes, starts: _Places, ends: _Places) -> npt.NDArray[np.bool_]:
-        """Tell which lines are items: only those that do not begin with a visible ASCII letter must be decoded."""
+        """Return which lines are items: only those that do not begin with a visible ASCII letter must be decoded."""
         first = codes[starts]
         are: npt.NDArray[np.bool_] = (first > 32) & (first < 127) & (first != ord("#"))
         for number in np.flatnonzero(~are & (first != ord("\n")) & (first != ord("#"))):
@@ -183,12 +183,12 @@ class Lines(Sequence[str]):
 
     def _no_text(self, line: int) -> ListError:
         return ListError(
-            f"the list {self.name} is no UTF-8 text (line {line}); if it is a shard, its name must end in one of "
+            f"the list {self.name} is not UTF-8 text (line {line}); if it is a shard, its name must end in one of "
             f"{' '.join(ARCHIVES)}"
         )
 
     def _no_list(self, why: str) -> ListError:
-        return ListError(f"the list {self.name} is no list ({why}); it is a path, URL or JSON object a line")
+        return ListError(f"the list {self.name} is not a list ({why}); it is a path, URL or JSON object a line")
 
 
 _Places = npt.NDArray[np.int64]

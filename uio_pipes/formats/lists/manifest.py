@@ -1,6 +1,6 @@
 """The manifest of a list of shards: the content that each shard must have, so that a loss is noticed.
 
-It lies beside the list, as ``X.list.manifest``. The first line, ``{"manifest": 1, "shards": n, "crc32": …}``, tells how
+It lies beside the list, as ``X.list.manifest``. The first line, ``{"manifest": 1, "shards": n, "crc32": …}``, says how
 many lines follow and the CRC32 of their bytes, so that a manifest that was cut off is noticed. Then comes a line for
 each shard: ``{"shard": its line in the list, "utterances": n, "frames": n, "bytes": n, "crc32": "8 hex digits"}``, with
 frames of 10 ms, and bytes and CRC32 of the whole file.
@@ -112,9 +112,9 @@ def _parsed(url: str, number: int, line: str) -> dict[str, Any]:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _damaged(url, number, "no JSON") from error
+        raise _damaged(url, number, "not JSON") from error
     if not isinstance(fields, dict):
-        raise _damaged(url, number, "no JSON object")
+        raise _damaged(url, number, "not a JSON object")
     return fields
 
 

@@ -129,7 +129,7 @@ class _Lines:
                 yield position, line
                 position += len(line) + 1
             if len(rest) > _LONGEST:
-                raise ListError(f"the overlay {self.path} is no JSONL: a line at byte {position} does not end")
+                raise ListError(f"the overlay {self.path} is not JSONL: a line at byte {position} does not end")
         if rest:
             yield position, rest
 
@@ -148,7 +148,7 @@ class _Lines:
 
 
 class _Metainfo:
-    """The entries of ``PREFIX.bin`` and ``PREFIX.idx``."""
+    """An overlay stored as ``PREFIX.bin`` and ``PREFIX.idx``."""
 
     def __init__(self, path: str, access: Access) -> None:
         self.path, self._file = path, IndexedFile(path, access)
@@ -203,9 +203,9 @@ def _parse(data: bytes, entries: _Entries, position: int) -> dict[str, Any]:
     try:
         entry = json.loads(data)
         if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
-            raise ValueError('no JSON object with a "key"')
+            raise ValueError('not a JSON object with a "key"')
     except (ValueError, RecursionError) as error:
-        message = f"{entries.place(position)}: {error}: {data[:80]!r}; mend it"
+        message = f"{entries.place(position)}: {error}: {data[:80]!r}; correct it"
         raise DataError("bad_overlay", message) from error
     return entry
 

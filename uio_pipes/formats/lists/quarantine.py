@@ -93,12 +93,12 @@ class Quarantine:
 def _line(entry: Entry) -> bytes:
     try:
         return (json.dumps(entry, ensure_ascii=False) + "\n").encode()
-    except UnicodeEncodeError:  # a name that is no UTF-8
+    except UnicodeEncodeError:  # a name that is not UTF-8
         return (json.dumps(entry) + "\n").encode()
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, Entry]]:
-    """Yield line numbers and entries; lines that are no entries are passed over."""
+    """Yield line numbers and entries; other lines are passed over."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
             entry = json.loads(line) if line.strip() else None
@@ -114,7 +114,7 @@ def _fits(entry: Entry) -> bool:
 
 
 def read_quarantine(path: str | os.PathLike[str]) -> list[Entry]:
-    """Read the entries of a file. Raises: ListError naming the line that is no entry."""
+    """Read the entries of a file. Raises: ListError naming the line that is not an entry."""
     try:
         with open_regular(path) as file:
             data = file.read()

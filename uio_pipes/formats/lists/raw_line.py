@@ -15,7 +15,7 @@ def parse(text: str, place: str) -> dict[str, Any]:
     """Return the fields of one line. ``place``: its list and line number, for messages.
 
     Raises:
-        ListError: the line is no JSON object at all (another kind of list).
+        ListError: the line is not a JSON object at all (another kind of list).
         DataError: ``bad_line``, ``missing_key``, ``missing_audio``, ``missing_text`` or ``bad_segment``.
     """
     fields = parse_object(text, place)
@@ -34,7 +34,7 @@ def parse_object(text: str, place: str) -> dict[str, Any]:
     """
     if not text.startswith("{"):
         raise ListError(
-            f'{place} is no JSON object: {text[:80]!r}. A raw list has {{"key", "wav", "txt"}} a line; '
+            f'{place} is not a JSON object: {text[:80]!r}. A raw list has {{"key", "wav", "txt"}} a line; '
             "if this is a list of shards, use from_shard_list (WeNet's data_type shard)"
         )
     if not text.isascii():

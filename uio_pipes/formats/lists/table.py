@@ -27,7 +27,7 @@ __all__ = ["ARCHIVES", "Table", "expand"]
 class Table:
     """Items of one or several lists, in their order. ``len(table)``, ``table[i]``, ``table.place(i)``."""
 
-    weights = None  # lines tell no lengths
+    weights = None  # lines give no lengths
     direct: ClassVar[tuple[str, ...]] = ARCHIVES  # a name that ends so is an item itself, not a list of items
 
     def __init__(self, entries: tuple[str, ...], access: Access | None = None) -> None:
@@ -38,7 +38,7 @@ class Table:
                 self._add(name)
         self._firsts = [0, *accumulate(map(len, self._parts))]
         if not len(self):
-            raise ListError(f"nothing in {_names(entries)}: no line that is neither blank nor a comment (#)")
+            raise ListError(f"nothing in {_names(entries)}: only blank lines and comments (#)")
 
     def __len__(self) -> int:
         return self._firsts[-1]
@@ -101,7 +101,7 @@ class Table:
             return
         lines = Lines.known(name, self._access)
         if not len(lines):
-            raise ListError(f"the list {name} is empty: no line that is neither blank nor a comment (#)")
+            raise ListError(f"the list {name} is empty: it holds only blank lines and comments (#)")
         self._parts.append(lines)
 
 

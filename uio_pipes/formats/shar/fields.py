@@ -32,9 +32,9 @@ def as_fields(cut: dict[str, Any], values: dict[str, Value]) -> dict[str, Any]:
     if texts:
         fields["txt"] = " ".join(texts)
     for name in ("speaker", "language"):
-        told = {s[name] for s in supervisions if s.get(name)}
-        if len(told) == 1:
-            fields[name] = told.pop()
+        given = {s[name] for s in supervisions if s.get(name)}
+        if len(given) == 1:
+            fields[name] = given.pop()
     for name, value in values.items():
         if value.data is None:
             fields.pop(name, None)
@@ -69,7 +69,7 @@ def _features(value: Value) -> Payload | StoredFeatures:
 
 
 class _Lilcom(StoredFeatures):
-    """Features that lilcom packed; the manifest tells the number of frames."""
+    """Features that lilcom packed; the manifest gives the number of frames."""
 
     __slots__ = ("_frames", "payload")
 

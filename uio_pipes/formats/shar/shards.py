@@ -45,7 +45,7 @@ def _in_folder(folder: str, access: Access) -> dict[str, list[str]]:
             found.setdefault(name["field"], []).append(path)
     if "cuts" not in found:
         raise ListError(
-            f"the folder {folder} has no cuts.*.jsonl(.gz): it is no Lhotse Shar, or not all of it is there"
+            f"the folder {folder} has no cuts.*.jsonl(.gz): it is not a Lhotse Shar, or not all of it is there"
         )
     return {"cuts": found.pop("cuts"), **dict(sorted(found.items()))}
 

@@ -69,7 +69,7 @@ class JsonLines:
         except ValueError as error:
             raise self._bad(f"damaged JSON: {error}") from error
         if not isinstance(found, dict):
-            raise self._bad("no JSON object")
+            raise self._bad("not a JSON object")
         return found
 
     def _bad(self, message: str) -> DataError:

@@ -48,9 +48,9 @@ def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
     except KeyError:
         reason, message = "missing_text", f"the JSON has no text {name!r}"
     except UnicodeDecodeError as error:
-        reason, message = "bad_text", f"the text is no UTF-8 ({error.reason} at byte {error.start})"
+        reason, message = "bad_text", f"the text is not UTF-8 ({error.reason} at byte {error.start})"
     except (ValueError, RecursionError) as error:
-        reason, message = "bad_text", f"the text is in no JSON object: {error}"
+        reason, message = "bad_text", f"the text is not in a JSON object: {error}"
     bad = DataError(reason, message, url=url, member=f"{utterance.key}.{suffix}", offset=utterance.offset)
     bad.key = utterance.key
     raise bad

@@ -102,18 +102,18 @@ class ShardIndex:
             )
 
     def info(self, number: int) -> AudioInfo | None:
-        """Return the length of the audio, or of features (frames, at 100 Hz); None if only decoding tells it."""
+        """Return the length of the audio, or of features (frames, at 100 Hz); None if only decoding shows it."""
         columns = self.columns
         rate = int(columns["sample_rates"][number])
         return AudioInfo(int(columns["samples"][number]), rate, int(columns["channels"][number])) if rate else None
 
     @property
     def frames(self) -> int:
-        """The total of 10 ms frames, as far as headers tell it."""
+        """The total of 10 ms frames, as far as headers give it."""
         return int(self.lengths(100).sum())
 
     def lengths(self, rate: int) -> npt.NDArray[np.int64]:
-        """Return the length of each utterance in samples at ``rate`` Hz, rounded up; 0 if only decoding tells it."""
+        """Return the length of each utterance in samples at ``rate`` Hz, rounded up; 0 if only decoding shows it."""
         samples = self.columns["samples"].astype(np.int64)
         rates = np.maximum(self.columns["sample_rates"].astype(np.int64), 1)
         return -(-samples * rate // rates)
@@ -155,7 +155,7 @@ def _smallest(values: Column) -> Column:
 
 
 def loads(data: bytes, name: str, url: str = "") -> ShardIndex:
-    """Parse the index of the shard at ``url``. Raises: ListError naming the file for bytes that are no index."""
+    """Parse the index of the shard at ``url``. Raises: ListError naming the file for bytes that are not an index."""
     try:
         return _loads(data, url)
     except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError, AttributeError) as error:
@@ -193,27 +193,27 @@ def _loads(data: bytes, url: str) -> ShardIndex:
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < _MOST:
-        raise ValueError(f"{str(value)[:40]!r} is no count")
+        raise ValueError(f"{str(value)[:40]!r} is not a count")
     return value
 
 
 def _stamp(fields: dict[str, Any]) -> ShardStamp:
     stamp, compression = fields["stamp"], fields["compression"]
     if not isinstance(stamp, str) or not isinstance(compression, str):
-        raise ValueError("what it says of its shard is no text")
+        raise ValueError("what it says of its shard is not text")
     return ShardStamp(_count(fields["size"]), stamp, _count(fields["crc32"]), compression)
 
 
 def _names(names: list[Any]) -> list[str]:
     if not all(isinstance(name, str) for name in names):
-        raise ValueError("its suffixes are no names")
+        raise ValueError("its suffixes are not names")
     return names
 
 
 def _error(fields: Any, url: str) -> DataError:
     reason, message, member, offset, key = fields
     if not all(isinstance(text, str) for text in (reason, message, member, key)):
-        raise ValueError("what it says of a damaged spot is no text")
+        raise ValueError("what it says of a damaged spot is not text")
     error = DataError(reason, message, url=url, member=member, offset=None if offset is None else _count(offset))
     error.key = key
     return error

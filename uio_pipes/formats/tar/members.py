@@ -32,7 +32,7 @@ class Member(NamedTuple):
 class TarMembers:
     """Reader of headers from ``offset`` on. ``start``: offset of the last thing read; ``at``: of the next one.
 
-    ``damaged``: the bytes before are damaged and reported, so that an archive that ends here is no news.
+    ``damaged``: the bytes before are damaged and reported, so that an archive that ends here is not reported again.
     ``note``: after a run of zero blocks that was taken for an archive's end but need not be one, ``unclear_end``.
     """
 
@@ -58,7 +58,7 @@ class TarMembers:
             if len(block) < BLOCK:
                 self._end(block)
             if block == ZEROS:
-                self._pass_zeros()
+                self._skip_zeros()
                 return None
             self._zeros = 0
             try:
@@ -97,9 +97,9 @@ class TarMembers:
         message = "the archive ends without the two zero blocks that every tar ends with: it is cut off, fetch it again"
         raise self._error("missing_end", message, end)
 
-    def _pass_zeros(self) -> None:
-        """Skip the zero blocks at ``at``. Raises: DataError if they cannot be the end of a tar: after members, two
-        blocks or more, up to the end of a record."""
+    def _skip_zeros(self) -> None:
+        """Skip a run of zero blocks. Raises: DataError unless it can be the end of the archive: at least two blocks,
+        after a member, filling the last record. If the file ends in it, a shorter run will do."""
         while (block := self._read()) == ZEROS:
             self._zeros, self.at = self._zeros + 1, self.at + BLOCK
         ended, size = len(block) < BLOCK, self._zeros * BLOCK
@@ -122,7 +122,9 @@ class TarMembers:
 
     def _unclear(self, size: int, ended: bool) -> DataError:
         what = "the end that tar -b writes" if ended else "one archive's end, and another archive follows"
-        message = f"{size} bytes of zeros: {what}, or utterances were lost; a manifest of the list tells (uio index)"
+        message = (
+            f"{size} bytes of zeros: {what}, or utterances were lost; a manifest of the list shows which (uio index)"
+        )
         return self._error("unclear_end", message, self.start)
 
     def _member(self, block: bytes) -> Member | None:

@@ -173,7 +173,7 @@ class TarReader:
         try:
             group.key.encode()
         except UnicodeEncodeError:
-            raise self._bad("bad_member_name", "the name is no UTF-8: pack it under another", group) from None
+            raise self._bad("bad_member_name", "the name is not UTF-8: pack it under another", group) from None
 
     def _bad(self, reason: str, message: str, group: TarUtterance) -> DataError:
         return finding(reason, message, self._url, group.key, group.offset)

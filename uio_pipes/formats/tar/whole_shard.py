@@ -7,7 +7,7 @@ from uio_pipes.base.printable import counted
 from uio_pipes.base.redact import redact
 from uio_pipes.formats.lists.manifest import ShardEntry
 
-# failures that are no utterances
+# failures that are not utterances
 NO_UTTERANCE = frozenset(["missing_end", "changed_shard", "unsupported_member", "bad_member_name"]) | NOTES
 
 

@@ -1,7 +1,7 @@
 """The CRC32 of every record of ``NAME.bin`` of a TouchDataset, in a small file beside it or under a folder.
 
 They depend on the content alone: a copy of the folder can be compared with them. They belong to one ``NAME.idx``; its
-hash, kept with them, tells whether they still fit.
+hash, kept with them, shows whether they still fit.
 """
 
 from __future__ import annotations

@@ -116,7 +116,8 @@ class IndexedFile:
         again = "convert the data again (uio convert), or fetch the file again"
         if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
             raise ListError(
-                f"{index.path} is no index of a TouchDataset: it begins with {head[:9]!r}, not {MAGIC!r}; name others"
+                f"{index.path} is not the index of a TouchDataset: it begins with {head[:9]!r}, not {MAGIC!r}; name "
+                "others"
             )
         if len(head) < HEADER.size:
             raise ListError(f"{index.path} ends within its header, after {len(head)} bytes: {again}")
@@ -129,7 +130,7 @@ class IndexedFile:
         told = HEADER.size + 12 * count + 8 * documents
         if told != index.size:
             raise ListError(
-                f"{index.path} tells {count} items and {documents} bounds of documents, that is {told} bytes, and has "
+                f"{index.path} says {count} items and {documents} bounds of documents, that is {told} bytes, and has "
                 f"{index.size}: {again}"
             )
         body = memoryview(index.read(HEADER.size, 12 * count + 8 * documents))

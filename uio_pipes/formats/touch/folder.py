@@ -49,7 +49,7 @@ class IndexedFolder:
         fields = parse_metainfo(data, url, offset)
         rate = fields.get("sample_rate")
         if type(rate) is not int or rate <= 0:
-            message = f"the metadata must tell the sample_rate in Hz, not {rate!r}: add it by uio_pipes.prep.metainfo"
+            message = f"the metadata must give the sample_rate in Hz, not {rate!r}: add it by uio_pipes.prep.metainfo"
             raise DataError("missing_sample_rate", message, url=url, member=fields["key"], offset=offset)
         at, length = self.audio.span(number)
         if not length:

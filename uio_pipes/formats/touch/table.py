@@ -75,7 +75,8 @@ class IndexedTable:
             return self.place(number)
 
     def fields(self, number: int) -> dict[str, Any]:
-        """Return ``key``, ``txt``, ``sample_rate``, ``wav`` (a :class:`Pcm`), and the other fields of the metadata."""
+        """Return ``key``, ``txt``, ``sample_rate``, ``wav`` (a :class:`~uio_pipes.formats.touch.pcm.Pcm`), and the
+        other fields of the metadata."""
         folder, local = self._locate(number)
         if not folder.far:
             return folder.fields(local)
@@ -116,7 +117,7 @@ def parse_entry(line: str, place: str, metainfo: str | None = None) -> tuple[str
         if word in ("audio", "metainfo", "texttoken"):
             raise ListError(f"{place} says {word!r}; only FOLDER audio+metainfo can be read")
         if line.startswith("{") or line.endswith(".tar"):
-            raise ListError(f"{place} is no folder, but {line[:80]!r}; name a list of FOLDER audio+metainfo lines")
+            raise ListError(f"{place} is not a folder, but {line[:80]!r}; name a list of FOLDER audio+metainfo lines")
         return line.strip(), metainfo or METAINFO
     audio, _, own = word.partition("+")
     if audio != "audio" or not own or "+" in own:

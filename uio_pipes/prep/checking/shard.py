@@ -19,7 +19,7 @@ from uio_pipes.formats.tar.reader import Grouping
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, miscounted
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.indexing.scan import Looked, Pass
+from uio_pipes.prep.indexing.scan import Looked, Scanning
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def verify_shard(url: str, entry: ShardEntry | None, wanted: Wanted, access: Acc
     """Check one shard. ``entry``: its entry in the list's manifest."""
     checked = Checked(PackedKeys.of(url, [], []))
     try:
-        reading = Pass(url, access, wanted.grouping, wanted.text)
+        reading = Scanning(url, access, wanted.grouping, wanted.text)
         for looked in reading:
             checked.findings += _named(url, looked, _utterance(looked, wanted))
         found = reading.scan()

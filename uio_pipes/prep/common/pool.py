@@ -29,7 +29,7 @@ def in_order(
 
 
 def as_done(function: Callable[..., R], work: Work[T], jobs: int, preload: list[str]) -> Iterator[tuple[T, R]]:
-    """As :func:`in_order`, but results come as they are done, and one job works in this process."""
+    """Like :func:`in_order`, but yield results as they finish; with ``jobs=1`` no process is started."""
     if jobs <= 1:
         return ((label, function(*arguments)) for label, arguments in work)
     return _pooled(function, work, jobs, preload, ordered=False)

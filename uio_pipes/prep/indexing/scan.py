@@ -29,10 +29,9 @@ _CHUNK = 1 << 20
 
 @dataclass
 class Scan:
-    """The result of one pass over a shard.
+    """The result of scanning a shard.
 
-    ``index.errors``: failures that reading meets; ``bad``: notes, and utterances whose audio or features have a bad
-    header.
+    ``index.errors``: what reading the shard would report; ``bad``: notes, and utterances with a bad header.
     """
 
     index: ShardIndex
@@ -41,7 +40,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Looked:
-    """One utterance of the pass: its payloads, and the length that its header tells, or the header's error."""
+    """One scanned utterance: its payloads, and the length that its header gives, or the header's error."""
 
     utterance: TarUtterance
     txt: str
@@ -55,7 +54,7 @@ class Looked:
         return next(((s, data) for s, data in members if s in AUDIO_SUFFIXES and isinstance(data, bytes)), None)
 
 
-class Pass:
+class Scanning:
     """A shard that is read from its beginning to its end; after that, call :meth:`scan`."""
 
     def __init__(self, url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt") -> None:
@@ -117,14 +116,14 @@ class Pass:
 
 def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt") -> Scan:
     """Read the shard once. Raises: DataError if it cannot be read at all."""
-    reading = Pass(url, access, grouping, text)
+    reading = Scanning(url, access, grouping, text)
     for _ in reading:
         pass
     return reading.scan()
 
 
 def _info(utterance: TarUtterance) -> AudioInfo | None:
-    """Return the length that the header of the first audio member tells, or of the features: frames, at 100 Hz."""
+    """Return the length that the header of the first audio member gives, or that of the features: frames, at 100 Hz."""
     npy = utterance.fields.get("npy")
     if isinstance(npy, bytes):
         frames, bins = npy_shape(npy, len(npy))

@@ -27,7 +27,7 @@ PRELOAD = ["uio_pipes.prep.indexing.scan"]  # imported once for all processes of
 class IndexedShard:
     """The result for one shard. ``problems``: failures that reading meets, notes, and audio with a damaged header.
 
-    ``frames``: of 10 ms, as far as headers tell them; ``fresh``: it had an index that fits; ``damaged``: reading meets
+    ``frames``: of 10 ms, as far as headers give them; ``fresh``: it had an index that fits; ``damaged``: reading meets
     failures.
     """
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.prep.reading.utterance_lists import Bad, Source, Utterance
+from uio_pipes.prep.reading.utterance_lists import Bad, Utterance, UtteranceList
 from uio_pipes.prep.writing.cutting import Form
 from uio_pipes.prep.writing.encoding import FRAMES_PER_SECOND
 
@@ -90,16 +90,16 @@ class PackSettings:
 
 
 class Placement:
-    """The shard of each utterance of a source. The source is read once, or twice if a key occurs twice; 4 bytes an
+    """The shard of each utterance of a list. The list is read once, or twice if a key occurs twice; 4 bytes an
     utterance stay in memory (12 while it is read).
 
     Attributes: ``shards`` (names, in the order in which they begin), ``counts`` (utterances of each), ``left_out``
     (reasons and counts of utterances in no group), ``bad`` (lines that cannot be read, and keys that an earlier
-    utterance has), ``apart`` (no recording is in two shards, as far as neighbours tell).
+    utterance has), ``apart`` (no recording is in two shards, as far as neighbours show).
     """
 
-    def __init__(self, source: Source, settings: PackSettings) -> None:
-        self.source, self.settings = source, settings
+    def __init__(self, utterance_list: UtteranceList, settings: PackSettings) -> None:
+        self._list, self.settings = utterance_list, settings
         self.shards: list[str] = []
         self.counts: list[int] = []
         self.left_out: Counter[str] = Counter()
@@ -114,7 +114,7 @@ class Placement:
         placed: Counter[str] = Counter()
         current: dict[str, int] = {}
         recording, last = "", NOWHERE
-        for one in self.source:
+        for one in self._list:
             folder = self._folder(one)
             hashes.append(hash(one.key))
             if folder is None:
@@ -144,7 +144,7 @@ class Placement:
             return
         suspects = set(placed[np.isin(hashes, twice)].tolist())
         first: dict[str, int] = {}
-        for number, one in enumerate(self.source):
+        for number, one in enumerate(self._list):
             if number in suspects and first.setdefault(one.key, number) != number:
                 detail = f"utterance {number + 1} of the list has the key of utterance {first[one.key] + 1}: rename one"
                 self.bad.append(Bad(one.key, "duplicate_key", detail))
@@ -172,9 +172,9 @@ class Placement:
         }
 
     def utterances(self, wanted: set[str]) -> Iterator[tuple[str, Utterance]]:
-        """Yield the utterances of the ``wanted`` shards in the source's order, each with its shard (relative path)."""
+        """Yield the utterances of the ``wanted`` shards in the list's order, each with its shard (relative path)."""
         want = [shard in wanted for shard in self.shards]
-        for number, one in zip(self._of, self.source, strict=True):
+        for number, one in zip(self._of, self._list, strict=True):
             if number != NOWHERE and want[number] and isinstance(one, Utterance):
                 yield self.shards[number], one
 

@@ -19,18 +19,18 @@ DataType = Literal["raw", "shard"]
 
 
 def data_type_of(url: str) -> DataType:
-    """Tell WeNet's ``data_type`` of a list. Raises: ListError if it is missing, empty or no list."""
+    """Return WeNet's ``data_type`` of a list. Raises: ListError if it is missing, empty or not a list."""
     return "shard" if is_archive(url) else data_type_by(url, first_line(url))
 
 
 def data_type_by(url: str, first: str) -> DataType:
-    """Tell the ``data_type`` of the list ``url`` by its first line. Raises: ListError if this is no line of a list."""
+    """Return the ``data_type`` of the list ``url`` by its first line. Raises: ListError for any other line."""
     if first.startswith("{") and not first.endswith(ARCHIVES):
         return "raw"
     if first.partition("?")[0].endswith(ARCHIVES):
         return "shard"
-    raise ListError(f"{url} is no list: its first line is {first[:80]!r}, but a list has a JSON object, or the path of "
-                    "a shard (….tar), a line")  # fmt: skip
+    raise ListError(f"{url} is not a list: its first line is {first[:80]!r}, but a list has a JSON object, or the path "
+                    "of a shard (….tar), a line")  # fmt: skip
 
 
 def names_touchdataset(url: str) -> bool:
@@ -50,7 +50,7 @@ def first_line(url: str) -> str:
     for line in read_lines(url):
         if (text := line.strip()) and not text.startswith(b"#"):
             return text.decode("utf-8-sig", "replace")
-    raise ListError(f"the list {url} is empty: no line that is neither blank nor a comment (#)")
+    raise ListError(f"the list {url} is empty: it holds only blank lines and comments (#)")
 
 
 def digest_of_list(url: str) -> str:
@@ -62,7 +62,7 @@ def digest_of_list(url: str) -> str:
 
 
 def count_utterances(url: str, data_type: DataType) -> int | None:
-    """Count utterances for a progress bar, as far as the list or its manifest tells; None if neither does."""
+    """Count utterances for a progress bar, as far as the list or its manifest shows it; None if neither does."""
     if data_type == "raw":
         return sum(1 for _ in read_lines(url))
     entries = read_manifest(url)

@@ -29,7 +29,7 @@ def read_table(url: str, least: int, most: int | None = None) -> KaldiLines:
 
 
 def exists(url: str) -> bool:
-    """Return whether there is such a file. Raises: ListError if that cannot be told."""
+    """Return whether there is such a file. Raises: ListError if that cannot be found out."""
     try:
         open_binary(url).close()
     except DataError as error:
@@ -45,5 +45,5 @@ def _unreadable(url: str, error: DataError) -> ListError:
         hint = " (a Kaldi folder has wav.scp and text)" if folder else ""
         return ListError(f"there is no {url}{near(url)}{hint}")
     if os.path.isdir(url):
-        return ListError(f"{url} is a folder, where a list is wanted: uio inspect {url} tells what is in it")
+        return ListError(f"{url} is a folder, where a list is wanted: uio inspect {url} shows what is in it")
     return ListError(f"cannot read {url}: {error.message}{meant(url)}")

@@ -50,7 +50,7 @@ def _of_one(shard: str, reader: TarReader, expected: ShardEntry | None) -> Gener
             break
         except DataError as error:
             if error.reason == "unclear_end" and expected is not None:
-                continue  # the manifest will tell
+                continue  # the manifest will show it
             yield error
             if error.reason in UNREADABLE:
                 break

@@ -81,7 +81,7 @@ def _of_shards(url: str) -> Iterator[str | Bad]:
 
 
 def _text(line: bytes, place: str) -> str | Bad:
-    """Return the text of an utterance's JSON. Raises: ListError if the line is no JSON object."""
+    """Return the text of an utterance's JSON. Raises: ListError if the line is not a JSON object."""
     fields = fields_of(line, place, parse_object)
     if isinstance(fields, Bad):
         return fields

@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Utterance:
     """One utterance: all of ``wav``, or its seconds from ``start`` to ``end``.
 
-    ``recording``: Kaldi's name of a segment's recording; "" for the key. ``duration``: seconds, if a list tells them.
+    ``recording``: Kaldi's name of a segment's recording; "" for the key. ``duration``: seconds, if a list gives them.
     """
 
     key: str
@@ -39,7 +39,7 @@ class Utterance:
 
     @property
     def seconds(self) -> float | None:
-        """The length of the segment; None for a whole file, and if only the file tells its end."""
+        """The length of the segment; None for a whole file, and if only the file shows its end."""
         return None if self.start is None or self.end is None else self.end - self.start
 
     def to_json(self) -> str:
@@ -61,7 +61,7 @@ class Bad:
     detail: str
 
 
-class Source(Protocol):
+class UtteranceList(Protocol):
     """Utterances, the same each time. ``digest``: of the content, known after the first pass."""
 
     digest: str
@@ -146,13 +146,13 @@ def _optional(url: str, words: int) -> KaldiLines | None:
     return read_table(url, words, words) if exists(url) else None
 
 
-def open_source(url: str, segments: str | None = None, allow_pipes: bool = False) -> Source:
+def open_list(url: str, segments: str | None = None, allow_pipes: bool = False) -> UtteranceList:
     """Open a raw list or a Kaldi folder. Raises: ListError."""
     url = url.rstrip("/") or "/"
     if is_folder(url):
         return KaldiFolder(url, segments, allow_pipes)
     if segments is not None:
-        raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {url} is no folder")
+        raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {url} is not a folder")
     return RawList(url)
 
 
@@ -195,7 +195,7 @@ def unwritable(text: str, key: str, place: str) -> Bad | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return Bad(key, "bad_text", f"{place}: half of a surrogate pair (as \\ud800) is no character")
+        return Bad(key, "bad_text", f"{place}: half of a surrogate pair (as \\ud800) is not a character")
     return None
 
 
@@ -203,4 +203,4 @@ def _seconds(word: str) -> float:
     try:
         return float(word)
     except ValueError as error:
-        raise DataError("bad_segment", f"{word!r} is no number of seconds") from error
+        raise DataError("bad_segment", f"{word!r} is not a number of seconds") from error

@@ -34,7 +34,7 @@ from uio_pipes.prep.writing.encoding import FileForm, encode, frames_of, resampl
 Form = Literal["as-is", "wav", "flac"]
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
 BLOCK = 1 << 20  # samples decoded at a time
-UNKNOWN = 2**62  # libsndfile's count of samples where the header tells none is above this
+UNKNOWN = 2**62  # libsndfile's count of samples where the header gives none is above this
 
 
 class Audio(NamedTuple):
@@ -124,7 +124,7 @@ def _exists(path: str) -> bool:
 
 
 def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
-    """None if it must be resampled. Raises DataError for what is no sound audio file, by its header."""
+    """None if it must be resampled. Raises: DataError for a header that is not one of a sound audio file."""
     form, suffix = sniff(data), sniff_codec(data) or _suffix(wav)
     if form in CODED:
         check_coded(data, form)
