@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.prep.common.pool import in_order
+from uio_pipes.base.pool import in_order
 from uio_pipes.prep.common.progress_bar import byte_bar, follow
 from uio_pipes.prep.writing.files import write_bytes
 

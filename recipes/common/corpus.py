@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from uio_pipes.prep.common.pool import in_order
+from uio_pipes.base.pool import in_order
 from uio_pipes.prep.writing.files import write_lines
 
 if TYPE_CHECKING:

@@ -106,7 +106,7 @@ def test_what_holds_no_utterances_is_named_with_the_command_for_it(tmp_path: Pat
         "empty.list": "is empty",
         "bad.jsonl": "uio verify",
         "text.txt": "text file of another kind",
-        "noise": "no text",
+        "noise": "neither text nor",
         "state.json": "uio state show",
         "missing.list": "missing.list",
         ".": "neither a TouchDataset",

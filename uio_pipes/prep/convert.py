@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.pool import window
 from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.common.collecting_ledger import Noting
-from uio_pipes.prep.common.pool import window
 from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.reading.data_list import count_utterances

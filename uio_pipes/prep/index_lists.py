@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.pool import as_done
 from uio_pipes.base.printable import counted
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.table import Table
@@ -16,7 +17,6 @@ from uio_pipes.formats.tar.whole_shard import against_manifest
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
-from uio_pipes.prep.common.pool import as_done
 from uio_pipes.prep.indexing.folder import datasets, index_folder
 from uio_pipes.prep.indexing.shard import PRELOAD, IndexedShard, index_shards
 from uio_pipes.prep.writing.manifest import write_manifest

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from uio_pipes.base.errors import UioError
+from uio_pipes.base.pool import in_order
 from uio_pipes.base.printable import counted
-from uio_pipes.prep.common.pool import in_order
 from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.packing.grouping import (
     Group,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.pool import as_done
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.quarantine import Entry, home
 from uio_pipes.formats.lists.table import Table
@@ -19,7 +20,6 @@ from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
 from uio_pipes.prep.checking.lines import verify_lines
 from uio_pipes.prep.checking.records import Share, verify_records
 from uio_pipes.prep.checking.shard import Checked, Wanted, verify_shard
-from uio_pipes.prep.common.pool import as_done
 from uio_pipes.prep.indexing.shard import PRELOAD
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.kaldi import ListKaldi

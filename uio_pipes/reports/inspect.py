@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import audio_info
 from uio_pipes.audio.sniff import sniff_codec
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.pool import in_order
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
@@ -137,10 +137,10 @@ def inspect(pipeline: Pipeline, *, limit: int | None = None, jobs: int = 1) -> C
     if limit is not None or jobs == 1:
         return _part(pipeline, 0, 1, limit)
     total = Contents()
-    with ProcessPoolExecutor(jobs) as pool:
-        lanes = range(jobs)
-        for part in pool.map(_part, [pipeline] * jobs, lanes, [jobs] * jobs, [None] * jobs):
-            total.add(part)
+    work: Any = ((lane, (pipeline, lane, jobs, None)) for lane in range(jobs))
+    lost = ListError("a process of inspect was killed (out of memory?): use fewer with --jobs")
+    for _, part in in_order(_part, work, jobs, ["uio_pipes.api"], lost):
+        total.add(part)
     return total
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.pool import as_done
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.tar.index import ShardIndex, dumps
 from uio_pipes.formats.tar.index_files import open_sidecar, sidecar_path
@@ -16,7 +17,6 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
 from uio_pipes.io.transport import filesystem
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.common.pool import as_done
 from uio_pipes.prep.indexing.scan import scan_shard
 from uio_pipes.prep.writing.files import atomic_path
 
