@@ -136,7 +136,7 @@ FEAT, WAV = {"feat": torch.ones(3, 4)}, {"wav": torch.ones(800), "sample_rate": 
         ({**FEAT, "label": [1]}, FEAT, "a has a label, b has none"),
         (FEAT, {"feat": torch.ones(2, 5)}, "a has a feat of 4 bins, b one of 5"),
         ({"label": [1]}, {"label": 3}, "label of b has the shape .* a dimension is missing"),
-        ({"label": "x"}, {"label": [1]}, "label of a is no list of integers"),
+        ({"label": "x"}, {"label": [1]}, "label of a is not a list of integers"),
     ],
 )
 @pytest.mark.parametrize("workers", [0, 1])

@@ -114,7 +114,7 @@ class Ledger:
         if self.streaks[stage] > self.policy.max_consecutive_failures:
             raise TooManyFailures(
                 f"{self.streaks[stage]} failures in a row in {stage}, more than max_consecutive_failures="
-                f"{self.policy.max_consecutive_failures}; the last one: {error}. Mend it, or allow more with "
+                f"{self.policy.max_consecutive_failures}; the last one: {error}. Repair it, or allow more with "
                 "Loader(max_consecutive_failures=…)"
             ) from error
         check_budget(self.failures, self.policy, str(error))
@@ -135,5 +135,5 @@ def check_budget(failures: int, policy: Policy, last: str) -> None:
     if failures > policy.max_failures:
         raise TooManyFailures(
             f"{counted(failures, 'failure')} in this epoch, more than max_failures={policy.max_failures}; the last "
-            f"one: {last}. Mend the data, or allow more with Loader(max_failures=…)"
+            f"one: {last}. Repair the data, or allow more with Loader(max_failures=…)"
         )

@@ -143,7 +143,7 @@ class Outlet(Node):
 
 
 def name_node(node: Node, lane: Lane, site: Site) -> Node:
-    """Tell ``node`` its name for messages, like ``read/shuffle`` or ``sort (number 2)``, and return it."""
+    """Give ``node`` its name for messages, like ``read/shuffle`` or ``sort (number 2)``, and return it."""
     number = f" (number {site.ordinal + 1})" if site.ordinal else ""
     node.stage_name = f"{lane.source}/{site.name}{number}" if lane.source else f"{site.name}{number}"
     return node

@@ -1,6 +1,6 @@
 """Runs lanes, with the same code in the main process, in worker processes and in a dataset.
 
-A :class:`LaneRunner` runs one lane; each batch comes as a :class:`Message` that also tells where the lane stands after
+A :class:`LaneRunner` runs one lane; each batch comes as a :class:`Message` that also says where the lane stands after
 it. A :class:`LaneStream` runs several lanes in the epoch's order: by (pass, k, lane).
 """
 

@@ -204,7 +204,7 @@ def _labels(fields: dict[str, Any]) -> torch.Tensor:
     try:
         return torch.as_tensor(fields["label"], dtype=torch.int64)
     except (TypeError, ValueError) as error:
-        raise PipelineError(f"pad: the label of {fields['key']} is no list of integers: {error}") from error
+        raise PipelineError(f"pad: the label of {fields['key']} is not a list of integers: {error}") from error
 
 
 def _mono(fields: dict[str, Any]) -> torch.Tensor:
