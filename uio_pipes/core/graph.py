@@ -109,6 +109,11 @@ class Graph:
         """True if each lane gets a share of the data, not all of it."""
         return any(stage.deals for stage in self.stages)
 
+    @property
+    def _opens_files(self) -> bool:
+        """True if list items are files, such as shards, that hold utterances."""
+        return any(stage.gives == "file" for stage in self._every_stage())
+
     def _files(self) -> list[FileList]:
         """Return the lists of files that the graph reads."""
         listed: list[FileList] = []

@@ -88,7 +88,7 @@ def simulate(
 
 def reads_headers(pipeline: Pipeline) -> bool:
     """Return whether planning has to read through the shards."""
-    return any(stage.gives == "file" for stage in pipeline._every_stage())
+    return pipeline._opens_files
 
 
 def _rate_notes(pipeline: Pipeline, timed: int) -> list[str]:

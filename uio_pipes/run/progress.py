@@ -125,8 +125,7 @@ class EpochProgress:
 
     def stats(self, graph: Graph) -> Stats:
         """Return the counts of this rank's lanes."""
-        opens_files = any(stage.gives == "file" for stage in graph._every_stage())
-        stats = Stats(delivered=self.delivered, left_out=self.left_out, items_are_utterances=not opens_files)
+        stats = Stats(delivered=self.delivered, left_out=self.left_out, items_are_utterances=not graph._opens_files)
         for position in self.positions.values():
             stats.add(position.counts)
         return stats
@@ -145,4 +144,5 @@ def _check_present(meta: Meta, present: set[int], mine: range, rank: str) -> Non
 
 def _with_skip(meta: str, skip: int) -> str:
     """Return the ``meta`` of a state with ``skip`` batches to pass over."""
-    return replace(read_meta({"meta": meta}), skip=skip).text
+    saved = read_meta({"meta": meta})
+    return meta if saved.skip == skip else replace(saved, skip=skip).text
