@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 from pathlib import Path
 
 import corpus
+import cuts_corpus
 import kaldi_data
+import nemo_data
 import pytest
 import shar_corpus as shar_files
 import touchdataset
 from corpus import Corpus
 from indexed_corpus import indexed
 from kaldi_data import KaldiCorpus
+from parquet_corpus import rows as parquet_rows
+from parquet_corpus import write as write_parquet
 
 import uio_pipes as uio
 
@@ -90,6 +95,11 @@ def shar_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def cuts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cuts_corpus.cuts(tmp_path_factory.mktemp("cuts"), 21)
+
+
+@pytest.fixture(scope="session")
 def tar(plain_corpus: Corpus) -> uio.Pipeline:
     return uio.from_shard_list(plain_corpus.list, shuffle=True)
 
@@ -109,13 +119,41 @@ def touch(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
 
 
 @pytest.fixture(scope="session")
+def nemo(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
+    data = nemo_data.tarred(tmp_path_factory.mktemp("nemo"), [4, 5, 4])
+    return uio.from_nemo(data.manifests, data.tars, shuffle=True)
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> list[uio.Pipeline]:
+    """A pair of texts with blank lines, and JSON lines."""
+    root = tmp_path_factory.mktemp("text")
+    (root / "a.zh").write_text("".join(f"文{i}\n" if i % 5 else "\n" for i in range(16)))
+    (root / "a.en").write_text("".join(f"text {i}\n" for i in range(16)))
+    (root / "a.jsonl").write_text("".join(json.dumps({"text": f"文{i}", "id": i}) + "\n" for i in range(13)))
+    pair = uio.from_text({"txt": root / "a.zh", "target": root / "a.en"}, shuffle=True)
+    return [pair, uio.from_jsonl(root / "a.jsonl", shuffle=True)]
+
+
+def parquet(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
+    folder = tmp_path_factory.mktemp("parquet")
+    for number, count in enumerate((13, 5, 9)):
+        write_parquet(folder / f"train-{number}.parquet", parquet_rows(count, 20 * number))
+    return uio.from_parquet(str(folder / "*.parquet"), shuffle=True)
+
+
+@pytest.fixture(scope="session")
 def pipelines(
     tar: uio.Pipeline,
     raw_corpus: Corpus,
     kaldi_corpus: KaldiCorpus,
     shar_corpus: Path,
+    cuts: Path,
     tar_index: uio.Pipeline,
     touch: uio.Pipeline,
+    nemo: uio.Pipeline,
+    texts: list[uio.Pipeline],
+    parquet: uio.Pipeline,
 ) -> list[uio.Pipeline]:
     """Pipelines that a stage's example may be built on: one for each source that delivers utterances."""
     return [
@@ -123,6 +161,10 @@ def pipelines(
         uio.from_raw_list(raw_corpus.list, shuffle=True),
         uio.from_kaldi(kaldi_corpus.folder, shuffle=True),
         uio.from_lhotse_shar(shar_corpus, shuffle=True),
+        uio.from_lhotse_cuts(cuts, shuffle=True),
         tar_index,
         touch,
+        nemo,
+        *texts,
+        parquet,
     ]

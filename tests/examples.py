@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
+
+from video_files import video
 
 import uio_pipes as uio
 from uio_pipes.core.node import Node
@@ -14,21 +17,29 @@ from uio_pipes.dsp.tones import Tones
 from uio_pipes.sources.from_iterable import FromIterable
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.kaldi import ListKaldi
+from uio_pipes.sources.lhotse_cuts import ListCuts
 from uio_pipes.sources.lhotse_shar import LoadFromShar
 from uio_pipes.sources.list_files import ListFiles
 from uio_pipes.sources.list_shar import ListShar
 from uio_pipes.sources.load_from_raw import LoadFromRaw
 from uio_pipes.sources.load_from_tar import LoadFromTar
 from uio_pipes.sources.load_records import LoadRecords
+from uio_pipes.sources.nemo import ListNemo
 from uio_pipes.sources.open_files import OpenFiles
+from uio_pipes.sources.parquet import ListParquet, LoadFromParquet
 from uio_pipes.sources.sharding_filter import ShardingFilter
 from uio_pipes.sources.tar_index import ListTarIndex
+from uio_pipes.sources.text import ListJsonl, ListText
 from uio_pipes.stages.add_noise import AddNoise
 from uio_pipes.stages.batch import Batch
 from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.choose_text import ChooseText
+from uio_pipes.stages.clip import Clip
+from uio_pipes.stages.codec import Codec
 from uio_pipes.stages.concat import Concat
 from uio_pipes.stages.ctc_filter import CtcFilter
 from uio_pipes.stages.decode_audio import DecodeAudio
+from uio_pipes.stages.decode_video import DecodeVideo
 from uio_pipes.stages.deltas import Deltas
 from uio_pipes.stages.dynamic_batch import DynamicBatch
 from uio_pipes.stages.exclude import Exclude
@@ -38,6 +49,8 @@ from uio_pipes.stages.flat_map import FlatMap
 from uio_pipes.stages.global_cmvn import GlobalCmvn
 from uio_pipes.stages.language import Language
 from uio_pipes.stages.log_mel_spectrogram import LogMelSpectrogram
+from uio_pipes.stages.loudness import Loudness
+from uio_pipes.stages.lowpass import Lowpass
 from uio_pipes.stages.map import Map
 from uio_pipes.stages.mfcc import MfccFeatures
 from uio_pipes.stages.mix import Interleave, Mix
@@ -45,6 +58,7 @@ from uio_pipes.stages.mono import Mono
 from uio_pipes.stages.normalize_text import NormalizeText
 from uio_pipes.stages.overlay import Overlay
 from uio_pipes.stages.pad import Pad
+from uio_pipes.stages.pitch_shift import PitchShift
 from uio_pipes.stages.random_crop import RandomCrop
 from uio_pipes.stages.repeat import Repeat
 from uio_pipes.stages.resample import Resample
@@ -58,6 +72,7 @@ from uio_pipes.stages.spec_aug import SpecAug
 from uio_pipes.stages.spec_sub import SpecSub
 from uio_pipes.stages.spec_trim import SpecTrim
 from uio_pipes.stages.speed_perturb import SpeedPerturb
+from uio_pipes.stages.tag import Tag
 from uio_pipes.stages.take import Take
 from uio_pipes.stages.through import Through
 from uio_pipes.stages.tokenize import Tokenize
@@ -95,6 +110,16 @@ def _quieter(sample: Sample) -> Sample:
 def _named(sample: Sample) -> Sample:
     sample["speaker"] = sample.key[-1]
     return sample
+
+
+def _with_video(sample: Sample) -> Sample:
+    sample["video"] = _video(5 + len(sample.key) % 3)
+    return sample
+
+
+@lru_cache
+def _video(count: int) -> bytes:
+    return video(count)
 
 
 class _EverySecond(Node):
@@ -135,8 +160,14 @@ def random_crop(corpus: uio.Pipeline) -> uio.Pipeline:
 
 
 EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
+    ListCuts: lambda corpus: corpus,
     ListIndexed: lambda corpus: corpus,
     ListKaldi: lambda corpus: corpus,
+    ListJsonl: lambda corpus: corpus,
+    ListNemo: lambda corpus: corpus,
+    ListText: lambda corpus: corpus,
+    ListParquet: lambda corpus: corpus,
+    LoadFromParquet: lambda corpus: corpus,
     LoadFromShar: lambda corpus: corpus,
     ListFiles: lambda corpus: corpus,
     ListShar: lambda corpus: corpus,
@@ -150,9 +181,13 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     AddNoise: lambda corpus: corpus.decode_audio().add_noise(_lists(corpus), snr=(0, 15), probability=0.7),
     Batch: lambda corpus: corpus.decode_audio().batch(3).pad(),
     BucketBatch: lambda corpus: corpus.decode_audio().bucket_batch([100, 200], max_frames=500, max_wait=12).pad(),
+    Clip: lambda corpus: corpus.decode_audio().clip(probability=0.7),
+    Codec: lambda corpus: corpus.decode_audio().codec(["mp3", "vorbis", "gsm", "mulaw"], probability=0.7),
+    ChooseText: lambda corpus: corpus.decode_audio().choose_text(["key", "txt"], weights=[1, 2]),
     Concat: lambda corpus: corpus.decode_audio().shuffle(5).concat(max_seconds=2.5).fbank(num_mel_bins=8),
     CtcFilter: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).tokenize(_code_points).ctc_filter(6),
     DecodeAudio: lambda corpus: corpus.decode_audio(),
+    DecodeVideo: lambda corpus: corpus.decode_audio().map(_with_video).decode_video(fps=10),
     Deltas: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).deltas(),
     DynamicBatch: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).dynamic_batch(600).pad(),
     Exclude: lambda corpus: corpus.exclude(os.devnull),
@@ -162,6 +197,8 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     GlobalCmvn: global_cmvn,
     Language: lambda corpus: corpus.decode_audio().language().fbank(num_mel_bins=8).batch(4).pad(),
     LogMelSpectrogram: lambda corpus: corpus.decode_audio().resample(16_000).log_mel_spectrogram(num_mel_bins=16),
+    Loudness: lambda corpus: corpus.decode_audio().loudness(probability=0.7),
+    Lowpass: lambda corpus: corpus.decode_audio().lowpass((1000, 3000), probability=0.7),
     Map: lambda corpus: corpus.decode_audio().map(_noisy).map(_quieter, length="same"),
     MfccFeatures: lambda corpus: corpus.decode_audio().mfcc(num_mel_bins=16, num_ceps=13, dither=0.1),
     Mix: mix,
@@ -169,7 +206,9 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Mono: lambda corpus: corpus.decode_audio(channel=None).mono(),
     NormalizeText: lambda corpus: corpus.decode_audio().normalize_text(str.upper).batch(4),
     Overlay: lambda corpus: corpus.overlay(os.devnull),
+    Tag: lambda corpus: corpus.tag({"lang": "zh"}),
     Pad: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).batch(4).pad(),
+    PitchShift: lambda corpus: corpus.decode_audio().pitch_shift(probability=0.7),
     RandomCrop: lambda corpus: (
         corpus.decode_audio().random_crop(max_seconds=0.4).fbank(num_mel_bins=8).random_crop(max_frames=30)
     ),

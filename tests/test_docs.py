@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import os
 import re
@@ -143,3 +144,48 @@ def test_the_parameters_of_a_section_are_those_of_the_stage(name: str) -> None:
 def test_every_stage_has_a_section_with_an_example() -> None:
     shown = {block.heading for page, found in BLOCKS.items() if page.stem == "stages" for block in found}
     assert stages() - shown == set()
+
+
+def _calls(page: Path) -> list[ast.Call]:
+    """The calls of the package in a page's prose and tables, such as `uio.from_nemo("manifest.json")`."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    calls = []
+    for code in re.findall(r"`(uio\.\w+\([^`]*\))`", prose):
+        with contextlib.suppress(SyntaxError):  # several in one, or words in between
+            expression = ast.parse(code.replace("…", "..."), mode="eval").body
+            if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
+                calls.append(expression)
+    return calls
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_calls_in_prose_and_tables_have_arguments_that_exist(page: Path) -> None:
+    for call in _calls(page):
+        assert isinstance(call.func, ast.Attribute)
+        if not isinstance(call.func.value, ast.Name):
+            continue
+        signature = inspect.signature(getattr(uio, call.func.attr))
+        ellipsis = [a for a in call.args if isinstance(a, ast.Constant) and a.value is ...]
+        named = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+        (signature.bind_partial if ellipsis else signature.bind)(*[None] * (len(call.args) - len(ellipsis)), **named)
+
+
+def test_your_data_has_enough_such_calls() -> None:
+    names = {c.func.attr for c in _calls(ROOT / "docs/your_data.md") if isinstance(c.func, ast.Attribute)}
+    assert names >= {name for name in uio.__all__ if name.startswith("from_")}
+
+
+def test_every_row_of_neighbours_has_a_test() -> None:
+    """The neighbour's own package reads ours, or we read what it wrote, in the test beside the name."""
+    tests = {
+        "WeNet": "interop/test_wenet_reads.py",
+        "webdataset": "interop/test_webdataset.py",
+        "CAT": "prep/test_pack_features.py",
+        "Lhotse": "interop/test_lhotse_cuts.py",
+        "NeMo": "sources/test_nemo.py",
+        "Kaldi": "sources/test_kaldi.py",
+    }
+    table = (ROOT / "docs/neighbours.md").read_text().partition("\n| | ")[2].partition("\n\n")[0]
+    assert [row.split("|")[1].strip() for row in table.splitlines()[2:]] == list(tests)
+    for path in tests.values():
+        assert (ROOT / "tests" / path).exists(), path

@@ -11,13 +11,18 @@ from uio_pipes.run.loader import Loader, gather_state, to_device
 from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.trainers import Gathered, LightningLoader
 from uio_pipes.seeing.watch import watch
+from uio_pipes.starts.config import from_config
 from uio_pipes.starts.lists import from_raw_list, from_shard_list, list_files
 from uio_pipes.starts.mixing import interleave, mix
-from uio_pipes.starts.others import from_iterable, from_lhotse_shar
+from uio_pipes.starts.nemo import from_nemo
+from uio_pipes.starts.others import from_iterable, from_lhotse_cuts, from_lhotse_shar
+from uio_pipes.starts.parquet import from_parquet
 from uio_pipes.starts.records import from_indexed, from_kaldi, from_tar_index, open_index
+from uio_pipes.starts.text import from_jsonl, from_text
 from uio_pipes.tokenizers import (
     CharTokenizer,
     HuggingFaceTokenizer,
+    JiebaSegmenter,
     SentencePieceTokenizer,
     TiktokenTokenizer,
     Tokenizer,
@@ -30,6 +35,7 @@ __all__ = [
     "FbankModule",
     "Gathered",
     "HuggingFaceTokenizer",
+    "JiebaSegmenter",
     "LightningLoader",
     "ListError",
     "Loader",
@@ -46,13 +52,19 @@ __all__ = [
     "Tokenizer",
     "TooManyFailures",
     "UioError",
+    "from_config",
     "from_indexed",
     "from_iterable",
+    "from_jsonl",
     "from_kaldi",
+    "from_lhotse_cuts",
     "from_lhotse_shar",
+    "from_nemo",
+    "from_parquet",
     "from_raw_list",
     "from_shard_list",
     "from_tar_index",
+    "from_text",
     "gather_state",
     "interleave",
     "list_files",

@@ -23,9 +23,13 @@ from uio_pipes.sources.sharding_filter import ShardingFilter
 from uio_pipes.stages.add_noise import AddNoise
 from uio_pipes.stages.batch import Batch
 from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.choose_text import ChooseText
+from uio_pipes.stages.clip import Clip
+from uio_pipes.stages.codec import Codec
 from uio_pipes.stages.concat import Concat
 from uio_pipes.stages.ctc_filter import CtcFilter
 from uio_pipes.stages.decode_audio import DecodeAudio
+from uio_pipes.stages.decode_video import DecodeVideo
 from uio_pipes.stages.deltas import Deltas
 from uio_pipes.stages.dynamic_batch import DynamicBatch
 from uio_pipes.stages.exclude import Exclude
@@ -35,12 +39,15 @@ from uio_pipes.stages.flat_map import FlatMap
 from uio_pipes.stages.global_cmvn import GlobalCmvn
 from uio_pipes.stages.language import Language
 from uio_pipes.stages.log_mel_spectrogram import LogMelSpectrogram
+from uio_pipes.stages.loudness import Loudness
+from uio_pipes.stages.lowpass import Lowpass
 from uio_pipes.stages.map import Map
 from uio_pipes.stages.mfcc import MfccFeatures
 from uio_pipes.stages.mono import Mono
 from uio_pipes.stages.normalize_text import NormalizeText
 from uio_pipes.stages.overlay import Overlay
 from uio_pipes.stages.pad import Pad
+from uio_pipes.stages.pitch_shift import PitchShift
 from uio_pipes.stages.random_crop import RandomCrop
 from uio_pipes.stages.repeat import Repeat
 from uio_pipes.stages.resample import Resample
@@ -54,6 +61,7 @@ from uio_pipes.stages.spec_aug import SpecAug
 from uio_pipes.stages.spec_sub import SpecSub
 from uio_pipes.stages.spec_trim import SpecTrim
 from uio_pipes.stages.speed_perturb import SpeedPerturb
+from uio_pipes.stages.tag import Tag
 from uio_pipes.stages.take import Take
 from uio_pipes.stages.through import Through
 from uio_pipes.stages.tokenize import Tokenize
@@ -125,16 +133,24 @@ class Pipeline(Graph):
     exclude = functional(Exclude)
     # one utterance at a time
     overlay = functional(Overlay)
+    tag = functional(Tag)
     segments = functional(Segments)
     decode_audio = functional(DecodeAudio)
+    decode_video = functional(DecodeVideo)
     resample = functional(Resample)
     speed_perturb = functional(SpeedPerturb)
     mono = functional(Mono)
     volume_perturb = functional(VolumePerturb)
     add_noise = functional(AddNoise)
     reverberate = functional(Reverberate)
+    lowpass = functional(Lowpass)
+    codec = functional(Codec)
+    clip = functional(Clip)
+    loudness = functional(Loudness)
+    pitch_shift = functional(PitchShift)
     random_crop = functional(RandomCrop)
     concat = functional(Concat)
+    choose_text = functional(ChooseText)
     normalize_text = functional(NormalizeText)
     tokenize = functional(Tokenize)
     language = functional(Language)

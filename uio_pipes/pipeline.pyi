@@ -65,6 +65,7 @@ class Pipeline(Graph):
         text: str = "txt",
         verify: Literal["crc"] | None = None,
         max_member: int = 1073741824,
+        fields: Mapping[str, str] | None = None,
     ) -> Pipeline:
         """Read the utterances of tar shards: consecutive members with one key are an utterance.
 
@@ -79,26 +80,30 @@ class Pipeline(Graph):
                 "webdataset" at the first dot of the base name. Default: "wenet".
             text: suffix of the member that holds the transcript, or "json:NAME" if it is the field NAME of the member
                 ``KEY.json``. Default: "txt".
-            verify: "crc" compares the bytes of every member with the CRC32 in the shard's index, which the command
-                ``uio index`` makes. Default: None, no comparison.
+            verify: "crc" compares each member with its CRC32 in the shard's index (``uio index``). Default: None, trusted.
             max_member: bytes; a larger member is skipped and counted as a failure. Default: 1,073,741,824 (1 GiB).
+            fields: our names of fields with their members' suffixes, as in ``{"wav": "far.flac"}``. Default: None, ours.
         """
         ...
 
-    def load_from_raw(self) -> Pipeline:
+    def load_from_raw(self, fields: Mapping[str, str] | None = None) -> Pipeline:
         """Read the utterances of a raw list: one JSON object per line, ``{"key": …, "wav": path or URL, "txt": …}``.
 
         A line may also have ``start`` and ``end`` (seconds: the utterance is that segment of the recording),
         ``duration`` (seconds: the audio's header is then not read to plan), ``speaker``, ``feat`` (path of a .npy array
         (T, F), instead of ``wav``), and any other name: all are kept as fields.
+
+        Args:
+            fields: our names of fields whose names in the lines are others, as in ``{"wav": "audio", "txt": "text"}``.
+                Default: None, all have ours.
         """
         ...
 
     def load_records(self) -> Pipeline:
-        """Read the utterances of a source that is read in any order: indexed tars, TouchDatasets, Kaldi tables.
+        """Read the utterances of a source that is read in any order: indexed tars, TouchDatasets, Kaldi tables, manifests.
 
-        ``uio.from_tar_index``, ``uio.from_indexed`` and ``uio.from_kaldi`` end with this stage. Audio is read when the
-        batch is made.
+        ``uio.from_tar_index``, ``uio.from_indexed``, ``uio.from_kaldi``, ``uio.from_nemo`` and others end with this stage.
+        Audio is read when the batch is made.
         """
         ...
 
@@ -172,6 +177,16 @@ class Pipeline(Graph):
         """
         ...
 
+    def tag(self, fields: Mapping[str, Any]) -> Pipeline:
+        """Give every utterance the same fields, such as the language and the task of one source of a mix.
+
+        ``lang`` and ``task`` become the lists ``langs`` and ``tasks`` of a padded batch.
+
+        Args:
+            fields: values by name: strings, numbers, True or False. They replace those of the data.
+        """
+        ...
+
     def segments(
         self,
         pick: str = "all",
@@ -181,19 +196,23 @@ class Pipeline(Graph):
         random_first: bool = False,
         separator: str | None = None,
         cut_seconds: tuple[float, float] | None = None,
+        texts: Sequence[str] = ("txt",),
     ) -> Pipeline:
         """Cut utterances out of long recordings, by the times of their segments or at random.
 
         The result has the fields of the recording except for its list of segments, then ``start``, ``end``, ``txt`` and
         the other fields of the segment (of joined segments: those that agree), and as ``key`` the segment's own, or
-        ``KEY-START-END`` in milliseconds. A segment that cannot be used is counted (``bad_segment``, ``missing_text``);
-        the others stay. Of TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage
+        ``KEY-START-END`` in milliseconds. Of a supervision of Lhotse's, ``id`` becomes ``key`` and ``text`` becomes
+        ``txt``; ``speaker``, ``language`` and custom fields are fields. Custom arrays and recordings of Lhotse's cuts are
+        cut along. A segment that cannot be used is counted (``bad_segment``, ``missing_text``); the others stay. Times may
+        be numbers or text. Of TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage
         before ``decode_audio`` and before everything that works on text.
 
         Args:
             pick: "all" gives every segment of a recording in turn, "random" gives one of them. Default: "all".
             field: name of the field that lists the segments as ``{"start", "end", "txt", …}``, in seconds from the
-                beginning of the recording; dots lead into nested fields. Default: "info.segments".
+                beginning of the recording, or as Lhotse's supervisions (``"supervisions"``: ``start``, ``duration``,
+                ``text``); dots lead into nested fields. Default: "info.segments".
             of: what to cut: the "segments", or the whole "recording", which needs ``cut_seconds``. Default: "segments".
             merge_seconds: seconds; neighbouring segments are joined as long as the result, pauses included, is not
                 longer. Default: None, segments are not joined.
@@ -206,6 +225,9 @@ class Pipeline(Graph):
                 in it. What is shorter than the minimum is left out and counted as ``too_short``. A piece that is not
                 the whole has the transcript "", because it is not known what is said in it (``tokenize`` and ``filter``
                 would leave it out as ``too_few_tokens``). Default: None, nothing is cut further.
+            texts: names of the segment's transcripts, such as ("txt", "whisper"), of which it must have at least one;
+                each that all joined segments have is joined by itself. ``choose_text`` chooses one of them afterwards.
+                Default: ("txt",).
         """
         ...
 
@@ -223,6 +245,27 @@ class Pipeline(Graph):
 
         Args:
             channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
+        """
+        ...
+
+    def decode_video(
+        self, fps: float | None = None, size: Sequence[int] | None = None, field: str = "video"
+    ) -> Pipeline:
+        """Decode a video to RGB frames, uint8 of shape (T, C, H, W), when the batch is made.
+
+        The video is the bytes of a file (mp4, mkv, webm, …: what FFmpeg reads) in a TouchDataset's record, a shard's
+        member, or a path or URL. If the utterance has ``start`` and ``end`` (seconds), only the frames of that span are
+        decoded, from the last key frame before it on, and only the bytes that this takes are read. Lengths are planned by
+        the audio alone. ``pad`` delivers the frames if it is told to: ``pad(keep=["video"])``. Needs
+        ``pip install 'uio_pipes[video]'``.
+
+        Failures: ``missing_video``, ``bad_video``, ``truncated_video``, ``bad_segment``, ``missing_codec``.
+
+        Args:
+            fps: frames per second; each is the one that is shown at its time, so that a span has as many as its length
+                says. Default: None, all frames that begin within the span.
+            size: (height, width) in pixels, to which frames are scaled. Default: None, their own size.
+            field: name of the field with the video, in whose place the frames come. Default: "video".
         """
         ...
 
@@ -273,6 +316,8 @@ class Pipeline(Graph):
         snr: Sequence[float] = (5.0, 20.0),
         probability: float = 1.0,
         cache_mb: int = 256,
+        clips: Sequence[int] = (1, 1),
+        part: Sequence[float] | None = None,
     ) -> Pipeline:
         """Add noise from other recordings to ``wav``, at a random signal-to-noise ratio.
 
@@ -281,6 +326,10 @@ class Pipeline(Graph):
         only that segment is decoded); a shorter one is repeated, beginning at a random place. Noise is resampled to the
         utterance's rate, and its first channel is added to every channel of the utterance. Nothing is added to silence,
         silent noise adds nothing, and the result is not clipped.
+
+        With ``part``, the noise is under a part of the utterance only, at a random place. With recordings of speech as
+        noises that is overlapped speech (Chen et al., "WavLM", 2022). With ``clips``, several noises are added. With
+        recordings of speech that is babble.
 
         A noise that cannot be read makes its utterance the failure ``bad_noise``, and the message names the noise.
         Remote files are read whole. Remote or compressed shards are kept as long as they take up to half the cache; a
@@ -295,6 +344,11 @@ class Pipeline(Graph):
                 one is drawn evenly from between. Both within ±100. Default: (5.0, 20.0).
             probability: how likely an utterance gets noise, from 0 to 1. Default: 1.0.
             cache_mb: MiB of decoded noise that each process keeps in memory, for all its lanes. Default: 256.
+            clips: (fewest, most) noises that an utterance gets, if it gets any; each number in between has equal chances.
+                Each noise has its own part, ratio and place. Default: (1, 1).
+            part: (smallest, largest) share of the utterance's length that has the noise, within 0 and 1; one is drawn
+                evenly from between. Its place is random. A shorter noise is not repeated. The ratio is that of the whole
+                utterance to this part of the noise. None: the noise is under the whole utterance. Default: None.
 
         Raises:
             ListError: when the loader starts, if the list is missing or cannot be used.
@@ -302,23 +356,128 @@ class Pipeline(Graph):
         ...
 
     def reverberate(
-        self, impulse_responses: str | Sequence[str], probability: float = 1.0, cache_mb: int = 256
+        self,
+        impulse_responses: str | Sequence[str] | None = None,
+        probability: float = 1.0,
+        cache_mb: int = 256,
+        rt60: Sequence[float] | None = None,
+        room_size: Sequence[float] = (3.0, 10.0),
     ) -> Pipeline:
         """Convolve ``wav`` with a room impulse response; length, timing and power stay as they were.
 
-        The highest peak of the response, the direct sound, is put at time 0, and the result is scaled to the power of
-        the input, like Kaldi's ``wav-reverberate --shift-output --normalize-output``. The response is resampled to the
-        utterance's rate, and its first channel is used. Which response is chosen belongs to the utterance: it is the
-        same on 1 worker and on 64. A response that cannot be read, or is silent, makes its utterance the failure
-        ``bad_impulse_response``, and the message names it.
+        The responses are recordings, ``reverberate("rooms.list")``, or are computed for a room of its own for each
+        utterance, ``reverberate(rt60=(0.1, 0.8))``. The direct sound (a recorded response's highest peak) is put at time
+        0, and the result is scaled to the power of the input, like Kaldi's ``wav-reverberate --shift-output
+        --normalize-output``. Which response is used belongs to the utterance: it is the same on 1 worker and on 64.
+
+        A recorded response is resampled to the utterance's rate, and its first channel is used. One that cannot be read,
+        or is silent, makes its utterance the failure ``bad_impulse_response``, and the message names it.
+
+        A computed one is that of a box whose walls reflect alike, with a height of 2.5 to 4 m, and source and microphone
+        anywhere but in the outer tenths of its length, width and height: image sources for the first 50 ms, decaying noise
+        after (Lehmann and Johansson, "Diffuse reverberation model for efficient image-source simulation of room impulse
+        responses", 2010).
 
         Args:
-            impulse_responses: list file(s), audio files or tar shards of them, as for ``add_noise``.
+            impulse_responses: list file(s), audio files or tar shards of them, as for ``add_noise``. Default: None.
             probability: how likely an utterance is reverberated, from 0 to 1. Default: 1.0.
             cache_mb: MiB of decoded responses that each process keeps in memory, for all its lanes. Default: 256.
+            rt60: (lowest, highest) reverberation time of computed rooms, the seconds in which sound decays by 60 dB, within
+                0.05 and 10; one is drawn evenly from between. In place of ``impulse_responses``. Default: None.
+            room_size: (lowest, highest) length and width of computed rooms in metres, within 1 and 100; each is drawn
+                evenly from between. Default: (3.0, 10.0).
 
         Raises:
+            PipelineError: neither ``impulse_responses`` nor ``rt60`` is given, or both, or an argument breaks a rule.
             ListError: when the loader starts, if the list is missing or cannot be used.
+        """
+        ...
+
+    def lowpass(self, cutoff: Sequence[float] = (3500.0, 8000.0), probability: float = 1.0) -> Pipeline:
+        """Take the frequencies above a random cutoff out of ``wav``, as narrow channels and cheap microphones do.
+
+        The filter is an eighth-order Butterworth low-pass, four of ``torchaudio.functional.lowpass_biquad`` in a row: -3 dB
+        at the cutoff, 48 dB per octave above it. A cutoff at or above half the sample rate changes nothing. Length and
+        rate stay. Needs ``pip install 'uio_pipes[augment]'``.
+
+        Args:
+            cutoff: (lowest, highest) cutoff in Hz; one is drawn evenly from between. Default: (3500.0, 8000.0).
+            probability: how likely an utterance is filtered, from 0 to 1. Default: 1.0.
+
+        Raises:
+            PipelineError: torchaudio is missing, or an argument breaks a rule.
+        """
+        ...
+
+    def codec(
+        self,
+        codecs: Sequence[str] = ("opus", "mp3", "vorbis", "gsm", "mulaw"),
+        compression_level: Sequence[float] = (0.8, 0.99),
+        probability: float = 1.0,
+    ) -> Pipeline:
+        """Encode ``wav`` with a random lossy codec, and decode it again, in memory. Length, timing and rate stay.
+
+        "opus", "mp3" and "vorbis" work at the utterance's rate, or at the next higher one that they know. "gsm" (GSM
+        06.10 full rate, 13 kbit/s), "mulaw" and "alaw" (ITU-T G.711, 64 kbit/s) are those of telephones: they work at
+        8 kHz, so that nothing above 4 kHz remains. Delays of encoders are taken out. Each channel is coded by itself.
+        Samples above full scale are scaled down before, and up again after. libsndfile does the work. Samples that are
+        not finite numbers make the utterance the failure ``bad_audio``.
+
+        Args:
+            codecs: names of codecs, of which one is drawn for each utterance with equal chances; a name that is given
+                twice is twice as likely. Default: ("opus", "mp3", "vorbis", "gsm", "mulaw").
+            compression_level: (lowest, highest) compression of "opus", "mp3" and "vorbis", from 0 (best sound) to 1 (fewest
+                bits); one is drawn evenly from between. At 16 kHz, 0.8 to 0.99 is about 59 to 10 kbit/s for Opus, 31
+                to 23 for MP3 and 34 to 33 for Vorbis. Default: (0.8, 0.99).
+            probability: how likely an utterance is coded, from 0 to 1. Default: 1.0.
+        """
+        ...
+
+    def clip(self, gain_db: Sequence[float] = (0.0, 20.0), hard: float = 0.5, probability: float = 1.0) -> Pipeline:
+        """Overdrive ``wav`` as a recording at too high a level does, and give it its level back.
+
+        The waveform is amplified until its peak is a random number of dB above full scale. Then it is clipped at full
+        scale, hard (what is above is cut off) or soft (it saturates: tanh), and scaled back: samples far below the peak
+        stay as they were. All channels have one peak. Length and rate stay.
+
+        Args:
+            gain_db: (lowest, highest) dB by which the peak exceeds full scale; one is drawn evenly from between. Hard
+                clipping at 0 dB changes nothing. Default: (0.0, 20.0).
+            hard: how likely the clipping is hard, from 0 (always soft) to 1 (always hard). Default: 0.5.
+            probability: how likely an utterance is clipped, from 0 to 1. Default: 1.0.
+        """
+        ...
+
+    def loudness(self, target: Sequence[float] = (-33.0, -13.0), probability: float = 1.0) -> Pipeline:
+        """Scale ``wav`` to a random loudness, as it is heard: in LUFS, by ITU-R BS.1770-4.
+
+        The loudness is measured by ``torchaudio.functional.loudness``. Utterances below 0.4 s, which is the shortest that
+        can be measured, and silent ones stay as they are. Nothing is clipped: samples may leave [-1, 1]. Of more than
+        five channels, the first five are measured, and all are scaled. Needs ``pip install 'uio_pipes[augment]'``.
+
+        Args:
+            target: (lowest, highest) loudness in LUFS; one is drawn evenly from between. Both the same: every utterance
+                gets this loudness. Default: (-33.0, -13.0).
+            probability: how likely an utterance is scaled, from 0 to 1. Default: 1.0.
+
+        Raises:
+            PipelineError: torchaudio is missing, or an argument breaks a rule.
+        """
+        ...
+
+    def pitch_shift(self, semitones: Sequence[float] = (-2.0, 2.0), probability: float = 1.0) -> Pipeline:
+        """Shift the pitch of ``wav`` by a random interval. Length, timing, power and rate stay.
+
+        A phase vocoder (``torchaudio.functional.phase_vocoder``, windows of 32 ms) stretches the time, and resampling
+        undoes that. Formants move with the pitch, as with ``speed_perturb``. Needs ``pip install 'uio_pipes[augment]'``.
+
+        Args:
+            semitones: (lowest, highest) interval in semitones, below 0 for a lower voice; one is drawn evenly from between.
+                Both within ±24. Default: (-2.0, 2.0).
+            probability: how likely an utterance is shifted, from 0 to 1. Default: 1.0.
+
+        Raises:
+            PipelineError: torchaudio is missing, or an argument breaks a rule.
         """
         ...
 
@@ -353,6 +512,21 @@ class Pipeline(Graph):
             max_seconds: longest result in seconds of audio. Default: None.
             max_frames: longest result in planned frames (10 ms of audio if there is no feature stage before). Default:
                 None.
+        """
+        ...
+
+    def choose_text(self, names: Sequence[str], weights: Sequence[float] | None = None) -> Pipeline:
+        """Choose ``txt`` among several transcripts of the utterance: the first that is there, or one drawn by weights.
+
+        A transcript is there if it is text that is not empty; if all are empty, so is ``txt``. An utterance without any
+        of them is the failure ``missing_text``. With ``segments``, name the transcripts there, too (``texts=``), so that
+        they are joined, and put this stage after it.
+
+        Args:
+            names: names of the fields, such as ["txt", "whisper", "paraformer"]; dots lead into nested fields. Without
+                weights, the first that is there is chosen.
+            weights: for each name, how often it is drawn among those that are there, relative to the others, above 0.
+                An utterance gets another draw in each epoch. Default: None, nothing is drawn.
         """
         ...
 
@@ -433,7 +607,7 @@ class Pipeline(Graph):
     ) -> Pipeline:
         """Keep the utterances within bounds, or those for which a function of yours is true.
 
-        Bounds are inclusive, and their defaults are WeNet's.
+        Bounds are inclusive, and their defaults are WeNet's. Of text without audio, the number of labels counts.
 
         Args:
             function: gets the sample and returns whether to keep it; the bounds are then ignored. Default: None.
@@ -760,13 +934,13 @@ class Pipeline(Graph):
         """
         ...
 
-    def pad(self, pcm: bool = False) -> Pipeline:
+    def pad(self, pcm: bool = False, keep: Sequence[str] = ()) -> Pipeline:
         """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
         A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
         there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
         ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32; and if all utterances have them,
-        ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``.
+        ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``. Other fields come as lists if they are named.
 
         The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
         lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have
@@ -774,6 +948,8 @@ class Pipeline(Graph):
 
         Args:
             pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
+            keep: names of other fields, such as ["txt", "video"], which the batch has as lists of the utterances' values,
+                None for one without such a field. Default: (), none.
         """
         ...
 

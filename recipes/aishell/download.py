@@ -9,47 +9,41 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from uio_pipes.base.pool import in_order
-from uio_pipes.prep.common.progress_bar import byte_bar, follow
+from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.writing.files import write_bytes
 
-from ..common.fetch import FetchFailed, Remote, check, fetch
+from ..common.fetch import FetchFailed, Remote, bring, mirrored
 from ..common.problems import told
 from ..common.unpack import UnpackFailed, read_members, unpack
 from .layout import SPLITS, corpus_dir, transcript_path
 
-__all__ = ["OPENSLR", "download", "mirrored"]
+__all__ = ["OPENSLR", "REMOTES", "download"]
 
 OPENSLR = "https://www.openslr.org/resources/33"
 # OpenSLR publishes no checksums. The lengths are those in Kaldi's recipe, the MD5s those in PaddleSpeech's.
 SPEECH = Remote(f"{OPENSLR}/data_aishell.tgz", 15_582_913_665, "2f494334227864a8a8fec932999db9d8")
 RESOURCE = Remote(f"{OPENSLR}/resource_aishell.tgz", 1_246_920, "957d480a0fcac85fc18e550756f624e5")
+REMOTES = (RESOURCE, SPEECH)
 
 
-def download(root: Path, remotes: tuple[Remote, ...] = (RESOURCE, SPEECH), jobs: int = 0) -> bool:
+def download(root: Path, remotes: tuple[Remote, ...] = REMOTES, jobs: int = 0) -> bool:
     """Download the corpus to ``root``; return False if it is there. Raises: FetchFailed, UnpackFailed, OSError."""
     begun = root / ".unpacking"
     new = begun.exists() or not transcript_path(corpus_dir(root)).is_file()
     if new:
         for remote in remotes:
-            _bring(remote, root / remote.name)
+            bring(remote, root / remote.name)
         begun.touch()
         for remote in remotes:
             _unpack_outer(root, root / remote.name)
         begun.unlink()
     return _unpack_speakers(root, jobs) or new
-
-
-def _bring(remote: Remote, archive: Path) -> None:
-    if not fetch(remote, archive):
-        with byte_bar() as bar:
-            check(remote, archive, bar)  # it came by other ways
 
 
 def _unpack_outer(root: Path, archive: Path) -> None:
@@ -109,13 +103,8 @@ def main(
 ) -> None:
     """Download and unpack AISHELL-1 (15 GB, Apache-2.0); continue where an earlier run was interrupted."""
     with told(FetchFailed, UnpackFailed, OSError):
-        new = download(root, mirrored(mirror), jobs)
+        new = download(root, mirrored(REMOTES, mirror), jobs)
     typer.echo(f"{corpus_dir(root)}: {'complete' if new else 'there already'}")
-
-
-def mirrored(address: str) -> tuple[Remote, ...]:
-    """Return the files of the corpus at another address."""
-    return tuple(replace(remote, url=f"{address.rstrip('/')}/{remote.name}") for remote in (RESOURCE, SPEECH))
 
 
 if __name__ == "__main__":

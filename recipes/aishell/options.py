@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from pathlib import Path
 
-from ..common.options import add_training, at_least, parser_of
+from ..common.options import add_training, add_whole, parser_of
 
 __all__ = ["parser"]
 
@@ -16,13 +16,11 @@ def parser() -> ArgumentParser:
         "AISHELL-1: -1 data, 0 wav.scp and text, 1 global CMVN, 2 dictionary, 3 data.list and shards, 4 training, "
         "5 averaging, decoding, scoring, 6 export. Every stage can be rerun and continues where it was interrupted.",
     )
-    add = made.add_argument
-    add("--corpus", default="mini", help="mini, or the folder that has (or gets) the real data_aishell.")
-    add("--data-type", default="raw", help="What training reads: raw, shard or indexed.")
-    add("--out", type=Path, metavar="FOLDER", help="Folder for all results. None: exp/aishell-mini or exp/aishell.")
+    made.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="For all results. None: exp/aishell-mini or exp/aishell."
+    )
+    add_whole(made, "data_aishell")
     add_training(made, 0, "Best epochs to average. 0: 3 for mini, else 30.")
-    add("--seed", type=at_least(0), default=1, metavar="N", help="Seed of the mini corpus.")
-    add("--mirror", default="", metavar="URL", help="Other address to download the real corpus from.")
     return made
 
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..common.driver import run_recipe
+from ..common.summary import print_summary
 from .options import parser
 from .recipe import Recipe
-from .summary import print_summary
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the stages that the arguments choose; by default those of the command line."""
-    run_recipe(parser(), Recipe, lambda recipe, seconds: print_summary(recipe.out, seconds), arguments)
+    run_recipe(parser(), Recipe, print_summary, arguments)
 
 
 if __name__ == "__main__":

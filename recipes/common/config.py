@@ -34,8 +34,9 @@ def _share(block: str, config: object, *names: str) -> None:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The hybrid CTC/attention Conformer. ``ctc_weight: 1`` means CTC alone, and needs ``decoder_layers: 0``."""
+    """The hybrid CTC/attention model. ``ctc_weight: 1`` means CTC alone, and needs ``decoder_layers: 0``."""
 
+    encoder: Literal["conformer", "transformer"] = "conformer"
     num_mel_bins: int = 80
     cmvn: bool = True  # normalize by DATA/global_cmvn
     channels: int = 256  # of the two convolutions that keep every fourth frame
@@ -43,7 +44,7 @@ class ModelConfig:
     heads: int = 4
     feed_forward: int = 2048
     layers: int = 12
-    kernel: int = 15
+    kernel: int = 15  # of the Conformer's convolutions
     decoder_layers: int = 6
     decoder_feed_forward: int = 2048
     dropout: float = 0.1

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from .config import ModelConfig
 from .conformer import inside
+from .transformer import draw_weights
 
 __all__ = ["TextDecoder", "with_positions"]
 
@@ -25,9 +26,7 @@ class TextDecoder(nn.Module):
             config.dim, config.heads, config.decoder_feed_forward, config.dropout, batch_first=True, norm_first=True
         )
         self.layers = nn.TransformerDecoder(layer, config.decoder_layers, nn.LayerNorm(config.dim))
-        for parameter in self.layers.parameters():  # PyTorch copies one layer: without this all would start equal
-            if parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
+        draw_weights(self.layers)
         nn.init.normal_(self.embed.weight, std=config.dim**-0.5)
         self.output = nn.Linear(config.dim, vocab_size)
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import typer
 
@@ -29,21 +29,27 @@ class Recipe(ABC):
     """One run of a recipe, as the command line describes it. A subclass adds its own options and lists the stages.
 
     ``home`` is the recipe's folder, with ``conf/mini.yaml`` and ``conf/full.yaml``; ``exp`` is the folder of the
-    experiment within ``out``. Raises: ValueError if an option has a value that it cannot have.
+    experiment within ``out``, to which the name of another encoder than the Conformer is added. Raises: ValueError if
+    an option has a value that it cannot have.
     """
+
+    tests: ClassVar[tuple[str, ...]]  # the parts that are decoded
+    words: ClassVar[bool] = False  # errors are counted by words, not by characters
 
     def __init__(self, options: Namespace, home: Path, out: Path, exp: str) -> None:
         self.mini = options.corpus == "mini"
         self.out: Path = options.out or out
         self.corpus = self.out / "corpus" if self.mini else Path(options.corpus)
-        self.data, self.exp = self.out / "data", self.out / exp
-        self.config: Path = options.config or home / "conf" / ("mini.yaml" if self.mini else "full.yaml")
+        self.data = self.out / "data"
+        self.config = _found(options.config, home) or home / "conf" / ("mini.yaml" if self.mini else "full.yaml")
         self.data_type: str = options.data_type
         self.topology = Topology(options.nproc or _gpus() or 2, options.nnodes, options.rdzv_endpoint)
         self.num_workers: int = options.num_workers
         workers = [] if self.num_workers < 0 else [f"data.num_workers={self.num_workers}"]
         self.overrides: list[str] = [*workers, *(options.override or ())]
         self.settings = Config.load(self.config, self.overrides)
+        encoder = self.settings.model.encoder
+        self.exp = self.out / (exp if encoder == "conformer" else f"{exp}_{encoder}")
         self.hours: float = options.hours
         self.bpe: int = options.bpe
         self.average: int = options.average
@@ -89,11 +95,18 @@ class Recipe(ABC):
             arguments = [str(self.data), str(self.exp), "--mode", mode, *options]
             launch(self.topology, "recipes.common.decode", arguments, self.exp)
             report = self.report_path(part, mode)
-            yield report, write_report(report, self.data / part / "text", report.with_suffix(".hyp"))
+            texts = self.data / part / "text", report.with_suffix(".hyp")
+            yield report, write_report(report, *texts, words=self.words)
 
-    def report_path(self, part: str, mode: str) -> Path:
-        """Return the path of the report on one part and mode; the texts are beside it, as ``.hyp``."""
-        return self.exp / f"{part}.{mode}.cer"
+    @property
+    def rate(self) -> str:
+        """The name of the error rate."""
+        return "WER" if self.words else "CER"
+
+    def report_path(self, part: str, mode: str, exp: Path | None = None) -> Path:
+        """Return the path of the report on one part and mode (``exp``: of another experiment); the texts are beside it,
+        as ``.hyp``."""
+        return (exp or self.exp) / f"{part}.{mode}.{self.rate.lower()}"
 
 
 R = TypeVar("R", bound=Recipe)
@@ -118,6 +131,13 @@ def run_recipe(
     except typer.Exit as end:
         sys.exit(end.exit_code)
     print_summary(recipe, seconds)
+
+
+def _found(config: Path | None, home: Path) -> Path | None:
+    """Return the configuration that the user names, by a path from here or else from the recipe's folder."""
+    if config is None or config.is_file():
+        return config
+    return home / config if (home / config).is_file() else config
 
 
 def _gpus() -> int:

@@ -8,9 +8,9 @@ import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +19,7 @@ from rich.progress import Progress
 from uio_pipes.prep.common.progress_bar import byte_bar
 from uio_pipes.prep.writing.locks import taken
 
-__all__ = ["FetchFailed", "Remote", "check", "fetch"]
+__all__ = ["FetchFailed", "Remote", "bring", "check", "fetch", "mirrored"]
 
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
@@ -68,6 +68,18 @@ def fetch(remote: Remote, path: Path, pause: float = 1.0) -> bool:
             raise
         partial.rename(path)
     return True
+
+
+def bring(remote: Remote, path: Path) -> None:
+    """Download ``remote`` to ``path``, or check the file that is there by other ways. Raises: FetchFailed."""
+    if not fetch(remote, path):
+        with byte_bar() as bar:
+            check(remote, path, bar)
+
+
+def mirrored(remotes: Iterable[Remote], address: str) -> tuple[Remote, ...]:
+    """Return the same files at another address."""
+    return tuple(replace(remote, url=f"{address.rstrip('/')}/{remote.name}") for remote in remotes)
 
 
 def check(remote: Remote, path: Path, bar: Progress) -> None:

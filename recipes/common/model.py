@@ -1,4 +1,5 @@
-"""A hybrid CTC/attention model: torchaudio's Conformer as encoder, PyTorch's transformer as decoder.
+"""A hybrid CTC/attention model: torchaudio's Conformer or PyTorch's transformer as encoder, and as decoder PyTorch's
+transformer.
 
 The result for an utterance does not depend on the other utterances of its batch (but for the last bits): padding is cut
 off wherever a convolution could see it, and no norm takes statistics over frames. So decoding gives the same text in
@@ -8,6 +9,7 @@ any batches, on any number of ranks.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +20,16 @@ from uio_pipes.dsp.cmvn import Cmvn
 from .config import ModelConfig
 from .conformer import MaskedConformer, inside
 from .decoder import TextDecoder, with_positions
+from .transformer import MaskedTransformer
 
 __all__ = ["BLANK", "AsrModel"]
 
 BLANK = 0
 IGNORE = -1  # padding of targets
+ENCODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "conformer": MaskedConformer,
+    "transformer": MaskedTransformer,
+}
 
 
 class AsrModel(nn.Module):
@@ -49,7 +56,7 @@ class AsrModel(nn.Module):
         self.conv2 = nn.Conv2d(config.channels, config.channels, kernel_size=3, stride=2, padding=1)
         self.project = nn.Linear(config.channels * ((bins + 3) // 4), config.dim)
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = MaskedConformer(config)
+        self.encoder = ENCODERS[config.encoder](config)
         self.ctc = nn.Linear(config.dim, vocab_size)
         self.decoder = TextDecoder(config, vocab_size) if config.decoder_layers else None
 

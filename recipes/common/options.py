@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["add_training", "at_least", "parser_of"]
+__all__ = ["add_training", "add_whole", "at_least", "parser_of"]
 
 Number = TypeVar("Number", int, float)
 
@@ -44,10 +44,27 @@ def parser_of(name: str, description: str) -> ArgumentParser:
     return parser
 
 
-def add_training(parser: ArgumentParser, average: int, average_help: str) -> None:
+CHARACTERS = "Number of SentencePiece pieces. 0: characters."
+
+
+def add_whole(parser: ArgumentParser, folder: str) -> None:
+    """Add the options of a corpus that has a file for each utterance; ``folder``: the name of its own folder."""
+    add = parser.add_argument
+    add("--corpus", default="mini", help=f"mini, or the folder that has (or gets) the real {folder}.")
+    add("--data-type", default="raw", help="What training reads: raw, shard or indexed.")
+    add("--seed", type=at_least(0), default=1, metavar="N", help="Seed of the mini corpus.")
+    add("--mirror", default="", metavar="URL", help="Other address to download the real corpus from.")
+
+
+def add_training(parser: ArgumentParser, average: int, average_help: str, bpe_help: str = CHARACTERS) -> None:
     """Add the options of training and decoding. ``average``: how many epochs are averaged by default."""
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE", help="Model and training. None: conf/mini.yaml or conf/full.yaml.")
+    add(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="Model and training. None: the recipe's conf/mini.yaml or conf/full.yaml.",
+    )
     add("--set", dest="override", action="append", metavar="KEY=VALUE", help="Like train.epochs=3; repeat for more.")
     add(
         "--nproc",
@@ -62,4 +79,4 @@ def add_training(parser: ArgumentParser, average: int, average_help: str) -> Non
     add("--hours", type=at_least(0.001), default=0.5, metavar="H", help="Hours of training speech of the mini corpus.")
     add("--average", type=at_least(min(average, 1)), default=average, metavar="N", help=average_help)
     add("--beam-size", type=at_least(1), default=10, metavar="N", help="Hypotheses kept in decoding.")
-    add("--bpe", type=at_least(0), default=0, metavar="N", help="Number of SentencePiece pieces. 0: characters.")
+    add("--bpe", type=at_least(0), default=0, metavar="N", help=bpe_help)

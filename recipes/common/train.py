@@ -221,7 +221,7 @@ def main(
     override: Annotated[list[str] | None, typer.Option("--set", help="Like train.epochs=3; repeat for more.")] = None,
     log_keys: Annotated[bool, typer.Option(help="Log the utterances of each step.")] = False,
 ) -> None:
-    """Train a hybrid CTC/attention Conformer; continue from the newest intact checkpoint in EXP."""
+    """Train a hybrid CTC/attention model; continue from the newest intact checkpoint in EXP."""
     first = os.environ.get("RANK", "0") == "0"
     with _errors_told_once():
         settings = Config.load(config, override or ())

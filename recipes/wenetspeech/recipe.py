@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import re
 from argparse import Namespace
 from collections.abc import Iterator
 from itertools import islice
@@ -29,7 +28,6 @@ from .prepare import prepare
 from .serve import serve
 
 Source = Literal["disk", "s3", "http"]
-_RATE = re.compile(r"Overall -> ([\d.]+ %)")
 HELD_OUT = tuple(TEST_SUBSETS.values())
 USUAL_MODES = ("ctc_greedy_search", "attention_rescoring")  # WeNet's recipe decodes in these
 MINI_GROUPS = ("10:150", "150:250", "250:1200")  # for utterances of about 2.5 s
@@ -38,6 +36,8 @@ CMVN_UTTERANCES = 200_000  # evenly spread over the training set: as good as all
 
 class Recipe(driver.Recipe):
     """One run of the WenetSpeech recipe."""
+
+    tests = HELD_OUT
 
     def __init__(self, options: Namespace) -> None:
         size = "mini" if options.corpus == "mini" else "full"
@@ -177,15 +177,6 @@ class Recipe(driver.Recipe):
     def evaluate(self) -> str:
         launch(Topology(1), "recipes.common.average", [str(self.exp), "--best", str(self.average)], self.exp)
         return "\n".join(f"{report}: {rate}" for part in HELD_OUT for report, rate in self.decode_and_score(part))
-
-    def error_rates(self) -> dict[tuple[str, str], str]:
-        """Return the error rates known so far, by set and mode, like ``4.61 %``."""
-        found = {}
-        for part in HELD_OUT:
-            for mode in self.modes:
-                if (report := self.report_path(part, mode)).is_file() and (rate := _RATE.search(report.read_text())):
-                    found[part, mode] = rate[1]
-        return found
 
     def export(self) -> str:
         launch(Topology(1), "recipes.common.export", [str(self.exp)], self.exp)

@@ -370,7 +370,7 @@ def test_from_s3_to_s3(raw_list: Path, packed: Path, tmp_path: Path) -> None:
         (["raw.list", "out", "--length-groups", "10:500"], '"duration" (seconds)'),
         (["raw.list", "out", "--format", "mp3"], "'as-is', 'wav', 'flac'"),
         (["raw.list", "out", "--segments", "cuts"], "Kaldi folder"),
-        (["raw.list"], "Missing argument 'out'"),
+        (["raw.list"], "Missing argument 'source'"),
         (["shards.list", "out"], "list of shards"),
         (["raw.list", "https://127.0.0.1:9/out"], "cannot be used"),
         (["raw.list", "/proc/out"], "/proc/out"),

@@ -15,6 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import kaldi_data
 import numpy as np
 import pytest
 import slow_pack
@@ -315,6 +316,19 @@ def test_a_kaldi_segment_that_ends_at_minus_one_ends_with_its_recording(tmp_path
     found = [m for shard in sorted((tmp_path / "out").rglob("*.tar")) for m in members(shard).items()]
     lengths = {name: soundfile.info(io.BytesIO(data)).frames for name, data in found if name.endswith(".wav")}
     assert lengths == {"a.wav": RATE // 4, "b.wav": RATE // 4}
+
+
+@pytest.mark.parametrize("segments", [False, True], ids=["whole", "segments"])
+def test_wavs_in_an_ark_are_packed(segments: bool, tmp_path: Path) -> None:
+    corpus = kaldi_data.recordings(tmp_path / "data", segments=segments)
+    result = pack(
+        corpus.folder, tmp_path / "out", tmp_path / "shards.list", PackSettings(form="as-is", sample_rate=None)
+    )
+    assert (result.utterances, result.failed) == (len(corpus.keys), {})
+    found = {s["keys"][0]: s["pcm"] for s in batches(uio.from_shard_list(tmp_path / "shards.list"))}
+    for wanted in batches(uio.from_kaldi(corpus.folder)):
+        assert wanted["pcm"].equal(found.pop(wanted["keys"][0]))
+    assert not found
 
 
 def test_a_segment_to_the_recording_s_end_stays_one_in_a_raw_list() -> None:

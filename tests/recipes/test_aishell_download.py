@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from files import tgz
 from range_server import RangeServer, serve
 
 from recipes.aishell import download as module
@@ -20,16 +20,6 @@ from recipes.common.unpack import UnpackFailed
 
 SPEAKERS = {"S0002": "train", "S0724": "dev", "S0764": "test"}
 Members = dict[str, bytes]
-
-
-def tgz(members: Members, kind: bytes = tarfile.REGTYPE) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size, info.type = len(content), kind
-            tar.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
 
 
 def speaker(name: str, split: str) -> bytes:

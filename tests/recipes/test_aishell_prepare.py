@@ -11,8 +11,9 @@ import pytest
 import soundfile
 
 from recipes.aishell.layout import SPLITS, transcript_path, wav_path
-from recipes.aishell.prepare import make_lists, make_shards, prepare
+from recipes.aishell.prepare import prepare
 from recipes.common.corpus import CorpusMissing
+from recipes.common.prepare import make_lists, make_shards
 from uio_pipes.base.errors import ListError
 from uio_pipes.prep.pack import OtherPacking
 from uio_pipes.prep.writing.files import read_lines, write_lines
@@ -104,8 +105,8 @@ def test_stages_1_to_3_take_any_kaldi_folder(corpus: Path, tmp_path: Path) -> No
         write_lines(tmp_path / "own" / split / "wav.scp", [f"rec {wav}"])
         write_lines(tmp_path / "own" / split / "text", ["a 今天", "b 很热", "c 没有"])
         write_lines(tmp_path / "own" / split / "segments", ["a rec 0 0.04", "b rec 0.05 0.1", "d rec 0 0.1"])
-    make_lists(tmp_path / "own")
-    make_shards(tmp_path / "own", shard_size=1000)
+    make_lists(tmp_path / "own", SPLITS)
+    make_shards(tmp_path / "own", SPLITS, shard_size=1000)
     raw = [json.loads(line) for line in read_lines(tmp_path / "own" / "dev" / "data.list")]
     assert [(line["key"], line["start"], line["end"]) for line in raw] == [("a", 0, 0.04), ("b", 0.05, 0.1)]
     with tarfile.open(tmp_path / "own/train/shards/shards_000000000.tar") as tar:
@@ -121,4 +122,4 @@ def test_a_missing_corpus_says_how_to_get_one(tmp_path: Path) -> None:
 
 def test_a_missing_list_says_which_stage_makes_it(tmp_path: Path) -> None:
     with pytest.raises(ListError, match="stage 0"):
-        make_lists(tmp_path)
+        make_lists(tmp_path, SPLITS)

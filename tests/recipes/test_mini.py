@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
 import pytest
 import soundfile
+from files import digests
 
 pytest.importorskip("espeakng_loader")
 
 from recipes.aishell.layout import SPLITS, read_transcript
 from recipes.aishell.mini import make_mini
-from recipes.aishell.plan import Settings, make_plan, settings_for
-from recipes.aishell.sentences import alphabet, split_of
+from recipes.aishell.plan import Settings, make_plan, settings_for, sizes
+from recipes.aishell.sentences import SENTENCES, split_of
 from recipes.common.corpus import OtherCorpus, SpeakingFailed, in_fresh_processes
 
 SETTINGS = Settings(seed=3, utterances=60)  # more than one block for each of two processes
@@ -27,16 +27,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def digests(root: Path) -> dict[str, str]:
-    files = (path for path in root.rglob("*") if path.is_file())
-    return {str(path.relative_to(root)): hashlib.sha1(path.read_bytes()).hexdigest() for path in files}
-
-
 def test_layout_is_aishells(corpus: Path) -> None:
     assert (corpus / "data_aishell/wav/train/S0002/BAC009S0002W0122.wav").is_file()
     for split in SPLITS:
         wavs = list((corpus / "data_aishell" / "wav" / split).glob("S*/BAC009S*W*.wav"))
-        assert len(wavs) == SETTINGS.sizes[split]
+        assert len(wavs) == sizes(SETTINGS)[split]
         assert all(wav.stem[6:11] == wav.parent.name for wav in wavs)
 
 
@@ -50,10 +45,10 @@ def test_recordings_are_16_khz_16_bit_mono_speech(corpus: Path) -> None:
 
 def test_transcript_has_blanks_between_words(corpus: Path) -> None:
     lines = (corpus / "data_aishell/transcript/aishell_transcript_v0.8.txt").read_text().splitlines()
-    assert len(lines) == sum(SETTINGS.sizes.values())
+    assert len(lines) == sum(sizes(SETTINGS).values())
     assert lines == sorted(lines)
     assert all(len(line.split()) > 2 for line in lines)
-    assert set("".join(read_transcript(corpus).values())) <= alphabet()
+    assert set("".join(read_transcript(corpus).values())) <= set("".join(SENTENCES.words()))
 
 
 def test_same_seed_gives_same_bytes_on_any_number_of_processes(corpus: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from uio_pipes.dsp.cmvn import cmvn_of
 SIZES = {"num_mel_bins": 20, "channels": 4, "dim": 16, "heads": 2, "feed_forward": 32, "layers": 2, "kernel": 7}
 HYBRID = {**SIZES, "decoder_layers": 2, "decoder_feed_forward": 32, "label_smoothing": 0.0}
 VOCABULARY, EOS = 11, 2
+ENCODERS = ["conformer", "transformer"]
 LENGTHS = torch.tensor([61, 44, 17], dtype=torch.int32)
 TARGET = torch.tensor([[3, 4, 4, 5], [6, 7, -1, -1], [8, -1, -1, -1]])
 TARGET_LENGTHS = torch.tensor([4, 2, 1], dtype=torch.int32)
@@ -34,13 +35,35 @@ def test_memory_has_a_quarter_of_the_frames(feats: torch.Tensor) -> None:
     assert lengths.tolist() == [16, 11, 5]
 
 
-def test_an_utterance_does_not_depend_on_its_neighbours_or_its_padding(feats: torch.Tensor) -> None:
-    model = make()
+@pytest.mark.parametrize("training", [True, False])  # PyTorch has another way for inference
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_an_utterance_does_not_depend_on_its_neighbours_or_its_padding(
+    feats: torch.Tensor, encoder: str, training: bool
+) -> None:
+    model = make(encoder=encoder)
     padded = torch.cat([feats, torch.full((3, 9, 20), 1e3)], dim=1)
-    together, lengths = model.encode(padded, LENGTHS)
-    for i, length in enumerate(LENGTHS.tolist()):
-        alone, _ = model.encode(feats[i : i + 1, :length], LENGTHS[i : i + 1])
-        torch.testing.assert_close(together[i, : lengths[i]], alone[0], atol=1e-5, rtol=1e-5)
+    with torch.set_grad_enabled(training):
+        together, lengths = model.encode(padded, LENGTHS)
+        for i, length in enumerate(LENGTHS.tolist()):
+            alone, _ = model.encode(feats[i : i + 1, :length], LENGTHS[i : i + 1])
+            torch.testing.assert_close(together[i, : lengths[i]], alone[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_every_frame_hears_the_whole_utterance_in_its_order(feats: torch.Tensor, encoder: str) -> None:
+    model = make(encoder=encoder)
+    memory, _ = model.encode(feats[:1], LENGTHS[:1])
+    changed = feats[:1].clone()
+    changed[:, -1] += 1
+    assert not torch.allclose(model.encode(changed, LENGTHS[:1])[0][:, 0], memory[:, 0], atol=1e-6)
+    still, _ = model.encode(torch.ones(1, 61, 20), LENGTHS[:1])
+    assert not torch.allclose(still[:, 5], still[:, 9], atol=1e-3)  # equal sounds at two positions
+
+
+def test_layers_of_the_transformer_start_unequal() -> None:
+    first, second = make(encoder="transformer").encoder.layers.layers
+    assert not torch.equal(first.linear1.weight, second.linear1.weight)
+    assert not torch.equal(first.self_attn.in_proj_weight, second.self_attn.in_proj_weight)
 
 
 def test_tokens_look_to_their_left_only(feats: torch.Tensor) -> None:
@@ -100,7 +123,8 @@ def test_features_are_normalized(feats: torch.Tensor) -> None:
     assert {"mean", "istd"} <= normalizing.state_dict().keys()
 
 
-def test_every_parameter_learns(feats: torch.Tensor) -> None:
-    model = make().train()
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_every_parameter_learns(feats: torch.Tensor, encoder: str) -> None:
+    model = make(encoder=encoder).train()
     model(feats, LENGTHS, TARGET, TARGET_LENGTHS)["loss"].backward()
     assert not [name for name, parameter in model.named_parameters() if parameter.grad is None]

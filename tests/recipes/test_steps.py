@@ -57,9 +57,10 @@ def test_a_position_is_that_behind_the_group_not_behind_the_batch_ahead(loader: 
     assert [keys(again.take()), keys(again.take())] == [keys(group) for group in rest]
 
 
-def make_stepper(**train: Any) -> Stepper:
+def make_stepper(encoder: str = "conformer", **train: Any) -> Stepper:
     torch.manual_seed(0)
-    config = Config.of({"model": {**MODEL, **DECODER}, "optim": {"clip": 1e9}, "train": train})
+    model = {**MODEL, **DECODER, "encoder": encoder}
+    config = Config.of({"model": model, "optim": {"clip": 1e9}, "train": train})
     return Stepper(AsrModel(config.model, 11), config, torch.device("cpu"))
 
 
@@ -108,8 +109,9 @@ def test_infinite_gradients_change_nothing() -> None:
     assert not torch.equal(weights(stepper), before)
 
 
-def test_a_saved_state_goes_on_with_the_same_bits() -> None:
-    stepper, other = make_stepper(precision="fp16"), make_stepper(precision="fp16")
+@pytest.mark.parametrize("encoder", ["conformer", "transformer"])
+def test_a_saved_state_goes_on_with_the_same_bits(encoder: str) -> None:
+    stepper, other = (make_stepper(encoder, precision="fp16") for _ in range(2))
     stepper.step([make_batch(1)], 1e-3)
     other.load_state_dict(copy.deepcopy(stepper.state_dict()))
     for one in (stepper, other):

@@ -28,9 +28,11 @@ def differences(one: Any, other: Any, where: str = "") -> list[str]:
     return [] if one == other else [where]
 
 
-@pytest.mark.parametrize("world", [1, 2])
-def test_same_weights_bit_by_bit_whatever_killed_it(tmp_path: Path, world: int) -> None:
+@pytest.mark.parametrize(("world", "encoder"), [(1, "conformer"), (2, "conformer"), (1, "transformer")])
+def test_same_weights_bit_by_bit_whatever_killed_it(tmp_path: Path, world: int, encoder: str) -> None:
     tiny.prepare(tmp_path)
+    settings = tmp_path / "config.yaml"
+    settings.write_text(settings.read_text().replace("model: {", f"model: {{encoder: {encoder}, "))
     seed = random.randrange(1_000_000)
     out = launch([str(SCRIPT), str(tmp_path), str(world), str(seed)], timeout=200)
     print(f"seed {seed}\n{out}")  # shown if it fails

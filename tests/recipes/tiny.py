@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import corpus
+from processes import launch
 
 from uio_pipes.prep.pack import PackSettings, pack
 
@@ -18,8 +20,30 @@ optim: {learning_rate: 0.01, warm_up: 5}
 train: {epochs: 3, save_every: 2, keep: 2, log_every: 2, accumulate: 2}
 """
 
+# The same in a whole recipe, on a mini corpus.
+RECIPE = """
+model: {num_mel_bins: 20, channels: 4, dim: 16, heads: 2, feed_forward: 16, layers: 1, kernel: 3,
+        decoder_layers: 1, decoder_feed_forward: 16, dropout: 0.0}
+data: {speeds: [], spec_aug: null, shuffle: 100, sort: 0, num_workers: 0, batch: {type: static, size: 8}}
+optim: {learning_rate: 0.01, warm_up: 5}
+train: {epochs: 2, save_every: 3, log_every: 1}
+"""
+CTC_ALONE = ["--set", "model.decoder_layers=0", "--set", "model.ctc_weight=1"]
 
 SIZES = (9, 8, 7, 9, 6)
+
+
+def run_recipe(name: str, folder: Path, *options: str) -> str:
+    """Run a recipe in a process of its own; return what it says. Its results are in FOLDER/out."""
+    config = folder / "tiny.yaml"
+    config.write_text(RECIPE)
+    common = ["--out", str(folder / "out"), "--config", str(config), "--hours", "0.015", "--nproc", "1"]
+    return launch(["-m", f"recipes.{name}.run", *common, *options], timeout=240)
+
+
+def modes_in_table(said: str, rate: str) -> list[str]:
+    """The decoding modes with an error rate, in a recipe's summary."""
+    return re.findall(r"^│ (\w+) +│ +\d+\.\d\d +│", said[said.index(f"{rate} %") :], re.MULTILINE)
 
 
 def prepare(root: Path, sizes: Sequence[int] = SIZES) -> Path:

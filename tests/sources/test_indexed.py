@@ -339,9 +339,15 @@ def test_a_folder_that_cannot_be_used_is_an_error_that_names_it(name: str, tmp_p
 
 
 LISTS = {
-    "tokens": ("{d} texttoken", "line 1 says 'texttoken'"),
-    "other_audio": ("{d} video+metainfo", r"line 1 says 'video\+metainfo'"),
-    "three": ("{d} audio+video+metainfo", "line 1 says"),
+    "tokens": ("{d} texttoken", r"texttoken\.idx: no such file"),
+    "no_video": ("{d} audio+video+metainfo", r"video\.idx: no such file"),
+    "audio_alone": ("{d} audio", "line 1 says 'audio'; exactly one of the names must be that of metadata"),
+    "audio_tokens": ("{d} audio+texttoken", "exactly one of the names must be that of metadata"),
+    "two_metainfo": ("{d} audio+metainfo+metainfo_v2", "exactly one"),
+    "none_of_three": ("{d} audio+video+depth", "exactly one"),
+    "twice": ("{d} audio+metainfo+audio", "line 1 says .* each name must be that of a pair of files, once"),
+    "no_name": ("{d} audio++metainfo", "each name must be"),
+    "a_field": ("{d} audio+txt+metainfo", "'txt' is a field of its own"),
     "shards": ("a.tar", "line 1 is not a folder"),
     "raw": ('{{"key": "a"}}', "line 1 is not a folder"),
     "nowhere": ("{d}/nowhere audio+metainfo", "nowhere"),

@@ -215,7 +215,7 @@ BAD_LINES: list[tuple[str, Any]] = [
     ("missing_audio", {"key": "x", "wav": None, "txt": "t"}),
     ("missing_text", {"key": "x", "wav": "x.wav"}),
     ("missing_text", {"key": "x", "wav": "x.wav", "txt": None}),
-    ("bad_segment", {"key": "x", "wav": "x.wav", "txt": "t", "start": "0", "end": "1"}),
+    ("bad_segment", {"key": "x", "wav": "x.wav", "txt": "t", "start": "zero", "end": "1"}),
     ("bad_segment", {"key": "x", "wav": "x.wav", "txt": "t", "start": 2, "end": 1}),
     ("bad_segment", {"key": "x", "wav": "x.wav", "txt": "t", "start": 1, "end": 1}),
     ("bad_segment", {"key": "x", "wav": "x.wav", "txt": "t", "start": -1, "end": 1}),

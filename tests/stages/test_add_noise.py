@@ -176,3 +176,75 @@ def _loaded(graph: uio.Pipeline, state: dict[str, str]) -> uio.Loader:
 def test_wrong_arguments_are_refused(options: dict[str, Any], what: str) -> None:
     with pytest.raises(uio.PipelineError, match=what):
         uio.from_raw_list("x.list").decode_audio().add_noise(**{"noises": "n.list", **options})
+
+
+def under(items: list[dict[str, Any]], noises: str, **options: Any) -> list[torch.Tensor]:
+    """What was added to each utterance."""
+    clean, noisy = wavs(items), wavs(items, lambda g: g.add_noise(noises, **options))
+    return [n[0] - c[0] for c, n in zip(clean, noisy, strict=True)]
+
+
+def test_the_noise_of_a_part_has_its_length_place_and_ratio(tmp_path: Path) -> None:
+    """A long noise under 20 to 50 % of each utterance; the places are even over what is possible."""
+    (tmp_path / "long.wav").write_bytes(audio(20_000, 77))
+    items = raw_items(tmp_path, 1, samples=4000) * 300
+    (clean,) = wavs(items[:1])
+    places, shares = [], []
+    for added in under(items, str(tmp_path / "long.wav"), snr=(-5.0, -5.0), part=(0.2, 0.5)):
+        heard = torch.nonzero(added.abs() > 1e-4)[:, 0]
+        first, last = int(heard[0]), int(heard[-1])
+        length = last - first + 1
+        shares.append(length / 4000)
+        places.append(first / (4000 - length))
+        part = added[first : last + 1]
+        ratio = 10 * torch.log10(clean.square().mean() / part.square().mean())
+        assert float(ratio) == pytest.approx(-5, abs=0.1)
+    assert np.abs((np.sort(shares) - 0.2) / 0.3 - np.arange(300) / 300).max() < 1.95 / 300**0.5
+    assert np.abs(np.sort(places) - np.arange(300) / 300).max() < 1.95 / 300**0.5
+
+
+def test_a_noise_that_is_shorter_than_its_part_is_heard_once(tmp_path: Path) -> None:
+    (tmp_path / "short.wav").write_bytes(audio(400, 77))
+    for added in under(raw_items(tmp_path, 5, samples=4000), str(tmp_path / "short.wav"), part=(0.5, 0.9)):
+        heard = torch.nonzero(added.abs() > 1e-4)[:, 0]
+        assert 390 <= int(heard[-1] - heard[0]) + 1 <= 400
+
+
+def test_several_clips_add_up_each_with_its_own_ratio(tmp_path: Path, noises: str) -> None:
+    """Independent noises: their powers add up. As many of each number as of any other."""
+    items = raw_items(tmp_path, 1) * 240
+    (clean,) = wavs(items[:1])
+    power = float(clean.square().mean())
+    for count in (1, 4):
+        added = under(items[:60], noises, snr=(10.0, 10.0), clips=(count, count))
+        share = np.mean([float(a.square().mean()) for a in added]) / power
+        assert share == pytest.approx(count / 10, rel=0.25)
+    drawn = [float(a.square().mean()) / power for a in under(items, noises, snr=(10.0, 10.0), clips=(1, 2))]
+    one = sum(share < 0.101 for share in drawn)
+    assert abs(one - 120) < 50
+
+
+def test_states_that_were_saved_before_there_were_clips_and_parts_still_fit() -> None:
+    graph = uio.from_raw_list("x.list").decode_audio()
+    assert graph.add_noise(["n.list"]).fingerprint()[-1] == (
+        "add_noise(noises=['n.list'], snr=[5.0, 20.0], probability=1.0, cache_mb=256)"
+    )
+    assert graph.add_noise(["n.list"], clips=[1, 1]).fingerprint() == graph.add_noise(["n.list"]).fingerprint()
+    assert "clips=[2, 3], part=[0.1, 0.5]" in graph.add_noise("n.list", clips=(2, 3), part=(0.1, 0.5)).fingerprint()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"clips": (0, 2)}, "clips must be"),
+        ({"clips": (3, 2)}, "clips must be"),
+        ({"clips": (1.0, 2.0)}, "clips must be"),
+        ({"clips": 3}, "clips must be"),
+        ({"part": (0.5, 1.5)}, "part must be"),
+        ({"part": 0.5}, "part must be"),
+        ({"noises": None}, "noises must be"),
+    ],
+)
+def test_wrong_parts_and_numbers_are_refused(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(uio.PipelineError, match=what):
+        uio.from_raw_list("x.list").decode_audio().add_noise(**{"noises": "n.list", **options})

@@ -99,3 +99,54 @@ def test_bad_and_silent_responses_fail_the_utterance(tmp_path: Path, content: by
 def test_wrong_arguments_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(uio.PipelineError, match="reverberate: "):
         uio.from_raw_list("x.list").decode_audio().reverberate(**{"impulse_responses": "r.list", **options})
+
+
+def test_computed_rooms_keep_length_timing_and_power_and_differ(tmp_path: Path) -> None:
+    def click(sample: uio.Sample) -> dict[str, Any]:
+        wav = torch.zeros(2, 8000)
+        wav[:, 1000] = 1.0
+        return {"key": sample["key"], "wav": wav, "sample_rate": 8000}
+
+    graph = uio.from_raw_list(raw_items(tmp_path, 1) * 20).map(click).reverberate(rt60=(0.2, 0.6))
+    wavs = [b["wav"] for b in run(graph, on_error="raise")[0]]
+    for wav in wavs:
+        assert wav.shape == (2, 8000)
+        assert torch.equal(wav[0], wav[1])
+        assert float(wav.square().sum()) == pytest.approx(2.0, rel=1e-4)
+        assert float(wav[0, :990].abs().max()) < 1e-3 * float(wav[0, 1000])
+        assert wav[0, 1000] > 0.1
+    assert len({wav.numpy().tobytes() for wav in wavs}) == 20
+
+
+def test_decay_times_are_even_between_the_bounds(tmp_path: Path) -> None:
+    """A click in computed rooms of 0.3 to 0.9 s: Schroeder's integral says how long each is."""
+
+    def click(sample: uio.Sample) -> dict[str, Any]:
+        wav = torch.zeros(1, 10_000)
+        wav[0, 0] = 1.0
+        return {"key": sample["key"], "wav": wav, "sample_rate": 8000}
+
+    graph = uio.from_raw_list(raw_items(tmp_path, 1) * 150).map(click).reverberate(rt60=(0.3, 0.9))
+    times = []
+    for batch in run(graph, on_error="raise")[0]:
+        energy = np.cumsum(batch["wav"][0].double().numpy()[::-1] ** 2)[::-1]
+        level = 10 * np.log10(energy / energy[0] + 1e-30)
+        first, last = int(np.argmax(level <= -5)), int(np.argmax(level <= -25))
+        times.append(-60 / float(np.polyfit(np.arange(first, last) / 8000, level[first:last], 1)[0]))
+    drawn = np.sort(times)
+    assert np.abs((drawn - 0.3) / 0.6 - np.arange(150) / 150).max() < 1.95 / 150**0.5
+
+
+def test_computed_rooms_need_no_list_and_recorded_ones_have_the_fingerprint_of_old(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 2)).decode_audio()
+    assert graph.reverberate(rt60=(0.1, 0.2)).stages[-1].content() == []
+    assert graph.reverberate(["rooms.tar"]).fingerprint()[-1] == (
+        "reverberate(impulse_responses=['rooms.tar'], probability=1.0, cache_mb=256)"
+    )
+    assert "rt60=[0.1, 0.2]" in graph.reverberate(rt60=(0.1, 0.2)).fingerprint()[-1]
+
+
+def test_the_size_of_a_recorded_room_is_not_to_be_chosen(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 1)).decode_audio()
+    with pytest.raises(uio.PipelineError, match="room_size is that of computed rooms, but impulse_responses are recor"):
+        graph.reverberate(["rooms.tar"], room_size=(2, 3))

@@ -137,13 +137,16 @@ def test_adjacent_segments_are_joined_up_to_the_bound(folder: Path) -> None:
     assert made[0]["wav"].shape == (1, 10_000)
     made, _ = run(uio.from_indexed(folder).segments(merge_seconds=1.3, separator="|"))
     assert made[0]["txt"] == "w0|w1|w2"
-    chinese = Run(0, 1, "你好", {}), Run(1, 2, "世界", {})
-    assert merged(list(chinese), 5, 0, None)[0].text == "你好世界"
+    chinese = Run(0, 1, {"txt": "你好"}, {}), Run(1, 2, {"txt": "世界"}, {})
+    assert merged(list(chinese), 5, 0, None)[0].texts["txt"] == "你好世界"
 
 
 def test_joined_segments_keep_what_they_agree_on() -> None:
-    runs = [Run(0, 1, "a", {"speaker": "x", "n": 1, "key": "p"}), Run(1, 2, "b", {"speaker": "x", "n": 2, "key": "q"})]
-    assert merged(runs, 5, 0, " ") == [Run(0, 2, "a b", {"speaker": "x"})]
+    runs = [
+        Run(0, 1, {"txt": "a"}, {"speaker": "x", "n": 1, "key": "p"}),
+        Run(1, 2, {"txt": "b"}, {"speaker": "x", "n": 2, "key": "q"}),
+    ]
+    assert merged(runs, 5, 0, " ") == [Run(0, 2, {"txt": "a b"}, {"speaker": "x"})]
     assert merged(runs, 1, 0, " ") == runs
 
 
@@ -152,16 +155,19 @@ def test_joined_segments_keep_what_they_agree_on() -> None:
     st.lists(st.tuples(st.floats(0, 50), st.floats(0.01, 20)), min_size=1, max_size=12), st.floats(0.1, 40), st.data()
 )
 def test_every_segment_is_in_one_run_within_the_bound(given: Any, most: float, data: st.DataObject) -> None:
-    runs = sorted(Run(a, a + d, f"t{i}", {}) for i, (a, d) in enumerate(given))
+    ordered = sorted((a, a + d, i) for i, (a, d) in enumerate(given))
+    runs = [Run(start, end, {"txt": f"t{i}"}, {}) for start, end, i in ordered]
     first = data.draw(st.integers(0, len(runs) - 1))
     out = merged(runs, most, first, " ")
-    assert " ".join(r.text for r in out) == " ".join(r.text for r in runs)
-    assert any(r.text.split()[0] == runs[first].text for r in out), "one run begins there"
+    assert " ".join(r.texts["txt"] for r in out) == " ".join(r.texts["txt"] for r in runs)
+    assert any(r.texts["txt"].split()[0] == runs[first].texts["txt"] for r in out), "one run begins there"
     for run_ in out:
-        assert run_.end - run_.start <= most or len(run_.text.split()) == 1
+        assert run_.end - run_.start <= most or len(run_.texts["txt"].split()) == 1
     for a, b in itertools.pairwise(out):
-        joinable = max(a.end, runs[[r.text for r in runs].index(b.text.split()[0])].end) - a.start <= most
-        assert not joinable or b.text.split()[0] == runs[first].text
+        joinable = (
+            max(a.end, runs[[r.texts["txt"] for r in runs].index(b.texts["txt"].split()[0])].end) - a.start <= most
+        )
+        assert not joinable or b.texts["txt"].split()[0] == runs[first].texts["txt"]
 
 
 def test_a_random_first_one_changes_with_the_epoch(folder: Path) -> None:
@@ -192,7 +198,7 @@ LOW, HIGH = 200, 700
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 400), st.integers(0, 500), st.integers(0, 2**63))
 def test_pieces_cover_the_run_within_their_bounds(total: int, low: int, more: int, seed: int) -> None:
-    run_ = Run(1.5, 1.5 + total / 1000, "x", {})
+    run_ = Run(1.5, 1.5 + total / 1000, {"txt": "x"}, {})
     high = low + more
     cuts = list(pieces(run_, low, high, Draws(seed)))
     lengths = [round((c.end - c.start) * 1000) for c in cuts]
@@ -205,11 +211,11 @@ def test_pieces_cover_the_run_within_their_bounds(total: int, low: int, more: in
     assert left == 0 or left < low
     if high >= 2 * low and total >= low:
         assert left == 0, "all of it, wherever two pieces fit for each one"
-    assert all(c.text == ("x" if len(cuts) == 1 and left == 0 else "") for c in cuts)
+    assert all(c.texts["txt"] == ("x" if len(cuts) == 1 and left == 0 else "") for c in cuts)
 
 
 def test_random_pieces_have_the_asked_lengths_and_places() -> None:
-    run_ = Run(0.0, 2.0, "x", {})
+    run_ = Run(0.0, 2.0, {"txt": "x"}, {})
     made = [random_piece(run_, LOW, HIGH, Draws(seed * 7919)) for seed in range(4000)]
     lengths = np.array([(p.end - p.start) * 1000 for p in made if p])
     places = np.array([p.start * 1000 / (2000 - n) for p, n in zip(made, lengths, strict=True) if p])
@@ -219,7 +225,7 @@ def test_random_pieces_have_the_asked_lengths_and_places() -> None:
     assert abs(lengths.std() - 501 / 12**0.5) < 6
     assert abs(places.mean() - 0.5) < 0.02
     assert abs(places.std() - 12**-0.5) < 0.01
-    assert random_piece(Run(0, 0.19, "x", {}), LOW, HIGH, Draws(1)) is None
+    assert random_piece(Run(0, 0.19, {"txt": "x"}, {}), LOW, HIGH, Draws(1)) is None
 
 
 @pytest.mark.parametrize("pick", ["all", "random"])
@@ -281,7 +287,8 @@ def test_a_run_stopped_in_the_middle_of_a_recording_goes_on_there(
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "no_number": ({"start": "0", "end": 1, "txt": "x"}, "bad_segment"),
+    "no_number": ({"start": "zero", "end": 1, "txt": "x"}, "bad_segment"),
+    "text_that_is_no_time": ({"start": "nan", "end": "1", "txt": "x"}, "bad_segment"),
     "backwards": ({"start": 1, "end": 0.5, "txt": "x"}, "bad_segment"),
     "negative": ({"start": -1, "end": 0.5, "txt": "x"}, "bad_segment"),
     "beyond": ({"start": 2, "end": 3.5, "txt": "x"}, "bad_segment"),

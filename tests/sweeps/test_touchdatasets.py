@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
+import numpy as np
 import touchdataset
 from sweeps.sweep import Outcome, rows, trials
 from sweeps.table import assert_documented
@@ -18,7 +19,8 @@ from uio_pipes.prep.index_lists import index_lists
 
 TABLE, USUAL, SEED = True, 25, 0
 COUNT = 12
-FILES = ("audio.idx", "audio.bin", "metainfo.idx", "metainfo.bin")
+WORD = "audio+metainfo+video+texttoken"
+FILES = tuple(f"{name}.{suffix}" for name in WORD.split("+") for suffix in ("idx", "bin"))
 DAMAGES = ("a bit flipped", "cut off", "zeros written over it")
 
 
@@ -26,6 +28,10 @@ def sweep(count: int, seed: int) -> Iterator[Outcome]:
     """``count`` trials of each damage to each file, with and without checksums."""
     with tempfile.TemporaryDirectory() as place:
         sound = touchdataset.write(Path(place) / "sound", touchdataset.speech(COUNT, seconds=(0.05, 0.1)))
+        records = np.random.default_rng(0)
+        for name, dtype in (("video", np.uint8), ("texttoken", np.uint16)):
+            items = [records.integers(0, 256, records.integers(20, 200)).astype(dtype) for _ in range(COUNT)]
+            touchdataset.write_pair(sound / name, items)
         index_lists([str(sound)])
         expected = delivered(sound, None)[0]
         for checksums in (False, True):
@@ -56,7 +62,7 @@ def hurt(path: Path, damage: str, rng: random.Random) -> None:
 
 def delivered(folder: Path, verify: str | None) -> tuple[dict[str, bytes], tuple[str, ...]]:
     """A hash of what each utterance is, by key; and the reasons for what did not come."""
-    loader = uio.Loader(uio.from_indexed(folder, verify=verify).decode_audio())  # type: ignore[arg-type]
+    loader = uio.Loader(uio.from_indexed(f"{folder} {WORD}", verify=verify).decode_audio())  # type: ignore[arg-type]
     try:
         made = {sample["key"]: _hash(sample) for sample in loader}
     except uio.ListError:

@@ -21,6 +21,7 @@ from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary, open_file
 
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate
+_SAME = 1e-3  # seconds
 SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what is planned so
 
 
@@ -73,8 +74,11 @@ def measure(fields: dict[str, Any]) -> Plan | None:
         check_claims(fields["sample_rate"])
         return Plan(int(wav.shape[-1]), int(fields["sample_rate"]))
     start, end = fields.get("start"), fields.get("end")
-    if "duration" in fields and start is None and end is None:
-        return Plan(_ticks(fields["duration"]), TICKS)
+    if (duration := fields.get("duration")) is not None:
+        if start is None and end is None:
+            return Plan(_ticks(duration), TICKS)
+        if end is not None and _is_same(end - (start or 0), duration):
+            return Plan(ceil((end - (start or 0)) * TICKS) + SLACK, TICKS)
     info = audio_info(wav, fields)
     if info is None:
         return None
@@ -84,12 +88,12 @@ def measure(fields: dict[str, Any]) -> Plan | None:
 def check_no_features(fields: dict[str, Any], stage: str) -> None:
     """Raise DataError if an utterance has features already, and ``stage`` would make them from audio."""
     if "feat" in fields:
-        of_shar = ' (from_lhotse_shar({"cuts": …, "recording": …}) reads these fields and no others)'
+        of_cuts = ' (fields={"feat": None} leaves them out)'
         raise DataError(
             "has_features",
             f"the utterance has features already, and {stage} would make them from audio: leave .{stage}() out for "
             "precomputed features, or leave `feat` out of the data to have them made"
-            + (of_shar if "supervisions" in fields else ""),
+            + (of_cuts if "supervisions" in fields else ""),
         )
 
 
@@ -123,12 +127,22 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
     return probe(wav[:HEAD], len(wav)) or probe_file(wav)
 
 
+def _is_same(segment: float, duration: Any) -> bool:
+    """Return whether the duration is that of the segment, and not of the recording that it is cut from."""
+    return isinstance(duration, (int, float)) and abs(segment - duration) < _SAME
+
+
 def _empty() -> DataError:
     return DataError("empty_audio", "the audio has 0 bytes: make it again, or leave it out of the list")
 
 
 def _ticks(duration: Any) -> int:
     """Convert seconds to ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93."""
+    if type(duration) is float and 0 <= duration < 10**7:
+        whole, _, digits = repr(duration).partition(".")
+        if digits.isdecimal():  # without an exponent
+            scale: int = 10 ** len(digits)
+            return -((-int(whole + digits) - 1) * TICKS // scale) + SLACK
     try:
         value = Decimal(str(duration))
         if not 0 <= value < 10**7:

@@ -28,3 +28,10 @@ def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> to
     if not waveform.is_floating_point():
         return waveform.float() / (torch.iinfo(waveform.dtype).max + 1)
     return waveform.float()
+
+
+def in_floats(wav: torch.Tensor | npt.NDArray[Any]) -> torch.Tensor:
+    """All channels as float32 (C, S). What is that already stays as it is."""
+    waveform = torch.as_tensor(wav)
+    ready = waveform.ndim == 2 and waveform.dtype == torch.float32
+    return waveform if ready else as_waveform(wav, None)

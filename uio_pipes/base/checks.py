@@ -41,8 +41,29 @@ def require(condition: bool, stage: str, rule: str, value: object, remedy: str) 
         raise PipelineError(f"{stage}: {rule}, not {value!r}; {remedy}")
 
 
+def check_names(stage: str, name: str, value: object) -> None:
+    """Raises: PipelineError unless ``value``, of the argument ``name``, lists names of fields, each once."""
+    ok = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(n, str) and n for n in value)
+    ok = ok and len(set(value)) == len(value)  # type: ignore[call-overload, arg-type]
+    require(ok, stage, f"{name} must be a list of names of fields, each once", value, 'as in ["txt", "whisper"]')
+
+
 def require_whole(name: str, value: object, least: int | None = None) -> None:
     """Raises: PipelineError unless ``value``, of the argument ``name``, is a whole number, ``least`` or more."""
     if not is_whole(value) or (least is not None and value < least):  # type: ignore[operator]
         bound = "" if least is None else f", {least} or more"
         raise PipelineError(f"{name} must be a whole number{bound}, not {value!r}")
+
+
+def require_range(
+    stage: str, name: str, value: object, least: float, most: float, unit: str = ""
+) -> tuple[float, float]:
+    """Return ``value``, the argument ``name`` of ``stage``, as a pair (lowest, highest) within two bounds.
+
+    Raises: PipelineError that states the rule, the value and the remedy.
+    """
+    bounds = f"{least:,g} to {most:,g} {unit}".rstrip()
+    rule, remedy = f"{name} must be (lowest, highest), within {bounds}", "give two numbers, the lower one first"
+    ok = isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_number, value))
+    require(ok and least <= value[0] <= value[1] <= most, stage, rule, value, remedy)  # type: ignore[index]
+    return (value[0], value[1])  # type: ignore[index]

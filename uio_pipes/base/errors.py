@@ -15,7 +15,7 @@ from __future__ import annotations
 from uio_pipes.base.redact import redact
 
 # Reasons that are not failures: nothing was lost, but something may be wrong. They are only counted and reported.
-NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream"])
+NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream", "unlisted_member"])
 
 
 class UioError(Exception):

@@ -10,7 +10,7 @@ _QUERY = re.compile(
     r"""(?ix) (?<=[?&;])
     ( (?: x-(?:amz|goog|oss)-[\w-]+  # S3, Google, Alibaba: the signature, and what changes with it
       | [\w.-]* (?:signature|token|secret|passw|credential|accesskeyid|accessid|api[_-]?key) [\w.-]*
-      | sig | sign | auth | key | expires | policy | key-pair-id ) = )
+      | sig | sign | auth | delegation | user\.name | doas | key | expires | policy | key-pair-id ) = )
     [^&\#\s'"<>]+"""
 )
 

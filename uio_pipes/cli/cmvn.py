@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from uio_pipes.base.printable import counted
-from uio_pipes.cli.common import Json, cores, keep_inputs, local_file, print_json, read_yaml, verdict
+from uio_pipes.cli.common import Json, cores, keep_inputs, local_file, print_json, read_conf_block, verdict
 
 
 class ListType(str, Enum):
@@ -37,10 +37,7 @@ def cmvn(
     keep_inputs([data_list, conf], [out, f"{out}.journal"])
     features = None
     if conf is not None:
-        read = read_yaml(conf)
-        features = read.get("dataset_conf", read)
-        if not isinstance(features, dict):
-            raise typer.BadParameter(f"{conf} must have the block dataset_conf", param_hint="--conf")
+        features = read_conf_block(conf, "--conf")
     from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
     from uio_pipes.prep.reading.data_list import data_type_of
 

@@ -70,16 +70,25 @@ def show_problems(problems: list[Any], most: int = 20) -> None:
         typer.echo(f"… {len(problems)} in all: --json shows them", err=True)
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read the configuration that ``--conf`` names. Raises: typer.BadParameter."""
+def read_conf_block(path: str | Path, option: str) -> dict[str, Any]:
+    """Read the ``dataset_conf`` of a WeNet YAML, or a YAML of its keys alone. Raises: typer.BadParameter."""
+    read = read_yaml(path, option)
+    block = read.get("dataset_conf", read)
+    if not isinstance(block, dict):
+        raise typer.BadParameter(f"{path} must have the block dataset_conf", param_hint=option)
+    return block
+
+
+def read_yaml(path: str | Path, option: str = "--conf") -> dict[str, Any]:
+    """Read the configuration that ``option`` names. Raises: typer.BadParameter."""
     import yaml
 
     try:
         read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{path} is not YAML: {error}", param_hint="--conf") from error
+        raise typer.BadParameter(f"{path} is not YAML: {error}", param_hint=option) from error
     if not isinstance(read, dict):
-        raise typer.BadParameter(f"{path} must have the block dataset_conf", param_hint="--conf")
+        raise typer.BadParameter(f"{path} must have the block dataset_conf", param_hint=option)
     return read
 
 

@@ -1,4 +1,4 @@
-"""``uio convert``: converts data to a TouchDataset, shards or a raw list."""
+"""``uio convert``: converts data to a TouchDataset, shards, a raw list or Lhotse's cuts."""
 
 from __future__ import annotations
 
@@ -17,26 +17,35 @@ class ConvertTarget(str, Enum):
     indexed = "indexed"
     shards = "shards"
     raw = "raw"
+    cuts = "cuts"
 
 
 class AudioFormat(str, Enum):
-    """The format of audio files in shards and raw lists."""
+    """The format of audio files in shards, raw lists and cuts."""
 
     wav = "wav"
     flac = "flac"
 
 
 def convert(
-    source: Annotated[str, typer.Argument(help="List, shard, TouchDataset or Kaldi folder. Path or URL.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="List, shard, Parquet file, Lhotse's cuts, or folder (TouchDataset, Kaldi, Shar). Path or URL."
+        ),
+    ],
     out: Annotated[str, typer.Argument(help="Folder to write to. Path or URL.")],
     to: Annotated[
-        ConvertTarget, typer.Option(help="indexed: a TouchDataset; shards: WeNet's; raw: audio files.")
+        ConvertTarget,
+        typer.Option(help="indexed: a TouchDataset; shards: WeNet's; raw: audio files; cuts: Lhotse's manifest."),
     ] = ConvertTarget.indexed,
-    list_path: Annotated[str, typer.Option("--list", help="The data list to write; OUT/data.list if not given.")] = "",
+    list_path: Annotated[
+        str, typer.Option("--list", help="The list to write; OUT/data.list, or OUT/cuts.jsonl.gz, if not given.")
+    ] = "",
     per_part: Annotated[int, typer.Option(min=1, help="Utterances in a folder or shard.")] = 5000,
     resample: Rate = None,
     form: Annotated[
-        AudioFormat, typer.Option("--format", help="Format of audio files in shards and raw lists.")
+        AudioFormat, typer.Option("--format", help="Format of audio files in shards, raw lists and cuts.")
     ] = AudioFormat.wav,
     compress: Compress = False,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
@@ -45,6 +54,8 @@ def convert(
 ) -> None:
     """Convert to a TouchDataset (true random access), or from one to shards or a raw list: mono, 16 bits.
 
+    Lhotse's cuts refer to audio that is a file of its own; other audio is written as files.
+
     If it was killed, the same command goes on. What cannot be converted is counted and listed in OUT/failed.jsonl; the
     exit code is then 1.
     """
@@ -52,7 +63,8 @@ def convert(
 
     if compress and to is not ConvertTarget.shards:
         raise typer.BadParameter("only shards are compressed: add --to shards", param_hint="--compress")
-    target, failed = list_path or os.path.join(out, "data.list"), os.path.join(out, "failed.jsonl")
+    target = list_path or os.path.join(out, prep.list_name(to.value))
+    failed = os.path.join(out, "failed.jsonl")
     keep_inputs([source], [target, f"{target}.manifest", failed])
     done = prep.convert(
         source,

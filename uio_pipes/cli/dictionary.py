@@ -29,6 +29,12 @@ Type = Annotated[
 ]
 
 
+class SegmenterName(str, Enum):
+    """Segmenters, which cut texts into words."""
+
+    jieba = "jieba"
+
+
 class Model(str, Enum):
     """Kinds of SentencePiece models."""
 
@@ -41,17 +47,28 @@ def dictionary(
     out: Annotated[Path, typer.Argument(help="The file to write, as lang_char.txt.")],
     data_type: Type = None,
     non_lang_syms: Annotated[Path | None, typer.Option(help="Symbols kept whole, one a line, like {NOISE}.")] = None,
+    segmenter: Annotated[
+        SegmenterName | None, typer.Option(help="Write words instead of characters: those that it finds in the texts.")
+    ] = None,
+    user_dictionary: Annotated[
+        Path | None, typer.Option(help="More words for the segmenter: `word`, `word count` or `word count tag` a line.")
+    ] = None,
+    hmm: Annotated[bool, typer.Option(help="Let jieba find words that are in no dictionary.")] = True,
     json: Json = False,
 ) -> None:
-    """Write the dictionary of characters: <blank> 0, <unk> 1, <sos/eos> 2, then all characters of the texts."""
+    """Write the dictionary of characters or words: <blank> 0, <unk> 1, <sos/eos> 2, then all of them in the texts."""
+    if segmenter is None and (user_dictionary is not None or not hmm):
+        raise typer.BadParameter("name the segmenter, as --segmenter jieba", param_hint="--user-dictionary, --no-hmm")
     local_file(out)
-    keep_inputs([data_list, non_lang_syms], [out])
+    keep_inputs([data_list, non_lang_syms, user_dictionary], [out])
     from uio_pipes.prep.dictionary import characters, write_table
     from uio_pipes.prep.reading.texts import Texts
+    from uio_pipes.tokenizers import JiebaSegmenter
 
+    words = JiebaSegmenter(user_dictionary, hmm) if segmenter else None
     texts = Texts(data_list, data_type.value if data_type else None)
     with _explained(texts):
-        count = write_table(out, characters(texts, str(non_lang_syms) if non_lang_syms else None))
+        count = write_table(out, characters(texts, str(non_lang_syms) if non_lang_syms else None, words))
     _say(json, str(out), count, texts.bad)
 
 

@@ -19,7 +19,9 @@ def index(
     grouping: Annotated[
         str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")
     ] = "wenet",
-    text: Annotated[str, typer.Option(help="Suffix of the text, or json:NAME for a field of a JSON member.")] = "txt",
+    text: Annotated[
+        str, typer.Option(help="Suffix of the text, json:NAME for a field of a JSON member, or '' if there is none.")
+    ] = "txt",
     manifest: Annotated[
         bool, typer.Option("--manifest", help="Write the manifest of each list, even if it has one.")
     ] = False,
@@ -59,7 +61,8 @@ def check_reading(grouping: str, text: str) -> None:
 
     if grouping not in ("wenet", "webdataset"):
         raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
-    parsed("--text", lambda text: LoadFromTar(text=text), text)
+    if text:
+        parsed("--text", lambda text: LoadFromTar(text=text), text)
 
 
 def _follow(items: Iterable[T], what: str, total: int) -> Iterator[T]:

@@ -20,7 +20,9 @@ BINS = 12  # most bars of the histogram
 
 
 def inspect(
-    paths: Annotated[list[str], typer.Argument(help="Lists, shards, indexes, TouchDataset or Kaldi folders, URLs.")],
+    paths: Annotated[
+        list[str], typer.Argument(help="Lists, shards, indexes, Parquet files, TouchDataset or Kaldi folders, URLs.")
+    ],
     limit: Annotated[
         int | None, typer.Option(min=1, help="Look at no more than this number of utterances of each.")
     ] = None,

@@ -1,4 +1,4 @@
-"""``uio pack``: packs a raw list or a Kaldi folder into shards."""
+"""``uio pack``: packs audio or features into shards."""
 
 from __future__ import annotations
 
@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uio_pipes.cli.common import Compress, Json, Rate, cores, keep_inputs, parsed, print_json, verdict
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.cli.common import (
+    Compress,
+    Json,
+    Rate,
+    cores,
+    keep_inputs,
+    parsed,
+    print_json,
+    read_conf_block,
+    verdict,
+)
 
 if TYPE_CHECKING:
-    from uio_pipes.prep.pack import Packing
+    from uio_pipes.prep.pack import FeatureSettings, Packing
 
 
 class PackFormat(str, Enum):
@@ -19,6 +30,13 @@ class PackFormat(str, Enum):
     as_is = "as-is"
     wav = "wav"
     flac = "flac"
+
+
+class Dtype(str, Enum):
+    """The type of packed features."""
+
+    float32 = "float32"
+    float16 = "float16"
 
 
 class PackTarget(str, Enum):
@@ -36,7 +54,13 @@ class Executor(str, Enum):
 
 
 def pack(
-    source: Annotated[str, typer.Argument(help="A raw list, or a folder with wav.scp and text. Path or URL.")],
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            help="A raw list, or a folder with wav.scp and text. For features, any number of feats.scp or of folders "
+            "with one and text. Paths or URLs."
+        ),
+    ],
     out: Annotated[str, typer.Argument(help="Folder for the shards. Path or URL.")],
     list_path: Annotated[
         str, typer.Option("--list", help="The list of shards to write; OUT/shards.list if not given.")
@@ -50,6 +74,14 @@ def pack(
         PackTarget, typer.Option(help="shards: tars. indexed: folders of a TouchDataset (16-bit PCM).")
     ] = PackTarget.shards,
     compress: Compress = False,
+    features: Annotated[
+        str | None,
+        typer.Option(help="Compute features of the audio and pack these: a YAML with keys of WeNet's dataset_conf."),
+    ] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Type of packed features; float32 if not given.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="Transcripts for feats.scp, if not `text` beside it. Repeat it for more.")
+    ] = None,
     segments: Annotated[
         str | None, typer.Option(help="Kaldi's segments (utt rec start end), if they are not in SOURCE.")
     ] = None,
@@ -57,7 +89,7 @@ def pack(
         bool, typer.Option("--allow-pipes", help="Run commands in wav.scp (`sox … |`), without a shell.")
     ] = False,
     length_groups: Annotated[
-        str, typer.Option(help="LOW:HIGH,… in frames of 10 ms, as 10:500,500:1000: a folder of shards for each.")
+        str, typer.Option(help="LOW:HIGH,… in frames, as 10:500,500:1000: a folder of shards for each.")
     ] = "",
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
     split: Annotated[str, typer.Option(help="i/n: only the i-th of n shares, for an array of n jobs.")] = "",
@@ -76,6 +108,9 @@ def pack(
     from uio_pipes.prep import pack as prep
 
     groups = parsed("--length-groups", prep.parse_groups, length_groups)
+    wanted = _features(features, dtype)
+    if wanted is not None or prep.names_features(source[0]):
+        _refuse_audio(form, resample, to, features)
     name = "data-{:05d}" if groups or to is PackTarget.indexed else "shards_{:09d}"
     if to is PackTarget.indexed:
         if compress:
@@ -86,9 +121,10 @@ def pack(
             raise typer.BadParameter("a TouchDataset holds PCM, neither wav nor flac", param_hint="--format")
         settings = prep.PackSettings(per_shard, groups, "wav", resample, name)
     else:
-        settings = prep.PackSettings(per_shard, groups, form.value, resample, f"{name}.tar{'.zst' if compress else ''}")
+        tars = f"{name}.tar{'.zst' if compress else ''}"
+        settings = prep.PackSettings(per_shard, groups, form.value, resample, tars, wanted)
     target, failed = list_path or f"{out.rstrip('/')}/shards.list", f"{out.rstrip('/')}/failed.jsonl"
-    keep_inputs([source, segments], [target, f"{target}.manifest", failed])
+    keep_inputs([*source, *(text or ()), segments, features], [target, f"{target}.manifest", failed])
     packed = prep.pack(
         source,
         out,
@@ -96,6 +132,7 @@ def pack(
         settings,
         jobs or cores(),
         split=parsed("--split", prep.parse_split, split) if split else prep.WHOLE,
+        texts=text or (),
         segments=segments,
         allow_pipes=allow_pipes,
         executor=executor.value,
@@ -106,9 +143,37 @@ def pack(
         print_json(report)
     else:
         typer.echo(str(packed) if packed.waiting else f"{target}: {packed}")
+        if packed.features:
+            typer.echo(f"features: {' '.join(packed.features)}")
         if packed.failed and not packed.waiting:
             typer.echo(f"what failed: {failed}")
     verdict(not packed.failed)
+
+
+def _features(conf: str | None, dtype: Dtype | None) -> FeatureSettings | None:
+    """Return the features that the options ask for. Raises: typer.BadParameter naming the key of the YAML."""
+    if conf is None and dtype is None:
+        return None
+    from uio_pipes.prep.pack import FeatureSettings
+
+    kind = Dtype.float32 if dtype is None else dtype
+    wanted = FeatureSettings(kind.value, None if conf is None else read_conf_block(conf, "--features"))
+    try:
+        wanted.stages()
+    except PipelineError as error:
+        raise typer.BadParameter(f"{conf}: {error}", param_hint="--features") from error
+    return wanted
+
+
+def _refuse_audio(form: PackFormat, resample: int | None, to: PackTarget, features: str | None) -> None:
+    """Raises: typer.BadParameter for options that only audio has."""
+    if form is not PackFormat.as_is:
+        raise typer.BadParameter("features are packed as .npy, neither as wav nor as flac", param_hint="--format")
+    if to is not PackTarget.shards:
+        raise typer.BadParameter("features are packed into tars; a TouchDataset holds audio", param_hint="--to")
+    if resample is not None:
+        remedy = f"set resample_conf.resample_rate in {features}" if features else "features cannot be resampled"
+        raise typer.BadParameter(remedy, param_hint="--resample")
 
 
 def _report(packed: Packing, target: str) -> dict[str, Any]:
@@ -119,6 +184,7 @@ def _report(packed: Packing, target: str) -> dict[str, Any]:
         "utterances": packed.utterances,
         "frames": packed.frames,
         "bytes": packed.bytes,
+        "features": packed.features,
         "failed": dict(packed.failed),
         "left_out": dict(packed.left_out),
     }

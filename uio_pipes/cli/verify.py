@@ -14,7 +14,9 @@ from uio_pipes.cli.index import check_reading
 
 
 def verify(
-    paths: Annotated[list[str], typer.Argument(help="Lists, globs, shards, TouchDataset or Kaldi folders, URLs.")],
+    paths: Annotated[
+        list[str], typer.Argument(help="Lists, globs, shards, Parquet files, TouchDataset or Kaldi folders, URLs.")
+    ],
     decode: Annotated[bool, typer.Option("--decode", help="Decode all audio, read all features.")] = False,
     crc: Annotated[
         bool, typer.Option("--crc", help="Demand an index of all data, and compare with its CRC32s.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.errors import DataError
@@ -11,18 +11,20 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.io.lookahead import fetch_early
 
 
-def realize(samples: list[Sample], lane: Lane, *, whole: bool = False) -> Iterator[tuple[Sample, int]]:
+def realize(
+    samples: list[Sample], lane: Lane, *, whole: bool = False, read: Sequence[str] = ()
+) -> Iterator[tuple[Sample, int]]:
     """Run everything deferred, one sample after the other; a sample that fails is handled by the policy and left out.
 
     Yields each other sample with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too,
-    since the samples go to the trainer as they are.
+    since the samples go to the trainer as they are; ``read``: the fields of which this is true otherwise.
     """
     fetch_early(sample.fields for sample in samples)
     for sample in samples:
         try:
             actual = compute(sample)
-            if whole:
-                sample.read()
+            if whole or read:
+                sample.read(None if whole else read)
         except DataError as error:
             lane.ledger.fail(error, "realize")
         else:

@@ -9,7 +9,7 @@ labels tokenizes, but does not decode. What filters, sorting and batching need t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -116,13 +116,13 @@ class Sample(MutableMapping[str, Any]):
         self._run((1 << len(self.chain.links)) - 1)
         self._read(TextRef)
 
-    def read(self) -> None:
-        """Read the payloads that are only referred to. Raises: DataError."""
-        self._read(Ref)
+    def read(self, names: Collection[str] | None = None) -> None:
+        """Read the payloads that are only referred to, or those of the fields ``names``. Raises: DataError."""
+        self._read(Ref, names)
 
-    def _read(self, kind: type[Ref]) -> None:
+    def _read(self, kind: type[Ref], names: Collection[str] | None = None) -> None:
         for name, value in self.fields.items():
-            if isinstance(value, kind):
+            if isinstance(value, kind) and (names is None or name in names):
                 try:
                     self.fields[name] = value.read()
                 except DataError as error:
@@ -136,11 +136,19 @@ class Sample(MutableMapping[str, Any]):
         """
         plan = self.planned()
         if plan is None:
-            raise PipelineError(
-                f"utterance {self.key!r} has no length here: it has neither features nor audio whose header gives it; "
-                "put .decode_audio() before the stage that filters, sorts or batches"
+            why = (
+                "it is text without audio; batch it by number with .batch(…), and leave out what goes by length"
+                if self.text_only
+                else "it has neither features nor audio whose header gives it; put .decode_audio() before the stage "
+                "that filters, sorts or batches"
             )
+            raise PipelineError(f"utterance {self.key!r} has no length here: {why}")
         return plan
+
+    @property
+    def text_only(self) -> bool:
+        """True if it has neither audio nor features, and no stage has made any."""
+        return "wav" not in self.fields and "feat" not in self.fields
 
     def planned(self) -> Plan | None:
         """Return :attr:`plan`, or None if nothing gives a length (text only)."""
@@ -160,7 +168,7 @@ class Sample(MutableMapping[str, Any]):
 
     def draws(self, salt: int) -> Draws:
         """Return this sample's generator for the stage with ``salt``."""
-        return Draws(mix64(self.seed ^ salt))
+        return _SampleDraws(self, salt)
 
     @property
     def seed(self) -> int:
@@ -219,6 +227,22 @@ class Sample(MutableMapping[str, Any]):
         like = Sample(dict(self.fields), origin, self._run_key, self.chain, self.url)
         like.done = self.done
         return like
+
+
+class _SampleDraws(Draws):
+    """Draws whose seed is hashed when the first one is made: most stages draw nothing to plan."""
+
+    __slots__ = ("_salt", "_sample", "_seed")
+
+    def __init__(self, sample: Sample, salt: int) -> None:
+        self._sample, self._salt, self.count = sample, salt, 0
+        self._seed: int | None = None
+
+    @property
+    def seed(self) -> int:  # type: ignore[override]
+        if self._seed is None:
+            self._seed = mix64(self._sample.seed ^ self._salt)
+        return self._seed
 
 
 NOTHING = Chain()

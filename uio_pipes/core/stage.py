@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.audio.length import Plan
@@ -15,9 +15,24 @@ from uio_pipes.core.describe import show
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
+from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import Access
 
 Upstream = Callable[[Lane], Node]
+NAMES = "names"
+
+
+def added(default: Any, **options: Any) -> Any:
+    """Return the field of a parameter that is younger than its stage; ``options`` are those of a dataclass's field.
+
+    While it has its default, fingerprints do not name it: states that were saved before it was there still fit.
+    """
+    return field(default=default, metadata={"added": True, **options.pop("metadata", {})}, **options)
+
+
+def names() -> Any:
+    """Return the field for a source's argument ``fields``: our names of fields, by those in the data."""
+    return added(None, hash=False, metadata={NAMES: True})
 
 
 class NumberedLines(Protocol):
@@ -93,6 +108,8 @@ class Stage:
             if str(f.type) in KINDS:
                 what, fits = KINDS[str(f.type)]
                 require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
+            if NAMES in f.metadata:
+                names_of(self.name, value)
 
     def __init_subclass__(cls) -> None:
         # Otherwise dataclass would make one that shows secrets.
@@ -169,13 +186,14 @@ class Stage:
         return []
 
     def describe(self, *, stable: bool = False) -> str:
-        """Return ``name(arguments that differ from the defaults)``; ``stable``: with all of them, for fingerprints."""
+        """Return ``name(arguments that differ from the defaults)``; ``stable``: with all of them, for fingerprints, but
+        for the defaults of parameters that were ``ADDED`` later."""
         shown = []
         for i, f in enumerate(fields(self)):
             if not f.repr:  # it says how files are reached, perhaps with secrets, and no result depends on it
                 continue
             value = getattr(self, f.name)
-            if value == f.default and not stable:
+            if value == f.default and (not stable or "added" in f.metadata):
                 continue
             text = show(value, stable=stable)
             shown.append(text if i == 0 and not stable else f"{f.name}={text}")

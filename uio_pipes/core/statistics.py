@@ -35,6 +35,8 @@ class Stats:
         left_out: after an epoch that ended by ``uneven="stop"``: (utterances at least, list items) that no rank
             delivered. Default: (0, 0).
         delivered: utterances that all ranks delivered, after such an epoch. Default: 0.
+        workers: worker processes that ``num_workers="auto"`` has chosen by now. Default: None, they were given.
+        prefetch: batches that each of them prepares ahead. Default: None, as for ``workers``.
         items_are_utterances: whether list items are single utterances, not shards of them. Default: False.
     """
 
@@ -47,6 +49,8 @@ class Stats:
     waited: float = 0.0
     left_out: tuple[int, int] = (0, 0)
     delivered: int = 0
+    workers: int | None = field(default=None, compare=False)
+    prefetch: int | None = field(default=None, compare=False)
     items_are_utterances: bool = field(default=False, repr=False, compare=False)
 
     @property
@@ -94,7 +98,8 @@ class Stats:
         """Write the counts of this rank as scalars, to TensorBoard for example.
 
         They are ``data/batches``, ``data/utterances``, ``data/hours``, ``data/padding_ratio``, ``data/failures``,
-        ``data/waited_seconds`` and one ``data/skipped/REASON`` for each reason. After an epoch that the ranks ended
+        ``data/waited_seconds`` and one ``data/skipped/REASON`` for each reason; with ``num_workers="auto"`` also
+        ``data/workers`` and ``data/prefetch``. After an epoch that the ranks ended
         together there are also ``data/delivered_share``, ``data/left_out_utterances`` (at least) and
         ``data/left_out_items``, of all ranks.
 
@@ -107,6 +112,8 @@ class Stats:
             name: getattr(self, name) for name in ("batches", "utterances", "hours", "padding_ratio", "failures")
         }
         scalars["waited_seconds"] = self.waited
+        if self.workers is not None and self.prefetch is not None:
+            scalars["workers"], scalars["prefetch"] = self.workers, self.prefetch
         if self.delivered or any(self.left_out):
             scalars["delivered_share"] = self.delivered_share
             scalars["left_out_utterances"], scalars["left_out_items"] = self.left_out

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.lane import Lane
+from uio_pipes.io.local import Ref
 from uio_pipes.io.lookahead import fetch_early, is_far
 
 COUNT = 32  # items to look ahead
@@ -38,6 +39,8 @@ class Upcoming(Generic[T]):
     def next(self) -> tuple[T, dict[str, Any] | DataError]:
         """Return an item with its fields, or with the error of loading them. Raises what the node raises."""
         if not self._items:
+            if not self._lane.makes_batches:  # nothing is fetched ahead
+                return self._one()
             self._ended = False
             self._take(1)
         if self._far and len(self._items) <= self._count // 2 and not self._ended and self._lane.makes_batches:
@@ -46,6 +49,13 @@ class Upcoming(Generic[T]):
         if isinstance(item.fields, Exception) and not isinstance(item.fields, DataError):
             raise item.fields
         return item.value, item.fields
+
+    def _one(self) -> tuple[T, dict[str, Any] | DataError]:
+        value = self._source.next()
+        try:
+            return value, self._load(value)
+        except DataError as error:
+            return value, error
 
     def _take(self, count: int) -> None:
         taken: list[dict[str, Any]] = []
@@ -64,7 +74,7 @@ class Upcoming(Generic[T]):
             self._items.append(_Item(before, value, fields))
             if isinstance(fields, Mapping):
                 taken.append(fields)
-        self._far = self._far or any(is_far(v) for fields in taken for v in fields.values())
+        self._far = self._far or any(isinstance(v, Ref) and is_far(v) for fields in taken for v in fields.values())
         if self._far and self._lane.makes_batches:
             fetching = fetch_early(taken)
             if fetching > BYTES // 2:

@@ -8,32 +8,43 @@ import torch
 SILENCE = 1e-20  # mean square that counts as silence: -200 dB of full scale
 
 
-def add_noise(waveform: torch.Tensor, noise: torch.Tensor, snr: float) -> torch.Tensor:
-    """Add ``noise`` (S,) to ``waveform`` (…, S), scaled so that the ratio of their powers is ``snr`` dB.
+def add_noise(
+    waveform: torch.Tensor, noise: torch.Tensor, snr: float, first: int = 0, speech: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Add ``noise`` (N,) to ``waveform`` (…, S) from sample ``first`` on, so that the ratio of powers is ``snr`` dB.
 
-    Power is the mean square over the whole length. If either is silent there is no such ratio, and nothing is added.
+    Power is the mean square over the whole length, that of ``speech`` where it is not the waveform itself. If either
+    is silent there is no such ratio, and nothing is added.
     """
-    speech_power, noise_power = _power(waveform), _power(noise)
+    speech_power, noise_power = _power(waveform if speech is None else speech), _power(noise)
     if min(speech_power, noise_power) < SILENCE:
         return waveform
-    return torch.add(waveform, noise, alpha=(speech_power / noise_power * 10 ** (-snr / 10)) ** 0.5)
+    noisy = waveform.clone()
+    noisy[..., first : first + len(noise)].add_(noise, alpha=(speech_power / noise_power * 10 ** (-snr / 10)) ** 0.5)
+    return noisy
 
 
-def reverberate(waveform: torch.Tensor, response: torch.Tensor) -> torch.Tensor:
+def reverberate(waveform: torch.Tensor, response: torch.Tensor, direct: int | None = None) -> torch.Tensor:
     """Convolve ``waveform`` (…, S) with ``response`` (N,), keeping its shape, its timing and its loudness.
 
     As with Kaldi's ``wav-reverberate --shift-output --normalize-output``: the response's highest peak (the
     direct sound) is at time 0, and the result is scaled to the power of ``waveform``. Silence stays silence.
+    ``direct``: the number of the response's sample that is the direct sound, where that is known.
     """
     samples = waveform.shape[-1]
-    peak = int(response.abs().argmax())
+    peak = int(response.abs().argmax()) if direct is None else direct
     response = response[: peak + samples]  # the rest would be heard only after the end
     size = fast_length(samples + len(response) - 1)
     spectrum = np.fft.rfft(waveform.numpy(), size)  # pocketfft: twice as fast as torch's on one thread
     spectrum *= np.fft.rfft(response.numpy(), size)
     wet = torch.from_numpy(np.fft.irfft(spectrum, size)[..., peak : peak + samples].astype(np.float32, copy=False))
-    before, after = _power(waveform), _power(wet)
-    return wet * (before / after) ** 0.5 if min(before, after) >= SILENCE else torch.zeros_like(waveform)
+    return with_power_of(waveform, wet)
+
+
+def with_power_of(waveform: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    """Scale ``changed`` to the power of ``waveform``, of the same shape. Zeros if either is silent."""
+    before, after = _power(waveform), _power(changed)
+    return changed * (before / after) ** 0.5 if min(before, after) >= SILENCE else torch.zeros_like(waveform)
 
 
 def fast_length(least: int) -> int:

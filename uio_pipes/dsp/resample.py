@@ -77,6 +77,11 @@ def change_speed(waveform: torch.Tensor, sample_rate: int, speed: float) -> torc
     return resample(waveform, *_speed_ratio(speed))
 
 
+def fit_length(waveform: torch.Tensor, samples: int) -> torch.Tensor:
+    """Cut (C, S) after ``samples``, or fill it up with zeros."""
+    return torch.nn.functional.pad(waveform, (0, samples - waveform.shape[1]))  # a negative padding cuts
+
+
 @lru_cache(64)
 def _speed_ratio(speed: float) -> tuple[int, int]:
     ratio = Fraction(speed).limit_denominator(_MAX_DENOMINATOR) if math.isfinite(speed) else Fraction(0)

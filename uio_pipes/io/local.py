@@ -6,7 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Protocol
 from weakref import ref
 from zlib import crc32
 
@@ -126,6 +126,7 @@ class Ref:
     """
 
     __slots__ = ("crc", "file", "head", "info", "offset", "size")
+    early: ClassVar[bool] = True  # whether every batch needs it, so that it is fetched from afar ahead of time
 
     def __init__(
         self,

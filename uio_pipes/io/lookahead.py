@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from zlib import crc32
 
+from uio_pipes.base.errors import DataError
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.remote import CachedFile, RemoteFile
@@ -15,7 +16,21 @@ MOST = 4 << 20  # bytes of one request for several references; of longer audio o
 HEAD = 256 << 10  # first request for a file of unknown size: holds most files whole
 
 
-class Whole(Ref):
+class Early(Ref):
+    """A reference that knows by itself what to fetch early. ``far``: whether it is to a remote file."""
+
+    __slots__ = ()
+
+    @property
+    def far(self) -> bool:
+        return True
+
+    def fetch_early(self) -> int:
+        """Begin to fetch, and return the number of bytes that this takes at most."""
+        raise NotImplementedError
+
+
+class Whole(Early):
     """A whole remote file of unknown size. Its first 256 KB, mostly all of it, are read once and kept."""
 
     __slots__ = ("_begun", "_job")
@@ -26,9 +41,10 @@ class Whole(Ref):
         self._begun: bytes | None = None
         self._job: Job[bytes] | None = None
 
-    def fetch_early(self) -> None:
+    def fetch_early(self) -> int:
         if self._job is None and self._begun is None:
             self._job = submit(lambda _: self.file.read_upto(0, HEAD))
+        return HEAD
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -84,7 +100,9 @@ class _Coming(Ref):
 
 def is_far(value: object) -> bool:
     """Return whether it is a reference into a remote file."""
-    return isinstance(value, Ref) and isinstance(value.file, (RemoteFile, CachedFile))
+    if not isinstance(value, Ref):
+        return False
+    return value.far if isinstance(value, Early) else isinstance(value.file, (RemoteFile, CachedFile))
 
 
 def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
@@ -93,10 +111,9 @@ def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
     taken = 0
     for fields in samples:
         for name, value in fields.items():
-            if isinstance(value, Whole):
-                value.fetch_early()
-                taken += HEAD
-            elif is_far(value) and not isinstance(value, _Coming) and value.size <= MOST:
+            if isinstance(value, Early):
+                taken += value.fetch_early()
+            elif is_far(value) and value.early and not isinstance(value, _Coming) and _is_small(value):
                 found.append((fields, name, value))
     for group in _merged(found):
         begin = group[0][2].offset
@@ -106,6 +123,13 @@ def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
         for fields, name, ref in group:
             fields[name] = ref.reading(_Coming(ref, job, ref.offset - begin))
     return taken
+
+
+def _is_small(ref: Ref) -> bool:
+    try:
+        return ref.size <= MOST
+    except DataError:  # its place is not known: it fails again when it is read
+        return False
 
 
 _Entry = tuple[dict[str, Any], str, Ref]

@@ -10,6 +10,8 @@ from typing import Any
 
 import fsspec
 
+from uio_pipes.io import webhdfs
+
 __all__ = ["file_info", "get_object", "needs_s3fs", "range_reader"]
 
 
@@ -26,7 +28,10 @@ def range_reader(fs: Any, path: str, timeout: float) -> Callable[[int, int], byt
     if fs.async_impl:
         sync = fsspec.asyn.sync
         return lambda start, end: sync(fs.loop, fs._cat_file, path, start=start, end=end, timeout=timeout)
-    return lambda start, end: fs.cat_file(path, start=start, end=end)
+    if "webhdfs" in fs.protocol:
+        return webhdfs.range_reader(fs, path)
+    exactly = {"cache_type": "none"} if fs.protocol == "hf" else {}  # else 5 MB beyond each range come along
+    return lambda start, end: fs.cat_file(path, start=start, end=end, **exactly)
 
 
 def needs_s3fs(fs: Any, path: str) -> bool:

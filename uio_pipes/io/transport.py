@@ -32,6 +32,8 @@ _PACKAGES = {
     "hf": "huggingface_hub",
     "http": "aiohttp",
     "https": "aiohttp",
+    "webhdfs": "requests",
+    "hdfs": "pyarrow",
 }
 
 
@@ -86,7 +88,8 @@ class FsObject:
             info = file_info(fs, path, DEADLINE)
         except Exception as error:
             raise self._fault(error) from None
-        tag = info.get("ETag") or info.get("etag") or f"time:{info.get('LastModified') or info.get('mtime') or ''}"
+        changed = (info.get(name) for name in ("LastModified", "mtime", "modificationTime"))
+        tag = info.get("ETag") or info.get("etag") or f"time:{next(filter(None, changed), '')}"
         size = info.get("size")
         return Identity(None if size is None else int(size), str(tag))
 
@@ -226,6 +229,7 @@ def _is_around(url: str) -> bool:
 def _is_final(error: Exception) -> bool:
     """Return whether it makes no sense to ask again."""
     status, name = getattr(error, "status", 0) or 0, type(error).__name__
+    status = status or getattr(getattr(error, "response", None), "status_code", 0)
     return (
         "Credentials" in name
         or name == "ParamValidationError"

@@ -20,16 +20,13 @@ import numpy as np
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead, UioError
+from uio_pipes.prep.common.feature_stages import with_features
 from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.reading.data_list import DataType, count_utterances, digest_of_list, utterances_of
 from uio_pipes.prep.writing.files import write_lines
-from uio_pipes.wenet import apply_steps
-from uio_pipes.wenet.conf import read_conf
-from uio_pipes.wenet.table import STEPS
 
 LANES = 32  # fixed, so that sums are made in the same order on any number of workers
 SAVE_EVERY = 10.0  # seconds
-STAGES = {"decode_audio", "resample", "fbank", "mfcc", "log_mel_spectrogram"}  # of a dataset_conf
 
 
 class CmvnFailed(UioError):
@@ -50,8 +47,7 @@ class CmvnSettings:
         if self.conf is None:
             plain = pipeline.decode_audio().resample(self.sample_rate)
             return plain.fbank(num_mel_bins=self.num_mel_bins, dither=0.0)
-        values = read_conf(self.conf) | {"fbank_conf.dither": 0.0, "mfcc_conf.dither": 0.0}
-        return apply_steps(pipeline, (step for step in STEPS if step.stage in STAGES), values)
+        return with_features(pipeline, self.conf)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Converting data from any readable form to a TouchDataset, WeNet's shards or a raw list.
+"""Converting data from any readable form to a TouchDataset, WeNet's shards, a raw list or Lhotse's cuts.
 
 It is read as training reads it. Each part (a folder of a TouchDataset, a shard) takes ``per_part`` utterances in order
 and is moved to its place when it is complete; after a kill, the same call goes on. Utterances that cannot be converted
@@ -7,8 +7,9 @@ are counted under their reasons and listed in ``failed.jsonl``.
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -24,7 +25,8 @@ from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.reading.data_list import count_utterances
 from uio_pipes.prep.recognize import Recognized, recognize
-from uio_pipes.prep.writing.converted import To, decode, open_part
+from uio_pipes.prep.writing.converted import Converted, Part, To, decode, open_part
+from uio_pipes.prep.writing.cuts import CutsPart, Referred, refer
 from uio_pipes.prep.writing.encoding import FileForm
 from uio_pipes.prep.writing.folder import Folder, write_to
 from uio_pipes.prep.writing.journal import Finished, Journal, write_failures
@@ -33,7 +35,12 @@ from uio_pipes.run.lane_runner import one_thread
 
 __all__ = ["Conversion", "To", "convert"]
 
-_NAMES: dict[To, str] = {"indexed": "data-{:05d}", "shards": "shards_{:09d}.tar", "raw": "wav-{:05d}"}
+_NAMES: dict[To, str] = {
+    "indexed": "data-{:05d}",
+    "shards": "shards_{:09d}.tar",
+    "raw": "wav-{:05d}",
+    "cuts": "cuts-{:05d}",
+}
 
 
 @dataclass
@@ -72,9 +79,10 @@ def convert(
 ) -> Conversion:
     """Convert the data of ``source`` (a list, shard, TouchDataset or Kaldi folder; path or URL) to ``out``.
 
-    Mono, 16 bits, the first channel; ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: of
-    audio files in shards and raw lists. ``compress``: shards, with zstd and checksums. ``list_path``: the data list
-    written at the end, by default ``OUT/data.list``.
+    Mono, 16 bits, the first channel; but cuts refer to audio that is a file of its own, and only other audio is
+    written (all of it with ``resample``). ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: of
+    audio files in shards, raw lists and cuts. ``compress``: shards, with zstd and checksums. ``list_path``: the list
+    written at the end, by default :func:`list_name` in OUT.
     ``jobs``: threads that decode. ``allow_pipes``: run the commands in a Kaldi folder's ``wav.scp``.
 
     Raises: ListError, OtherPacking.
@@ -83,7 +91,7 @@ def convert(
     pipeline = known.pipeline
     fingerprint = pipeline._list_fingerprint()  # reads the source first: nothing is written if it is missing
     folder = Folder(out)
-    target = list_path or folder.join("data.list")
+    target = list_path or folder.join(list_name(to))
     journal = Journal(folder, WHOLE)
     try:
         settings = {"to": to, "per_part": per_part, "resample": resample, "format": form}
@@ -95,6 +103,11 @@ def convert(
         return work.finish(target, source)
     finally:
         journal.close()
+
+
+def list_name(to: To) -> str:
+    """Return the usual name of the list that is written."""
+    return "cuts.jsonl.gz" if to == "cuts" else "data.list"
 
 
 def _total(source: Recognized) -> int | None:
@@ -111,6 +124,7 @@ class _Work:
         self.pipeline, self.folder, self.journal = pipeline, folder, journal
         self.to, self.per_part, self.form, self.name = to, per_part, form, name
         self.ledger = Noting()
+        self.make: Callable[[Sample], Converted | Referred | DataError] = decode
         self.dropped: set[str] = set()
         self.names: list[str] = []
 
@@ -118,6 +132,7 @@ class _Work:
         """Convert all parts that are not there yet, of ``total`` utterances."""
         decoded = self.pipeline.decode_audio()
         graph = decoded.resample(resample) if resample is not None else decoded
+        self.make = refer if self.to == "cuts" and resample is None else decode
         node = graph._nodes(Lane(self.ledger))
         node.reset(None)
         with ThreadPoolExecutor(jobs) as pool:
@@ -136,8 +151,8 @@ class _Work:
                 ended = passed < self.per_part
                 yield None, passed
                 continue
-            taken, work = 0, ((sample, (decode, sample)) for sample in _samples(node, self.per_part))
-            with open_part(self.to, self.folder, name, str(WHOLE), self.form) as part:
+            taken, work = 0, ((sample, (self.make, sample)) for sample in _samples(node, self.per_part))
+            with self._part(name) as part:
                 for sample, result in window(pool.submit, work, 2 * jobs + 2):
                     taken += 1
                     yield None, 1
@@ -152,6 +167,11 @@ class _Work:
                 self.journal.add(part.finished())
             else:
                 self.names.pop()
+
+    def _part(self, name: str) -> Part:
+        if self.to == "cuts":
+            return CutsPart(self.folder, name, str(WHOLE), self.form)
+        return open_part(self.to, self.folder, name, str(WHOLE), self.form)
 
     def _pass_over(self, node: Node) -> int:
         """Pass over the utterances of a finished part, without decoding them or noting failures again."""
@@ -179,9 +199,9 @@ class _Work:
         return total
 
     def _write_list(self, target: str, finished: list[Finished]) -> None:
-        if self.to == "raw":
-            lines = self.folder.read([f"{one.shard}/list.jsonl" for one in finished])
-            write_to(target, b"".join(lines))
+        if self.to in ("raw", "cuts"):
+            lines = b"".join(self.folder.read([f"{one.shard}/list.jsonl" for one in finished]))
+            write_to(target, gzip.compress(lines, mtime=0) if target.endswith(".gz") else lines)
             return
         word = " audio+metainfo" if self.to == "indexed" else ""
         names = [self.folder.join(one.shard) for one in finished]

@@ -1,4 +1,5 @@
-"""The dictionary: ``<blank> 0``, ``<unk> 1``, ``<sos/eos> 2``, then characters, or the pieces of a SentencePiece model.
+"""The dictionary: ``<blank> 0``, ``<unk> 1``, ``<sos/eos> 2``, then characters, words, or the pieces of a SentencePiece
+model.
 
 Written to a folder: ``lang_char.txt`` (``token id`` a line, WeNet's units file), and with pieces ``spm.model``. The
 model's own labels are those of ``lang_char.txt``: the three symbols are trained into it.
@@ -16,6 +17,7 @@ import sentencepiece
 from uio_pipes.base.errors import UioError
 from uio_pipes.prep.writing.files import write_bytes, write_lines
 from uio_pipes.tokenizers.characters import CharTokenizer
+from uio_pipes.tokenizers.segmenters import Segmenter
 
 SPECIAL = ("<blank>", "<unk>", "<sos/eos>")
 SENTENCES = 10_000_000  # used by SentencePiece; drawn at random if there are more
@@ -25,10 +27,13 @@ class DictionaryProblem(UioError):
     """No dictionary can be made of these texts; the message says why."""
 
 
-def characters(texts: Iterable[str], non_lang_syms: str | Iterable[str] | None = None) -> list[str]:
-    """Return the tokens of a character dictionary: the three symbols, then those of ``CharTokenizer`` in Unicode order.
-    ``non_lang_syms``: the path or list of symbols that are kept whole, like ``{NOISE}``."""
-    tokenizer = CharTokenizer({"<unk>": 0}, non_lang_syms)
+def characters(
+    texts: Iterable[str], non_lang_syms: str | Iterable[str] | None = None, segmenter: Segmenter | None = None
+) -> list[str]:
+    """Return the tokens of a dictionary: the three symbols, then those of ``CharTokenizer`` in Unicode order.
+    ``non_lang_syms``: the path or list of symbols that are kept whole, like ``{NOISE}``; ``segmenter``: what finds
+    words, which are then the tokens."""
+    tokenizer = CharTokenizer({"<unk>": 0}, non_lang_syms, segmenter=segmenter)
     found: set[str] = set()
     for text in texts:
         found.update(tokenizer.tokenize(text)[0])
@@ -43,8 +48,17 @@ def write_characters(folder: Path, texts: Iterable[str]) -> int:
     return _write(folder, characters(texts), None)
 
 
-def write_pieces(folder: Path, texts: Iterable[str], size: int, model: Literal["bpe", "unigram"] = "bpe") -> int:
+def write_pieces(
+    folder: Path,
+    texts: Iterable[str],
+    size: int,
+    model: Literal["bpe", "unigram"] = "bpe",
+    dummy_prefix: bool = False,
+) -> int:
     """Train a model of ``size`` pieces, the three symbols included; return the number of tokens.
+
+    ``dummy_prefix``: put a blank before each text, so that its first word has the pieces that it has elsewhere. Not for
+    Mandarin, which has no blanks between words: pieces would come with and without one.
 
     Raises: DictionaryProblem if the texts do not allow for so many or so few.
     """
@@ -57,7 +71,7 @@ def write_pieces(folder: Path, texts: Iterable[str], size: int, model: Literal["
             model_type=model,
             vocab_size=size,
             character_coverage=1.0,
-            add_dummy_prefix=False,  # Mandarin has no blanks: pieces would come with and without one
+            add_dummy_prefix=dummy_prefix,
             input_sentence_size=SENTENCES,
             shuffle_input_sentence=True,
             pad_id=0, pad_piece=blank, unk_id=1, unk_piece=unk, bos_id=2, bos_piece=sos_eos, eos_id=-1,

@@ -87,7 +87,7 @@ def index_lists(
     folders = (folder for _, folder in as_done(index_folder, work, min(jobs, len(found)), PRELOAD))
     done = {shard.url: shard for shard in follow(chain(shards, folders), "indexing", len(urls) + len(found))}
     report = IndexedLists(shards=len(urls), folders=len(found))
-    names = [*urls, *(folder for folder, _ in found)]
+    names = [*urls, *(each.folder for each in found)]
     for name in names:
         _add(report, done[name])
     report.problems += duplicates([done[name].keys for name in names])

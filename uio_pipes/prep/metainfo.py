@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError
+from uio_pipes.formats.touch.entries import METAINFO, folders
 from uio_pipes.formats.touch.file import IndexedFile
-from uio_pipes.formats.touch.table import METAINFO, folders
 from uio_pipes.io.access import PLAIN
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.indexed_writer import PairWriter
@@ -55,7 +55,9 @@ def rewrite(
 
 
 def _folders(dirs: str | os.PathLike[str], metainfo: str | None) -> Iterator[tuple[str, str]]:
-    for folder, name in folders((os.fspath(dirs),), metainfo, PLAIN):
+    for folder, name, _ in folders((os.fspath(dirs),), metainfo, PLAIN):
+        if not name:
+            raise ListError(f"{folder} holds the ids of tokens, without metadata")
         yield folder.rstrip("/"), name
 
 

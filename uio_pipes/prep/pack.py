@@ -1,9 +1,11 @@
-"""Packing a raw list or a Kaldi folder into WeNet's shards: in parallel, restartable, each recording decoded once.
+"""Packing a raw list or Kaldi's tables into WeNet's shards: in parallel, restartable, each recording decoded once.
 
 A shard is a tar of ``KEY.txt`` and ``KEY.wav`` (or what the audio is), ``size`` utterances each in the list's order.
 With ``groups`` utterances are grouped by length, as by CAT's ``pack_data``: ``10:500`` puts 10 <= frames < 500 in a
 folder ``10_500``; utterances in no group are left out and counted. After a kill, the same call goes on, and ends with
 the same bytes.
+Features are packed as ``KEY.npy``, (T, F), in place of audio: those that ``feats.scp`` points at, or those that
+``settings.features`` describes, computed of the audio.
 An utterance that cannot be cut is missing in its shard, counted under a reason and listed in ``failed.jsonl``.
 A ``name`` that ends neither in .tar nor in .tar.zst (compressed, with checksums) makes folders of a TouchDataset
 instead of tars. Jobs that each pack a ``split`` end with the bytes of one job.
@@ -14,7 +16,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
@@ -22,6 +24,7 @@ from uio_pipes.base.errors import UioError
 from uio_pipes.base.pool import in_order
 from uio_pipes.base.printable import counted
 from uio_pipes.prep.common.progress_bar import follow
+from uio_pipes.prep.packing.features import FeatureSettings
 from uio_pipes.prep.packing.grouping import (
     Group,
     PackSettings,
@@ -31,8 +34,9 @@ from uio_pipes.prep.packing.grouping import (
     parse_groups,
     parse_split,
 )
+from uio_pipes.prep.packing.sources import open_sources
 from uio_pipes.prep.packing.tasks import Placed, cut_task, tasks_of
-from uio_pipes.prep.reading.utterance_lists import Utterance, open_list
+from uio_pipes.prep.reading.utterance_lists import Utterance, names_features
 from uio_pipes.prep.writing.cutting import Cut
 from uio_pipes.prep.writing.folder import Folder, write_to
 from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking, write_failures
@@ -42,12 +46,14 @@ from uio_pipes.prep.writing.tar_shard import TARS
 
 __all__ = [
     "WHOLE",
+    "FeatureSettings",
     "Group",
     "OtherPacking",
     "PackSettings",
     "Packing",
     "PackingFailed",
     "Split",
+    "names_features",
     "pack",
     "parse_group",
     "parse_groups",
@@ -78,6 +84,7 @@ class Packing:
     bytes: int = 0
     left_out: Counter[str] = field(default_factory=Counter)  # in no group
     failed: Counter[str] = field(default_factory=Counter)  # could not be cut
+    features: list[str] = field(default_factory=list)  # the stages that made them
     waiting: int = 0
 
     def __str__(self) -> str:
@@ -90,13 +97,14 @@ class Packing:
 
 
 def pack(
-    source: Path,
+    source: Path | Sequence[Path],
     out: Path,
     shard_list: Path,
     settings: PackSettings,
     jobs: int = 1,
     *,
     split: Split = WHOLE,
+    texts: Sequence[str] = (),
     segments: str | None = None,
     allow_pipes: bool = False,
     executor: Literal["local", "ray"] = "local",
@@ -104,15 +112,18 @@ def pack(
 ) -> Packing:
     """Pack ``source`` into shards under ``out``; when all are complete, write their paths to ``shard_list``.
 
-    ``source``, ``out``, ``shard_list``: paths or URLs. Utterances of one recording must stand together in the list, or
-    it is opened again. Memory: about 2 bytes a sample of a whole recording for each of ``jobs`` processes, twice that
-    in this one. ``executor`` "ray": on the cluster that RAY_ADDRESS names, or on one of ``jobs`` cores started here.
-    ``segments``, ``allow_pipes``: of a Kaldi folder. ``retry_failed``: pack shards again that lack an utterance.
+    ``source``: a raw list or a Kaldi folder; or scps of features, or folders with one, any number of them, with
+    ``texts``, or the ``text`` beside each. ``out``, ``shard_list``: as ``source``, paths or URLs. Utterances of one
+    recording must stand together in the list, or it is opened again. Memory: about 2 bytes a sample of a whole
+    recording for each of ``jobs`` processes, twice that in this one. ``executor`` "ray": on the cluster that
+    RAY_ADDRESS names, or on one of ``jobs`` cores started here. ``segments``, ``allow_pipes``: of a Kaldi folder.
+    ``retry_failed``: pack shards again that lack an utterance.
 
     Raises: ListError, OtherPacking, PackingFailed.
     """
     folder = Folder(out)
-    utterances = open_list(os.fspath(source), segments, allow_pipes)
+    sources = [os.fspath(one) for one in ([source] if isinstance(source, (str, os.PathLike)) else source)]
+    utterances, settings = open_sources(sources, texts, settings, segments, allow_pipes)
     placement = Placement(utterances, settings)  # first: nothing is written if the list is missing
     journal = Journal(folder, split)
     try:
@@ -160,7 +171,9 @@ def _shards_in_pool(
 
 
 def _preload(settings: PackSettings) -> list[str]:
-    """Return the modules to be imported once for all helper processes; torch only to resample."""
+    """Return the modules to be imported once for all helper processes; torch only to resample, and for features."""
+    if settings.features is not None:
+        return ["uio_pipes.prep.pack", "uio_pipes.prep.writing.features"]
     return ["uio_pipes.prep.pack", *(["uio_pipes.dsp.resample"] if settings.sample_rate else [])]
 
 
@@ -184,6 +197,7 @@ def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Jou
     all_shards = set(placement.shards)
     failures = [[bad.key, bad.reason, bad.detail] for bad in placement.bad] + list(journal.failures(all_shards))
     packed = Packing(left_out=placement.left_out, failed=Counter(reason for _, reason, _ in failures))
+    packed.features = placement.settings.features.stages() if placement.settings.features else []
     packed.waiting = len(all_shards - journal.finished.keys())
     finished = [journal.finished[name] for name in sorted(all_shards & journal.finished.keys())]
     for done in finished:

@@ -1,9 +1,8 @@
-"""Reading all data once, to find errors before training does: shards, raw lists, TouchDatasets, Kaldi folders,
-manifests, indexes."""
+"""Reading all data once, to find errors before training does: shards, raw lists, TouchDatasets, Kaldi folders, Lhotse's
+cuts and Shars, manifests, indexes."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,15 +13,16 @@ from uio_pipes.base.pool import as_done
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.quarantine import Entry, home
 from uio_pipes.formats.lists.table import Table
-from uio_pipes.formats.touch.table import names_folder, parse_entry
+from uio_pipes.formats.touch.entries import names_folder, parse_entry
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
 from uio_pipes.prep.checking.lines import verify_lines
 from uio_pipes.prep.checking.records import Share, verify_records
 from uio_pipes.prep.checking.shard import Checked, Wanted, verify_shard
 from uio_pipes.prep.indexing.shard import PRELOAD
+from uio_pipes.prep.recognize import reads_records, recognize
 from uio_pipes.sources.indexed import ListIndexed
-from uio_pipes.sources.kaldi import ListKaldi
+from uio_pipes.sources.listing import Listing, RecordListing
 
 Task = tuple[tuple[int, int], tuple[Any, ...]]  # the number of its first item and how many; a check and its arguments
 Manifests = dict[str, dict[str, ShardEntry]]  # by list and shard
@@ -54,16 +54,18 @@ def verify(
     only: frozenset[str] | None = None,
     allow_pipes: bool = False,
 ) -> Iterator[Verified]:
-    """Check lists (of shards, raw, of TouchDatasets), shards and folders of TouchDatasets or Kaldi's; yield the report
-    before the first and after each task, and at last with all findings.
+    """Check lists (of shards, raw, of TouchDatasets), shards, manifests of NeMo and Lhotse, Parquet files, and folders
+    (TouchDatasets, Kaldi's, Shars); yield the report before the first and after each task, and at last with all
+    findings.
 
     ``only``: the shards and lists (not lines) to check; None: all. ``allow_pipes``: run a Kaldi folder's commands.
 
     Raises: ListError if a list cannot be used.
     """
     wanted = wanted or Wanted()
-    given = tuple(path for path in paths if not os.path.isdir(path))
-    folders = [_folder(path, allow_pipes) for path in paths if os.path.isdir(path)]
+    records = [path for path in paths if reads_records(path)]
+    given = tuple(path for path in paths if path not in records)
+    folders = [_share(path, allow_pipes) for path in records]
     table = Table(given, access) if given else None
     entries = list(table.entries()) if table else []
     shards, lines, indexed = _sorted(entries, only)
@@ -90,14 +92,13 @@ def _of_records(folders: list[Share], first: int, jobs: int, wanted: Wanted) -> 
     return (((at, int(share.part == 0)), (verify_records, share, wanted)) for at, share in enumerate(shares, first))
 
 
-def _folder(path: str, allow_pipes: bool) -> Share:
-    """Open a folder. Raises: ListError if it is neither a TouchDataset's nor Kaldi's, or cannot be opened."""
-    from uio_pipes.prep.recognize import recognize
-
-    listing = recognize(path, allow_pipes).pipeline.stages[0]
-    assert isinstance(listing, (ListIndexed, ListKaldi))
+def _share(path: str, allow_pipes: bool) -> Share:
+    """Open a folder, a manifest or Parquet files. Raises: ListError if it cannot be opened."""
+    pipeline = recognize(path, allow_pipes).pipeline
+    listing = pipeline.stages[0]
+    assert isinstance(listing, Listing)
     listing.table()
-    return Share(path, listing)
+    return Share(path, listing if isinstance(listing, RecordListing) else pipeline)
 
 
 def _reports(tasks: list[Task], report: Verified, jobs: int, of_lists: list[DataError]) -> Iterator[Verified]:
@@ -134,8 +135,7 @@ def _sorted(
         elif item not in seen:  # a shard that is listed twice is read once
             seen.add(item)
             if names_folder(item):
-                folder, metainfo = parse_entry(item, place)
-                folders.append(Share(folder, ListIndexed((folder,), metainfo=metainfo)))
+                folders.append(Share(parse_entry(item, place).folder, ListIndexed((item,))))
             else:
                 shards[number] = item
     return shards, lines, folders

@@ -86,7 +86,7 @@ class Contents:
         self.utterances += 1
         self.fields.update(sorted(fields))
         if plan is None:
-            self.unknown += 1
+            self.unknown += "wav" in fields  # without audio there is no length to know
         else:
             seconds = plan.length / 100 if plan.frames is not None else plan.samples / plan.sample_rate
             self.seconds += seconds

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import NothingRead, UioError
-from uio_pipes.core.lane import worker_of
 from uio_pipes.core.ledger import Report, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
-from uio_pipes.run.lane_runner import Message, RunSpec
+from uio_pipes.run.lane_runner import Message
+from uio_pipes.run.lanes import Successors, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares
 from uio_pipes.run.no_batches import nothing_read
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import LaneState
-from uio_pipes.run.workers import InProcess, Runner, Worker
+from uio_pipes.run.tuning import Plan, Tuner
+from uio_pipes.run.workers import Runner
 
 logger = logging.getLogger("uio_pipes")
 
@@ -34,11 +36,22 @@ class EpochEnd(NamedTuple):
 class EpochRun(Iterator[Any]):
     """The batches of one run over an epoch. It ends its workers at the end, on an error, and when closed or deleted."""
 
-    def __init__(self, options: RunOptions, progress: EpochProgress, quarantine: Quarantine | None, items: int) -> None:
+    def __init__(
+        self,
+        options: RunOptions,
+        progress: EpochProgress,
+        quarantine: Quarantine | None,
+        items: int,
+        tuner: Tuner | None,
+    ) -> None:
         self.options, self.progress, self.quarantine = options, progress, quarantine
+        self.tuner = tuner
+        self.plan = Plan(0, 0)  # that the runners follow
+        self.returned: float | None = None  # when the trainer got its last batch, if it comes back for the next one
         self.items = items  # in the lists
         self.closed = False
         self.runners: list[Runner] = []
+        self.successors: Successors | None = None
         self.memory_logged = False
         self.end: EpochEnd | None = None
         self.merge = Merge(progress.positions, {}, options.repeat)
@@ -47,7 +60,9 @@ class EpochRun(Iterator[Any]):
     def _begin(self, pass_over: int = 0) -> None:
         """Start the lanes where they stand, and pass over the next ``pass_over`` batches."""
         options, progress = self.options, self.progress
-        runner_of = {} if progress.ended else self._start(shares(progress.positions, pass_over, options.repeat))
+        states = {lane: position.saved() for lane, position in progress.positions.items()}
+        share = shares(progress.positions, pass_over, options.repeat)
+        runner_of = {} if progress.ended else self._start(states, share)
         self.delivered = 0
         self.passed_over = pass_over
         self.merge = Merge(progress.positions, runner_of, options.repeat, options.mover, options.pins)
@@ -56,45 +71,64 @@ class EpochRun(Iterator[Any]):
         uneven = "join" if progress.ended else options.uneven
         self.horizon = Horizon(self.merge, uneven, options.world_size, options.pipeline, options.in_steps)
 
-    def _start(self, pass_over: dict[int, int]) -> dict[int, Runner]:
-        options, progress = self.options, self.progress
-        spec = RunSpec(
-            options.pipeline,
-            lanes=progress.lanes,
-            seed=options.seed,
-            epoch=progress.stream,
-            policy=options.policy,
-            snapshot_every=options.snapshot_every,
-            repeat=options.repeat,
-            pass_over=pass_over,
+    def _start(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> dict[int, Runner]:
+        """Start the lanes at these states."""
+        options, plan = self.options, self.options.plan if self.tuner is None else self.tuner.plan
+        runner_of = start_lanes(
+            spec_of(options, self.progress, pass_over), states, plan, options.world_size, options.pins
         )
-        groups: dict[int, dict[int, LaneState]] = {}
-        for lane, position in progress.positions.items():
-            if options.repeat or not position.state.done:
-                worker = worker_of(lane, options.world_size, options.num_workers)
-                groups.setdefault(worker, {})[lane] = position.saved()
-        runner_of: dict[int, Runner] = {}
-        for states in groups.values():
-            if options.num_workers:
-                runner: Runner = Worker(spec, states, options.pins, options.prefetch)
-            else:
-                runner = InProcess(spec, states, options.pins)
-            self.runners.append(runner)
-            runner_of.update(dict.fromkeys(states, runner))
+        self._run_by(plan, list(dict.fromkeys(runner_of.values())), len(runner_of))
         return runner_of
 
+    def _run_by(self, plan: Plan, runners: list[Runner], batches: int) -> None:
+        """Note who makes the batches from now on; the next ``batches`` say nothing about their speed."""
+        self.plan, self.runners, self.returned = plan, runners, None
+        if self.tuner is not None:
+            self.tuner.began(batches)
+
+    def _follow(self, tuner: Tuner) -> None:
+        """Get the workers that the tuner wants now, and give them the lanes once they are ready.
+
+        What the workers before had made since the last message is made again.
+        """
+        if self.successors is not None and not self.successors.ready:
+            return
+        if (received := self.merge.received()) is None:
+            return
+        states, waiting = received
+        if self.successors is None:
+            options = self.options
+            spec = spec_of(options, self.progress, {})
+            try:
+                self.successors = Successors(spec, states, tuner.plan, options.world_size, options.pins)
+            except OSError as error:
+                logger.warning('num_workers="auto" stays with %s: no more could be started (%s)', self.plan, error)
+                tuner.stay(self.plan)
+        elif self.successors.can_follow(states):
+            before, new = self.runners, self.successors
+            self.successors = None
+            runner_of = new.take_over(states)
+            self.merge.move(runner_of)
+            self._run_by(new.plan, list(new.workers), waiting + len(runner_of))
+            for runner in before:
+                runner.close()
+
     def __next__(self) -> Any:
+        called = time.perf_counter()
         if self.closed or self.progress.ended:
             raise StopIteration
         steps = self.options.steps_per_epoch
         if steps is not None and self.progress.step >= steps:
-            self.progress.ended = True
+            self.progress.ended, self.returned = True, None
             raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
             if self.progress.skip:
                 self._stop_runners()
                 self._begin(self.progress.skip)
                 self.progress.skip = 0
+            elif self.tuner is not None and self.tuner.plan != self.plan:
+                self._follow(self.tuner)
+            waited = self.merge.waited
             if not self.horizon.allows(self.delivered):
                 self._finish()
                 raise StopIteration
@@ -102,6 +136,11 @@ class EpochRun(Iterator[Any]):
             message = self._deliver()
             self.delivered += 1
             self.progress.step += 1
+            if self.tuner is not None and self.tuner.plan == self.plan:
+                if self.returned is not None:
+                    step, wait = called - self.returned, self.merge.waited - waited
+                    self.tuner.add(message.lane, message.counts, step, wait, message.took, self.merge.going)
+                self.returned = time.perf_counter()
             return message.batch
         except BaseException as error:
             if isinstance(error, UioError):
@@ -189,6 +228,9 @@ class EpochRun(Iterator[Any]):
 
     def _stop_runners(self) -> None:
         self.merge.close()
+        if self.successors is not None:
+            self.successors.close()
+            self.successors = None
         runners, self.runners = self.runners, []
         for runner in runners:
             runner.close()

@@ -1,13 +1,11 @@
-"""Runs lanes, with the same code in the main process, in worker processes and in a dataset.
+"""Runs a lane, with the same code in the main process, in worker processes and in a dataset.
 
-A :class:`LaneRunner` runs one lane; each batch comes as a :class:`Message` that also says where the lane stands after
-it. A :class:`LaneStream` runs several lanes in the epoch's order: by (pass, k, lane).
+Each batch comes as a :class:`Message` that also says where the lane stands after it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import heapq
 import json
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -56,6 +54,7 @@ class Message:
     remaining: tuple[int, int] = (0, 0)
     memory: int = 0  # bytes, estimated, in the buffers of this process; with a lane's first batch
     error: Exception | None = None
+    took: float = 0.0  # seconds that it took to make
 
 
 class LaneRunner:
@@ -108,6 +107,29 @@ class LaneRunner:
                 "it is damaged, or a node given to .through(…) changed: use an older checkpoint"
             ) from error
 
+    def prepare(self) -> None:
+        """Fill the buffers, by passing over the next batch; :meth:`follow` must come before :meth:`next`."""
+        with self.context.pulse.patient():
+            self._pass_over(1)
+
+    def follow(self, state: LaneState) -> bool:
+        """Go on to ``state``, which another process has reached by now. Return False if there is no way from here."""
+        if state.done or state.pass_ != self.pass_ or state.k < self.k:
+            return False
+        try:
+            with self.context.pulse.patient():
+                self._pass_over(state.k - self.k)
+        except StopIteration:
+            return False
+        self.ledger.load(state.counts)
+        return True
+
+    def _pass_over(self, count: int) -> None:
+        with one_thread(), self.context.replay(skimming=self.spec.pipeline._skims):
+            for _ in range(count):
+                self.node.next()
+                self.k += 1
+
     def again(self) -> None:
         """Begin the lane once more, as the next pass (``uneven="repeat"``)."""
         self.pass_, self.k, self.done = self.pass_ + 1, 0, False
@@ -153,38 +175,6 @@ class LaneRunner:
         remaining = self.node.remaining()
         memory = self.node.memory() if k == 0 else 0
         return Message(self.lane, self.pass_, k, batch, self.done, snapshot, counts, reports, remaining, memory)
-
-
-class LaneStream(Iterator[Message]):
-    """Runs several lanes in the order (pass, k, lane). It ends with the last lane, or never (``repeat``)."""
-
-    def __init__(self, spec: RunSpec, states: dict[int, LaneState]) -> None:
-        self.spec = spec
-        tables: dict[Hashable, Any] = {}
-        self.runners = {i: LaneRunner(spec, i, s, tables) for i, s in states.items() if not s.done or spec.repeat}
-        self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
-        heapq.heapify(self.queue)
-        if spec.repeat:
-            for i in (i for i, r in self.runners.items() if r.done):
-                self._repeat(i)
-
-    def __next__(self) -> Message:
-        if not self.queue:
-            raise StopIteration
-        _, _, lane = heapq.heappop(self.queue)
-        runner = self.runners[lane]
-        message = runner.next()
-        message.memory *= len(self.runners)
-        if not runner.done:
-            heapq.heappush(self.queue, (runner.pass_, runner.k, lane))
-        elif self.spec.repeat:
-            self._repeat(lane)
-        return message
-
-    def _repeat(self, lane: int) -> None:
-        runner = self.runners[lane]
-        runner.again()
-        heapq.heappush(self.queue, (runner.pass_, runner.k, lane))
 
 
 def _replayed(state: LaneState, lane: int, spec: RunSpec) -> int:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from uio_pipes.base.checks import require_whole
+from uio_pipes.base.cores import cores_of_rank
 from uio_pipes.base.errors import NothingRead, PipelineError, StateError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
@@ -27,6 +28,7 @@ from uio_pipes.run.options import RunOptions, default_lanes, open_quarantine, to
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import read_meta
 from uio_pipes.run.state_merging import merge_states
+from uio_pipes.run.tuning import Plan, Tuner
 
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
@@ -38,9 +40,12 @@ class Loader:
     Args:
         pipeline: the pipeline to run.
         seed: a whole number that all random choices depend on. Default: 0.
-        num_workers: worker processes of each rank; 0 runs the graph in this process. Default: 0.
+        num_workers: worker processes of each rank; 0 runs the graph in this process. "auto" begins with one and adds
+            others, up to one for each CPU core, as long as the trainer waits and they help; each rank by itself.
+            Batches and states are those of any other number with the same lanes. Default: 0.
         lanes: number of ordered streams that an epoch is dealt to, at least ``world_size``. A fixed number, such as
-            64, makes epochs equal on any number of ranks and workers. Default: None, ranks × workers, as in WeNet.
+            64, makes epochs equal on any number of ranks and workers. Default: None, ranks × workers, as in WeNet; with
+            ``num_workers="auto"`` ranks × 16.
         rank: number of this process among all that train together. Default: None, from ``torch.distributed``, or 0
             without a process group.
         world_size: number of those processes; given together with ``rank``. Default: None, from
@@ -53,7 +58,8 @@ class Loader:
         steps_per_epoch: batches of each rank in an epoch, for streams without an end (``repeat()``) and for epochs of
             weeks. The next epoch goes on with the same stream, which begins again when it ends; statistics and
             failures are counted from the beginning of the stream. Default: None, an epoch is all the data.
-        prefetch: batches that each worker prepares ahead. Default: 2.
+        prefetch: batches that each worker prepares ahead; with ``num_workers="auto"`` the number to begin with.
+            Default: 2.
         pin_memory: whether to put batches in pinned memory, for copies to a GPU. Default: False.
         snapshot_every: batches of a lane between two snapshots. Resuming passes over at most as many, without decoding
             them. Default: 1.
@@ -75,7 +81,7 @@ class Loader:
         pipeline: Graph,
         *,
         seed: int = 0,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         lanes: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
@@ -107,7 +113,8 @@ class Loader:
             policy=Policy(on_error, max_failures, max_consecutive_failures),
             on_change=on_change,
         )
-        self.pipeline, self.seed, self.num_workers = pipeline, seed, num_workers
+        self.pipeline, self.seed = pipeline, seed
+        self._tuner = Tuner.beginning(prefetch, cores_of_rank()) if num_workers == "auto" else None
         self.lanes, self.rank, self.world_size = options.lanes, rank, world_size
         self.uneven, self.steps_per_epoch = options.uneven, steps_per_epoch
         self._quarantine = None if quarantine is None else open_quarantine(quarantine, pipeline)
@@ -124,6 +131,15 @@ class Loader:
     def epoch(self) -> int:
         """The current epoch, or the next one before it has begun."""
         return self._progress.epoch
+
+    @property
+    def num_workers(self) -> int:
+        """Worker processes of this rank: as many as were asked for, or as ``"auto"`` has chosen by now."""
+        return self._plan.workers
+
+    @property
+    def _plan(self) -> Plan:
+        return self._options.plan if self._tuner is None else self._tuner.plan
 
     @property
     def finished(self) -> bool:
@@ -186,7 +202,10 @@ class Loader:
 
     def stats(self) -> Stats:
         """Return the counts of this rank's lanes in the current epoch, up to the last batch that was received."""
-        return self._progress.stats(self.pipeline)
+        stats = self._progress.stats(self.pipeline)
+        if self._tuner is not None:
+            stats.workers, stats.prefetch = self._tuner.plan
+        return stats
 
     @property
     def together(self) -> bool:
@@ -256,7 +275,7 @@ class Loader:
         if kept is not None and not kept.closed and kept.options is self._options:  # others after to_device
             return _Batches(self, kept)
         self._close()
-        run = EpochRun(self._options, self._progress, self._quarantine, items)
+        run = EpochRun(self._options, self._progress, self._quarantine, items, self._tuner)
         self._kept = run if self._options.in_steps else None
         self._active = weakref.ref(run)  # no cycle: a run ends its workers as soon as nobody refers to it
         return _Batches(self, run)
@@ -288,7 +307,8 @@ class Loader:
         self._active = self._kept = None
 
     def __repr__(self) -> str:
-        run_by = f"{counted(self.num_workers, 'worker')}, {counted(self._progress.lanes, 'lane')}"
+        workers = counted(self.num_workers, "worker") if self._tuner is None else f"auto ({self._tuner.plan})"
+        run_by = f"{workers}, {counted(self._progress.lanes, 'lane')}"
         where = f"rank {self.rank} of {self.world_size}, {run_by}"
         return f"Loader({where}, epoch {self.epoch}, uneven={self.uneven!r})\n{self.pipeline}"
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.no_batches import Losses
 from uio_pipes.run.position import Position
+from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import Runner, Worker
 
 
@@ -27,6 +29,7 @@ class Merge:
         known: batches known to exist since this merge began: those delivered and those fetched.
         natural: ``known`` when each lane had ended once (under ``repeat`` they go on after that); None before.
         example: one failure, as it is reported.
+        waited: seconds spent waiting for messages.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Merge:
         self.natural: int | None = None
         self.remaining: dict[int, tuple[int, int]] = {}
         self.example = ""
+        self.waited = 0.0
         self._counts: dict[int, dict[str, Any]] = {}
         # Lanes that gave a batch in their current pass, and lanes whose last whole pass gave none.
         self._gave = {lane for lane in runner_of if positions[lane].state.k and not positions[lane].state.done}
@@ -95,7 +99,9 @@ class Merge:
             heapq.heappush(self._due, (pass_ + 1, 0, lane))
         self._note(message)
         self.remaining[lane] = message.remaining
-        self._fetched.append((message, int((time.perf_counter() - began) * 1e6)))
+        waited = time.perf_counter() - began
+        self.waited += waited
+        self._fetched.append((message, int(waited * 1e6)))
         self._ahead = self._thread.submit(self._received, self._due[0][2]) if self._thread and self._due else None
         return message
 
@@ -119,6 +125,30 @@ class Merge:
         if self._mover is not None:
             message.batch = self._mover.begin(message.batch)
         return message
+
+    @property
+    def going(self) -> int:
+        """The number of lanes that have not ended."""
+        return len(self._due)
+
+    def received(self) -> tuple[dict[int, LaneState], int] | None:
+        """Return where the lanes stand after the last message that came, and how many the trainer has yet to get.
+
+        None if an error came: it is raised when its turn comes.
+        """
+        messages = [message for message, _ in self._fetched]
+        if self._ahead is not None:
+            if self._ahead.exception() is not None:
+                return None
+            messages.append(self._ahead.result())
+        reached = {lane: Position(replace(self.positions[lane].state)) for lane in self._runner_of}
+        for message in messages:
+            reached[message.lane].advance(message)
+        return {lane: position.saved() for lane, position in reached.items()}, len(messages)
+
+    def move(self, runner_of: dict[int, Runner]) -> None:
+        """Go on with other runners, whose lanes begin where ``received`` says."""
+        self._runner_of = self._runner_of | runner_of
 
     def close(self) -> None:
         """Receive nothing more; call it before the runners are closed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Policy
 from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.run.device import Mover
+from uio_pipes.run.tuning import LANES, Plan
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class RunOptions:
 
     pipeline: Graph
     seed: int
-    num_workers: int
+    num_workers: int | Literal["auto"]
     lanes: int
     rank: int
     world_size: int
@@ -43,7 +45,8 @@ class RunOptions:
         if not isinstance(self.pipeline, Graph):
             raise PipelineError(_no_pipeline(self.pipeline))
         require_whole("seed", self.seed)
-        for name, least in (("num_workers", 0), ("prefetch", 1), ("snapshot_every", 1), ("lanes", 1)):
+        _check_workers(self.num_workers)
+        for name, least in (("prefetch", 1), ("snapshot_every", 1), ("lanes", 1)):
             require_whole(name, getattr(self, name), least)
         if self.steps_per_epoch is not None:
             require_whole("steps_per_epoch", self.steps_per_epoch, 1)
@@ -69,6 +72,11 @@ class RunOptions:
     def pins(self) -> bool:
         """True if batches are put in pinned memory: without a GPU there is none."""
         return self.pin_memory and torch.cuda.is_available()
+
+    @property
+    def plan(self) -> Plan:
+        """The workers to run, if they are given."""
+        return Plan(0 if self.num_workers == "auto" else self.num_workers, self.prefetch)
 
     @property
     def in_steps(self) -> bool:
@@ -123,10 +131,21 @@ def topology(rank: int | None, world_size: int | None, partition: bool) -> tuple
     return (rank, world_size) if partition else (0, 1)
 
 
-def default_lanes(world_size: int, num_workers: int) -> int:
-    """Return the number of lanes that deals as WeNet does: one for each worker of each rank."""
+def default_lanes(world_size: int, num_workers: int | Literal["auto"]) -> int:
+    """Return the number of lanes that deals as WeNet does: one for each worker of each rank.
+
+    If the workers are yet to be chosen, on each rank for itself, it depends on nothing but the number of ranks.
+    """
+    _check_workers(num_workers)
+    return world_size * (LANES if num_workers == "auto" else max(1, num_workers))
+
+
+def _check_workers(num_workers: object) -> None:
+    if num_workers == "auto":
+        return
+    if isinstance(num_workers, str):
+        raise PipelineError(f"num_workers must be a whole number or 'auto', not {num_workers!r}")
     require_whole("num_workers", num_workers, 0)
-    return world_size * max(1, num_workers)
 
 
 def open_quarantine(path: str | os.PathLike[str], graph: Graph) -> Quarantine:

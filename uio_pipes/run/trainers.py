@@ -77,9 +77,12 @@ class LightningLoader:
         return self._loader
 
     def __iter__(self) -> Iterator[Any]:
+        before = self._loader
         if self.validation:
             self._loader = None
         loader = self.loader
+        if before is not None:
+            loader._tuner = before._tuner  # what num_workers="auto" has chosen
         self._trained = None
         batches = iter(loader)
         trained = loader.state_dict()

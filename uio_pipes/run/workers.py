@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import multiprocessing
 import os
 import pickle
 import signal
 import traceback
 import weakref
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -25,7 +27,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from uio_pipes.base.processes import end_with_parent
 from uio_pipes.core import batch_memory
-from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec
+from uio_pipes.run.lane_runner import Message, RunSpec
+from uio_pipes.run.lane_stream import LaneStream, prepared_lanes
 from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.torch_private import close_our_writer, shut_down, worker_pids
@@ -54,14 +57,22 @@ class InProcess:
 
 
 class Worker:
-    """Lanes that run in a process of their own. Its errors are raised here."""
+    """Lanes that run in a process of their own. Its errors are raised here.
 
-    def __init__(self, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int) -> None:
+    ``standby``: the process only restores its lanes and fills their buffers, until :meth:`go` tells how far they have
+    come in other processes meanwhile.
+    """
+
+    def __init__(
+        self, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int, standby: bool = False
+    ) -> None:
+        ends: tuple[Connection | None, Connection | None] = multiprocessing.Pipe() if standby else (None, None)
+        self._gate, inner = ends
         # Slots: for batches in the queue, the one being made, one that a user's node may hold, the trainer's.
         self._ring = Ring.made(prefetch + 2 + LENT)
         self._pin = pin
         loader: Any = DataLoader(
-            _WorkerLanes(self._ring, spec, states),
+            _WorkerLanes(self._ring, inner, spec, states),
             batch_size=None,
             num_workers=1,
             prefetch_factor=prefetch,
@@ -71,9 +82,26 @@ class Worker:
         )
         self._batches: Any = iter(loader)
         close_our_writer(self._batches)
+        if inner is not None:
+            inner.close()
         self._pid = os.getpid()
         self._pids = ", ".join(map(str, worker_pids(self._batches)))
         _end_at_exit(self)
+
+    @property
+    def stands_by(self) -> bool:
+        """True if the process has done all that it can before ``go``, or has ended."""
+        return self._gate is not None and self._gate.poll()
+
+    def go(self, states: dict[int, LaneState] | None) -> None:
+        """Let a process in standby begin at these states. None: it is not needed any more."""
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            with contextlib.suppress(OSError, EOFError):  # it was killed, which the next take tells
+                if states is not None:
+                    gate.recv()
+                gate.send(states)
+            gate.close()
 
     def take(self) -> Message:
         """Return the next message of these lanes, in their order."""
@@ -92,6 +120,7 @@ class Worker:
         """End the process and drop what it had prepared."""
         batches, self._batches, self._ring = self._batches, None, None
         if batches is not None and self._pid == os.getpid():  # not in a process that was forked since
+            self.go(None)
             shut_down(batches)
 
 
@@ -123,14 +152,14 @@ def _begin(_: int) -> None:
 
 
 class _WorkerLanes(IterableDataset[Any]):
-    def __init__(self, ring: Ring | None, *arguments: Any) -> None:
-        self.ring, self.arguments = ring, arguments
+    def __init__(self, ring: Ring | None, gate: Connection | None, spec: RunSpec, states: dict[int, LaneState]) -> None:
+        self.ring, self.gate, self.spec, self.states = ring, gate, spec, states
 
     def __iter__(self) -> Iterator[Any]:
         try:
             writer = Writer(self.ring)
             batch_memory.use(writer.empty)
-            stream = LaneStream(*self.arguments)
+            stream = self._stream()
             while True:
                 writer.begin()
                 message = next(stream, None)
@@ -141,6 +170,16 @@ class _WorkerLanes(IterableDataset[Any]):
             yield PackedMessage(
                 Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]), Writer(None)
             )
+
+    def _stream(self) -> Iterator[Message]:
+        gate = self.gate
+        if gate is None:
+            return LaneStream(self.spec, self.states)
+        prepared = prepared_lanes(self.spec, self.states, lambda: not gate.poll())
+        with contextlib.suppress(OSError):  # it is not needed any more
+            gate.send(True)
+        states = gate.recv()
+        return iter(()) if states is None else LaneStream(self.spec, states, prepared)
 
 
 class _Small:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.printable import counted
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.loader import Loader
 
@@ -58,6 +59,8 @@ class _Line:
             f"skipped {sum(stats.skipped.values()):,}",
             f"waiting {waiting:.0%}",
         ]
+        if stats.workers is not None:
+            parts.append(counted(stats.workers, "worker"))
         if any(stats.left_out):  # the ranks have ended the epoch
             parts.append(f"delivered {stats.delivered_share:.0%}")
         return " | ".join(parts) + (f" (rank 0 of {loader.world_size})" if loader.world_size > 1 else "")
@@ -88,7 +91,8 @@ def watch(loader: Loader, every: float = 30.0) -> Watched:
     """Show progress while a loader is iterated over: ``for batch in uio.watch(loader)``, in any number of epochs.
 
     A line on stderr shows utterances, hours of audio per second (over the last 10 s; a frame is 10 ms), padding,
-    skipped utterances and the share of the time that the trainer waited for batches. After an epoch that ranks ended
+    skipped utterances, the share of the time that the trainer waited for batches, and with ``num_workers="auto"`` the
+    workers that there are by now. After an epoch that ranks ended
     together it also shows the share of all utterances that was delivered, unless it is all of them. The other counts
     are those of rank 0; other ranks show nothing. Batches, ``loader.state_dict()`` in the loop, ``break`` and
     exceptions work as without it.

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 from torch.utils.data import IterableDataset
 
 from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.describe import show
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Stage, names
+from uio_pipes.sources.datasets_private import loses_items
 from uio_pipes.sources.iterable_nodes import IndexNode, SkipNode, StateNode
 
 
@@ -24,6 +26,7 @@ class FromIterable(Stage):
     gives: ClassVar[str] = "sample"
 
     items: Any
+    fields: Mapping[str, str] | None = names()
 
     @property
     def note(self) -> str:  # type: ignore[override]
@@ -38,11 +41,12 @@ class FromIterable(Stage):
         """The way to resume it: "index", "state" or "skip"."""
         if is_indexed(self.items):
             return "index"
-        return "state" if hasattr(self.items, "state_dict") else "skip"
+        return "state" if hasattr(self.items, "state_dict") and not loses_items(self.items) else "skip"
 
     def describe(self, *, stable: bool = False) -> str:
         count = f"{len(self.items)} items" if isinstance(self.items, Sized) else ""
-        what = ", ".join(filter(None, [type(self.items).__qualname__, "" if stable else count]))
+        named = f"fields={show(self.fields, stable=stable)}" if self.fields else ""
+        what = ", ".join(filter(None, [type(self.items).__qualname__, "" if stable else count, named]))
         return f"{self.name}({what})"
 
     def content(self) -> list[tuple[int, str]]:
@@ -56,7 +60,7 @@ class FromIterable(Stage):
         return f"what a {type(self.items).__name__} yields shows only when it is iterated"
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
-        return {"index": IndexNode, "state": StateNode, "skip": SkipNode}[self.way](self.items, lane)
+        return {"index": IndexNode, "state": StateNode, "skip": SkipNode}[self.way](self.items, lane, self.fields)
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
         return [len(self.items)] * len(counts) if isinstance(self.items, Sized) else None

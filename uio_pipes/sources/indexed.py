@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from uio_pipes.base.checks import require
+from uio_pipes.core.stage import names
+from uio_pipes.formats.naming import names_of
+from uio_pipes.formats.touch.folder import DEFAULT
 from uio_pipes.formats.touch.table import IndexedTable
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import RecordListing
@@ -22,7 +26,9 @@ class ListIndexed(RecordListing):
     metainfo: str | None = None
     verify: Literal["crc"] | None = None
     indexes: str | None = None
+    texts: tuple[str, ...] = DEFAULT
     access: Access = field(default=PLAIN, repr=False)
+    fields: Mapping[str, str] | None = names()
 
     def __post_init__(self) -> None:
         ok = self.metainfo is None or (isinstance(self.metainfo, str) and self.metainfo and "/" not in self.metainfo)
@@ -32,6 +38,8 @@ class ListIndexed(RecordListing):
         require(ok, "from_indexed", "verify must be 'crc' or None", self.verify, "leave it out")
         ok = isinstance(self.shuffle, bool)
         require(ok, "from_indexed", "shuffle must be True or False", self.shuffle, "choose one")
+        names_of("from_indexed", self.fields)
 
     def table(self) -> IndexedTable:
-        return IndexedTable(self.dirs, self.metainfo, self.access, self.verify == "crc", self.indexes)
+        verify = self.verify == "crc"
+        return IndexedTable(self.dirs, self.metainfo, self.access, verify, self.indexes, self.texts, self.fields)

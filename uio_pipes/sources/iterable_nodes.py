@@ -21,6 +21,9 @@ from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
+from uio_pipes.formats.audio_value import UNDECODED, audio_of
+from uio_pipes.formats.naming import Renames, renamed
+from uio_pipes.sources.datasets_private import way_of_next
 
 
 class IterableNode(Node):
@@ -28,10 +31,11 @@ class IterableNode(Node):
 
     state_fields: ClassVar[tuple[str, ...]] = ("position",)
 
-    def __init__(self, items: Any, lane: Lane) -> None:
+    def __init__(self, items: Any, lane: Lane, names: Renames = None) -> None:
         super().__init__()
-        self.items, self.lane = items, lane
+        self.items, self.lane, self.names = items, lane, names
         self.loaded = Loaded(lane)
+        self.next_of = way_of_next(items)
 
     def start(self) -> None:
         self.position = 0
@@ -68,14 +72,20 @@ class IterableNode(Node):
                 f"from_iterable: item {number} must be a mapping with key, wav (or feat) and txt, not "
                 f"{type(item).__name__}; change it by a generator or a Dataset around it"
             )
-        fields = {name: value for name, value in item.items() if value is not None}
+        given = renamed(item, self.names) if self.names else item
+        fields = {name: value for name, value in given.items() if value is not None}
         fields["key"] = str(fields.get("key", f"{number:09d}"))
-        wav, place = fields.get("wav"), f"from_iterable, item {number}"
+        place = f"from_iterable, item {number}"
+        if isinstance(fields.get("wav"), Mapping):
+            fields = _with_audio(fields, place)
+        wav = fields.get("wav")
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             if not is_whole(fields.get("sample_rate")):
                 message = "samples need their sample_rate, a whole number of Hz"
                 raise DataError("missing_sample_rate", message, url=place, member=fields["key"])
         elif not isinstance(wav, (str, bytes, type(None))):
+            if type(wav).__name__ == "AudioDecoder":  # of torchcodec, as datasets decode
+                raise PipelineError(f"from_iterable: {place} is a decoder of audio; {UNDECODED}")
             message = f"wav must be a path, URL, bytes, array or tensor, not {type(wav).__name__}"
             raise DataError("bad_audio", message, url=place, member=fields["key"])
         origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
@@ -116,13 +126,13 @@ class SkipNode(IterableNode):
         self.iterator = iter(self.fresh())
         try:
             for _ in range(wanted):
-                next(self.iterator)
+                self.next_of(self.iterator)
         except StopIteration:
             raise StateError(f"from_iterable ended before item {wanted}, where the state was saved") from None
         self.position = wanted
 
     def item(self) -> Any:
-        return next(self.iterator)
+        return self.next_of(self.iterator)
 
 
 class StateNode(IterableNode):
@@ -158,13 +168,24 @@ class StateNode(IterableNode):
         if self.ended:
             raise StopIteration
         try:
-            return next(self.iterator)
+            return self.next_of(self.iterator)
         except StopIteration:
             self.ended = 1
             raise
 
     def get_state(self) -> dict[str, Any]:
         return {**super().get_state(), "own": copy.deepcopy(self.keeper.state_dict())}
+
+
+def _with_audio(fields: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return the fields with the audio of a dict as ``wav``. Raises: DataError."""
+    try:
+        fields |= audio_of(fields["wav"])
+    except DataError as error:
+        raise DataError(error.reason, error.message, url=place, member=fields["key"]) from error
+    if isinstance(fields["wav"], list):
+        fields["wav"] = np.asarray(fields["wav"], np.float32)
+    return fields
 
 
 class _AsWaveform:

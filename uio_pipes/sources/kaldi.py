@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from uio_pipes.core.stage import names
 from uio_pipes.formats.kaldi.files import KaldiFiles
 from uio_pipes.formats.kaldi.table import KaldiTable
 from uio_pipes.io.access import PLAIN, Access
@@ -24,8 +26,9 @@ class ListKaldi(RecordListing):
     shuffle: bool = False
     allow_pipes: bool = False
     access: Access = field(default=PLAIN, repr=False)
+    fields: Mapping[str, str] | None = names()
 
     def table(self) -> KaldiTable:
         """Read the tables. Raises: ListError naming file and line."""
         files = KaldiFiles(self.scp, self.text, self.segments, self.utt2spk, self.access)
-        return KaldiTable(files, self.access, self.allow_pipes)
+        return KaldiTable(files, self.access, self.allow_pipes, self.fields)

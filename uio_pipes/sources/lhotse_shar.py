@@ -16,6 +16,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
+from uio_pipes.formats.lhotse.cut import Pairs, Wanted
 from uio_pipes.formats.shar.fields import as_fields
 from uio_pipes.formats.shar.reader import Cut, SharReader
 from uio_pipes.formats.shar.streams import is_lines
@@ -33,18 +34,23 @@ class LoadFromShar(Stage):
     takes: ClassVar[tuple[str, ...]] = ("item",)
     gives: ClassVar[str] = "sample"
 
+    fields: Pairs = ()
     access: Access = field(default=PLAIN, repr=False)
 
+    def describe(self, *, stable: bool = False) -> str:
+        """As for every stage; fingerprints name the fields only if some are renamed or left out."""
+        return f"{self.name}()" if stable and not self.fields else super().describe(stable=stable)
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _SharNode(source, lane, self.access)
+        return _SharNode(source, lane, self)
 
 
 class _SharNode(Node):
     """State: the source's from before the current shard, and where in each of its files the next cut begins."""
 
-    def __init__(self, source: Node, lane: Lane, access: Access) -> None:
+    def __init__(self, source: Node, lane: Lane, stage: LoadFromShar) -> None:
         super().__init__(source)
-        self.lane, self.access = lane, access
+        self.lane, self.access, self.wanted = lane, stage.access, Wanted(stage.fields)
         self.loaded = Loaded(lane)
         self.reader: SharReader | None = None
 
@@ -93,7 +99,7 @@ class _SharNode(Node):
         assert self.item is not None
         place = f"{self.item.place}, line {cut.line}"
         try:
-            fields = as_fields(cut.content, cut.values)
+            fields = as_fields(cut.content, cut.values, self.wanted)
         except DataError as error:
             key = str(cut.content.get("id", ""))
             raise DataError(error.reason, error.message, url=place, member=key) from error

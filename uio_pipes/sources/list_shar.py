@@ -15,12 +15,13 @@ from uio_pipes.sources.listing import Listing
 
 @dataclass(frozen=True)
 class ListShar(Listing):
-    """Shards of a Lhotse Shar: a folder, or paths (globs and braces too) for each field."""
+    """Shards of a Lhotse Shar: a folder, or paths (globs and braces too) for each field, but for those ``unread``."""
 
     name: ClassVar[str] = "list_shar"
 
     sources: str | Sources
     shuffle: bool = False
+    unread: frozenset[str] = frozenset()
     access: Access = field(default_factory=Access)
 
     def describe(self, *, stable: bool = False) -> str:
@@ -29,7 +30,7 @@ class ListShar(Listing):
 
     def table(self) -> SharTable:
         """Look up the files. Raises: ListError."""
-        return SharTable(self.sources, self.access)
+        return SharTable(self.sources, self.access, self.unread)
 
     def item(self, table: SharTable, number: int, origin: Origin) -> Item:
         return Item(json.dumps(table.shards[number]), table.place(number), origin)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.permutation import Permutation
+from uio_pipes.core.describe import show
 from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
@@ -50,14 +51,19 @@ class Listing(Stage):
 
     def describe(self, *, stable: bool = False) -> str:
         """As for every stage; fingerprints leave the paths out, since the items have a fingerprint of their own."""
-        return f"{self.name}(shuffle={self.shuffle})" if stable else super().describe()
+        return f"{self.name}(shuffle={self.shuffle}{self._named()})" if stable else super().describe()
+
+    def _named(self) -> str:
+        """Return the names of fields for the fingerprint, if they were given."""
+        given = getattr(self, "fields", None)
+        return f", fields={show(given, stable=True)}" if given else ""
 
     def content(self) -> list[tuple[int, str]]:
         table = self.table()
         return [(len(table), table.digest)]
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
-        return _ListingNode(self, lane, site)
+        return ListingNode(self, lane, site)
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
         return [len(self.table())] * len(counts)
@@ -75,7 +81,9 @@ class RecordListing(Listing):
 Order = Permutation | npt.NDArray[np.int64]
 
 
-class _ListingNode(Node):
+class ListingNode(Node):
+    """Gives the items of a listing, in the order of the pass."""
+
     state_fields = ("position",)
 
     def __init__(self, stage: Listing, lane: Lane, site: Site) -> None:
@@ -83,9 +91,13 @@ class _ListingNode(Node):
         self.stage, self.lane, self.site = stage, lane, site
 
     def start(self) -> None:
-        self.table: Listed = self.lane.shared(("table", self.stage), self.stage.table)
-        self.order = self._shuffled() if self.stage.shuffle else range(len(self.table))
+        self.table: Any = self.lane.shared(("table", self.stage), self.stage.table)
+        self.order = self.make_order()
         self.position = 0
+
+    def make_order(self) -> Any:
+        """Return the number of the item at each position of this pass."""
+        return self._shuffled() if self.stage.shuffle else range(len(self.table))
 
     def _shuffled(self) -> Order:
         """Return the order of this pass, which all lanes of the process that are in it share."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.items import Item
+from uio_pipes.core.stage import names
 from uio_pipes.formats.lists.raw_line import parse
 from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
@@ -20,13 +22,19 @@ class LoadFromRaw(Loading):
     A line may also have ``start`` and ``end`` (seconds: the utterance is that segment of the recording),
     ``duration`` (seconds: the audio's header is then not read to plan), ``speaker``, ``feat`` (path of a .npy array
     (T, F), instead of ``wav``), and any other name: all are kept as fields.
+
+    Args:
+        fields: our names of fields whose names in the lines are others, as in ``{"wav": "audio", "txt": "text"}``.
+            Default: None, all have ours.
     """
 
     name: ClassVar[str] = "load_from_raw"
     takes: ClassVar[tuple[str, ...]] = ("item",)
 
+    fields: Mapping[str, str] | None = names()
+
     def load(self, item: Item) -> dict[str, Any]:
-        fields = parse(item.text, item.place)
+        fields = parse(item.text, item.place, self.fields)
         for name in ("wav", "feat"):
             value = fields.get(name)
             if isinstance(value, str) and is_local(value) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,10 +16,10 @@ from uio_pipes.core.items import File
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Stage, names
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.formats.tar.checks import Checks
-from uio_pipes.formats.tar.fields import as_fields, text_of
+from uio_pipes.formats.tar.fields import as_fields, payloads_under, text_of, under_our_names
 from uio_pipes.formats.tar.header import BLOCK
 from uio_pipes.formats.tar.members import MAX_MEMBER
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, TarUtterance
@@ -58,9 +58,9 @@ class LoadFromTar(Stage):
             "webdataset" at the first dot of the base name. Default: "wenet".
         text: suffix of the member that holds the transcript, or "json:NAME" if it is the field NAME of the member
             ``KEY.json``. Default: "txt".
-        verify: "crc" compares the bytes of every member with the CRC32 in the shard's index, which the command
-            ``uio index`` makes. Default: None, no comparison.
+        verify: "crc" compares each member with its CRC32 in the shard's index (``uio index``). Default: None, trusted.
         max_member: bytes; a larger member is skipped and counted as a failure. Default: 1,073,741,824 (1 GiB).
+        fields: our names of fields with their members' suffixes, as in ``{"wav": "far.flac"}``. Default: None, ours.
     """
 
     name: ClassVar[str] = "load_from_tar"
@@ -71,16 +71,23 @@ class LoadFromTar(Stage):
     text: str = "txt"
     verify: Literal["crc"] | None = None
     max_member: int = MAX_MEMBER
+    fields: Mapping[str, str] | None = names()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = ("wenet", "webdataset")
-        require(self.grouping in known, self.name, f"grouping must be one of {known}", self.grouping, "choose one")
+        known = self.grouping in ("wenet", "webdataset")
+        require(known, self.name, "grouping must be 'wenet' or 'webdataset'", self.grouping, "choose one")
         rule = "text must be a suffix (txt), or a suffix and a field of its JSON (json:text)"
-        require(bool(_TEXT.fullmatch(self.text)), self.name, rule, self.text, "look at the shard with tar -tf")
-        ok = self.verify in (None, "crc")
-        require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
+        require(bool(_TEXT.fullmatch(self.transcript)), self.name, rule, self.transcript, "look at it with tar -tf")
+        require(self.verify in (None, "crc"), self.name, "verify must be 'crc' or None", self.verify, "leave it out")
         require(self.max_member >= 1, self.name, "max_member must be 1 byte or more", self.max_member, "try 1 << 30")
+        rule = 'text and fields["txt"] both name the member of the transcript'
+        require(self.text in ("txt", self.transcript), self.name, rule, self.fields, "leave one out")
+
+    @property
+    def transcript(self) -> str:
+        """The suffix of the transcript's member, or ``SUFFIX:NAME``."""
+        return (self.fields or {}).get("txt", self.text)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _TarNode(source, lane, self)
@@ -183,8 +190,9 @@ class _TarNode(Node):
         if offset and far is None and not stream.read_upto(offset - 1, 1):
             stream.close()
             raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
-        text, largest = self.stage.text.partition(":")[0], self.stage.max_member
-        return TarReader(self.file.url, stream, self.stage.grouping, offset, damaged, last, largest=largest, text=text)
+        stage, text = self.stage, self.stage.transcript.partition(":")[0]
+        limits: Any = {"largest": stage.max_member, "payloads": payloads_under(stage.fields)}
+        return TarReader(self.file.url, stream, stage.grouping, offset, damaged, last, text=text, **limits)
 
     def _close(self) -> None:
         assert self.reader is not None
@@ -195,7 +203,8 @@ class _TarNode(Node):
         assert self.file is not None
         if self.checks is not None:
             self.checks.apply(utterance)
-        fields = as_fields(utterance.key, text_of(utterance, self.file.url, self.stage.text), utterance.fields)
+        text, named = text_of(utterance, self.file.url, self.stage.transcript), self.stage.fields
+        fields = as_fields(utterance.key, text, under_our_names(utterance.fields, named))
         return self.loaded.sample(fields, self.file.origin._replace(offset=utterance.offset), self.file.url)
 
     def get_state(self) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from uio_pipes.sources.loading import Loading
 
 @dataclass(frozen=True)
 class LoadRecords(Loading):
-    """Read the utterances of a source that is read in any order: indexed tars, TouchDatasets, Kaldi tables.
+    """Read the utterances of a source that is read in any order: indexed tars, TouchDatasets, Kaldi tables, manifests.
 
-    ``uio.from_tar_index``, ``uio.from_indexed`` and ``uio.from_kaldi`` end with this stage. Audio is read when the
-    batch is made.
+    ``uio.from_tar_index``, ``uio.from_indexed``, ``uio.from_kaldi``, ``uio.from_nemo`` and others end with this stage.
+    Audio is read when the batch is made.
     """
 
     name: ClassVar[str] = "load_records"

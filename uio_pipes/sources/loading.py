@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError
@@ -24,6 +25,10 @@ class Loading(Stage):
         """Return the fields of ``item``. Raises: DataError."""
         raise NotImplementedError
 
+    def loader(self, lane: Lane) -> Callable[[Any], dict[str, Any]]:
+        """Return what loads the items of one lane."""
+        return self.load
+
     def key(self, item: Any, error: DataError) -> str:
         """Return the name of the utterance that failed with ``error``, as far as it is known."""
         raise NotImplementedError
@@ -37,7 +42,7 @@ class _LoadingNode(Node):
         super().__init__(source)
         self.lane, self.stage = lane, stage
         self.loaded = Loaded(lane)
-        self.upcoming: Upcoming[Any] = Upcoming(source, stage.load, lane)
+        self.upcoming: Upcoming[Any] = Upcoming(source, stage.loader(lane), lane)
 
     def next(self) -> Sample:
         while True:

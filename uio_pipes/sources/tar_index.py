@@ -19,14 +19,17 @@ from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.stage import names
 from uio_pipes.formats.lists.table import Table
-from uio_pipes.formats.tar.fields import as_fields
+from uio_pipes.formats.naming import Renames
+from uio_pipes.formats.tar.fields import as_fields, under_our_names
 from uio_pipes.formats.tar.index_files import Indexed, identity, open_sidecars
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.remote import is_local, open_file
+from uio_pipes.io.text_ref import TextRef
 from uio_pipes.sources.listing import RecordListing
 
 TICKS = 16_000  # lengths are compared in samples at this rate
@@ -38,8 +41,10 @@ class TarIndex:
     It is compact: a few arrays per shard, and no object per utterance.
     """
 
-    def __init__(self, shards: list[Indexed], verify: bool = False, access: Access | None = None) -> None:
-        self.shards, self._verify, self._access = shards, verify, access
+    def __init__(
+        self, shards: list[Indexed], verify: bool = False, access: Access | None = None, names: Renames = None
+    ) -> None:
+        self.shards, self._verify, self._access, self._names = shards, verify, access, names
         sizes = [len(shard.index) + len(shard.index.errors) for shard in shards]
         self._firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64).tolist()
         self.digest = blake2b("".join(shard.index.digest for shard in shards).encode(), digest_size=16).hexdigest()
@@ -91,7 +96,11 @@ class TarIndex:
         measured = "npy" if "npy" in members else next((s for s in members if s in AUDIO_SUFFIXES), "")
         if isinstance(payload := members.get(measured), Ref):
             payload.info = index.info(within)
-        return as_fields(index.key(within), index.txt(within), members)
+        key, members = index.key(within), under_our_names(members, self._names)
+        text = members.get("txt") if self._names else None
+        return as_fields(key, index.txt(within), members) | (
+            {} if text is None else {"txt": TextRef(text, f"{key}.txt")}
+        )
 
     def start(self, number: int) -> int:
         """Return the offset of an utterance in its shard."""
@@ -134,6 +143,7 @@ class ListTarIndex(RecordListing):
     verify: Literal["crc"] | None = None
     indexes: str | None = None
     access: Access = field(default=PLAIN, repr=False)
+    fields: Mapping[str, str] | None = names()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,7 +152,8 @@ class ListTarIndex(RecordListing):
 
     def describe(self, *, stable: bool = False) -> str:
         """As for every stage; fingerprints leave the paths out, since the indexes have a fingerprint of their own."""
-        return f"{self.name}(shuffle={self.shuffle}, verify={self.verify})" if stable else super().describe()
+        shown = f"{self.name}(shuffle={self.shuffle}, verify={self.verify}{self._named()})"
+        return shown if stable else super().describe()
 
     def table(self) -> TarIndex:
         """Open the indexes. Raises: ListError with the shard and the remedy."""
@@ -153,7 +164,7 @@ class ListTarIndex(RecordListing):
                     f"{redact(shard.url)} is compressed ({form}): its utterances can only be read one after the other. "
                     "Unpack it and index it again, or read it with from_shard_list"
                 )
-        return TarIndex(shards, self.verify == "crc", self.access)
+        return TarIndex(shards, self.verify == "crc", self.access, self.fields)
 
     def item(self, table: TarIndex, number: int, origin: Origin) -> Record:
         return super().item(table, number, origin._replace(offset=table.start(number)))

@@ -8,19 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from uio_pipes.audio.decode import decode, decode_at, decode_file
 from uio_pipes.audio.length import Plan
+from uio_pipes.audio.recording import Recording, decoded
 from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.features import read_payload
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
-from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import LocalFile, Payload, Ref
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.local import Ref
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class DecodeAudio(PerUtterance):
         if isinstance(wav, Piped):
             wav = wav.read()
         start, end = fields.get("start"), fields.get("end")
-        if isinstance(wav, Pcm):
+        if isinstance(wav, Recording):
             waveform, rate = wav.decode(self.channel, start, end)
         else:
             waveform, rate = decoded(wav, self.channel, start, end)
@@ -87,16 +84,3 @@ def _check_rate(wav: Any, stated: Any, rate: int) -> None:
     for what, known in (("its entry", stated), ("the index", info.sample_rate if info is not None else None)):
         if isinstance(known, (int, float)) and known > 0 and known != rate:
             raise DataError("wrong_rate", f"{what} says {known} Hz, the audio has {rate}: correct one of them")
-
-
-def decoded(
-    audio: Payload | str, channel: int | None, start: float | None, end: float | None
-) -> tuple[torch.Tensor, int]:
-    """Decode an audio file, or the segment from ``start`` to ``end``, of which no more than needed is read."""
-    path = is_local(audio) if isinstance(audio, str) else None
-    if path is not None:
-        LocalFile(path).size  # noqa: B018  a missing file has its own error
-        return decode_file(path, channel, start, end)
-    if isinstance(audio, Ref) and (start is not None or end is not None):
-        return decode_at(audio.read_at, audio.size, channel, start, end)
-    return decode(read_payload(audio), channel, start, end)

@@ -17,7 +17,7 @@ from uio_pipes.core.stage import Stage
 class Filter(Stage):
     """Keep the utterances within bounds, or those for which a function of yours is true.
 
-    Bounds are inclusive, and their defaults are WeNet's.
+    Bounds are inclusive, and their defaults are WeNet's. Of text without audio, the number of labels counts.
 
     Args:
         function: gets the sample and returns whether to keep it; the bounds are then ignored. Default: None.
@@ -60,14 +60,18 @@ class Filter(Stage):
         """Return the reason to leave the sample out; None if it stays."""
         if self.function is not None:
             return None if self.function(sample) else "filter"
-        frames = sample.plan.duration_frames
-        if not self.min_frames <= frames <= self.max_frames:
+        labelled = "label" in sample.fields or sample.chain.names("label")
+        plan = sample.planned() if labelled and sample.text_only else sample.plan
+        frames = None if plan is None else plan.duration_frames
+        if frames is not None and not self.min_frames <= frames <= self.max_frames:
             return "too_short" if frames < self.min_frames else "too_long"
-        if "label" not in sample.fields and not sample.chain.names("label"):
+        if not labelled:
             return None
         labels = len(sample["label"])
         if not self.token_min_length <= labels <= self.token_max_length:
             return "too_few_tokens" if labels < self.token_min_length else "too_many_tokens"
+        if frames is None:
+            return None
         ratio = labels / frames if frames else float("inf")
         if not self.min_output_input_ratio <= ratio <= self.max_output_input_ratio:
             return "bad_output_input_ratio"

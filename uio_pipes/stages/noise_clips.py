@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from uio_pipes.audio.length import audio_info, segment_samples
+from uio_pipes.audio.recording import decoded
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
@@ -24,7 +25,6 @@ from uio_pipes.formats.lists.clip_list import ClipPlace, ClipTable, entries, par
 from uio_pipes.formats.tar.clip_shard import MEMBER_BYTES, members, read_again, weight
 from uio_pipes.io.local import Payload
 from uio_pipes.io.opening import is_local
-from uio_pipes.stages.decode_audio import decoded
 
 LONG = 30  # seconds: only the wanted segment of longer files is decoded
 BITS = 32
@@ -70,8 +70,11 @@ class Clips:
             raise self._bad(choice, place.name, error) from error
         return clip
 
-    def segment(self, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor:
-        """Return ``samples`` of the clip from the chosen offset on; a shorter clip is repeated, beginning there."""
+    def segment(self, choice: Choice, sample_rate: int, samples: int, *, once: bool = False) -> torch.Tensor:
+        """Return ``samples`` of the clip from the chosen offset on; a shorter clip is repeated, beginning there.
+
+        ``once``: a shorter clip is not repeated, but returned as it is.
+        """
         place = self._place(choice)
         try:
             part = self._part(place, choice, sample_rate, samples)
@@ -84,6 +87,8 @@ class Clips:
         if spare >= 0:
             first = (spare + 1) * choice.offset >> BITS
             return clip[first : first + samples]
+        if once:
+            return clip
         first = len(clip) * choice.offset >> BITS
         return clip.repeat(-(-(samples + first) // len(clip)))[first : first + samples]
 
@@ -136,6 +141,7 @@ class ClipStage(PerUtterance):
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
     writes: ClassVar[frozenset[str]] = frozenset(["wav"])
     lists: ClassVar[str]  # the field for the paths
+    optional: ClassVar[bool] = False  # without paths it works without clips, by ``apply``
     bad: ClassVar[str]  # the reason for which an utterance fails whose clip cannot be used
 
     probability: float
@@ -143,7 +149,8 @@ class ClipStage(PerUtterance):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, self.lists, entries(self.name, self.lists, self._paths))
+        if not (self.optional and self._paths is None):
+            object.__setattr__(self, self.lists, entries(self.name, self.lists, self._paths))
         require(0 <= self.probability <= 1, self.name, "probability must be 0 to 1", self.probability, "try 0.5")
         require(self.cache_mb >= 0, self.name, "cache_mb must be 0 or more MiB", self.cache_mb, "try 256")
 
@@ -156,12 +163,14 @@ class ClipStage(PerUtterance):
         raise NotImplementedError
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        if self._paths is None:
+            return super().build(source, lane, site)
         key = (self.name, self._paths, self.cache_mb)
         clips = lane.shared(key, lambda: Clips(self._paths, self.bad, self.cache_mb << 20))
         return _ClipNode(source, _ClipLink(self, site, clips))
 
     def content(self) -> list[tuple[int, str]]:
-        return [(0, ClipTable(self._paths).digest)]
+        return [] if self._paths is None else [(0, ClipTable(self._paths).digest)]
 
 
 class _ClipNode(Deferred):

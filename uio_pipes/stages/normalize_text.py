@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,10 +11,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
-
-# Chinese characters, their punctuation and full-width forms
-_CHINESE = r"\u2e80-\u2fdf\u3001-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff65\U00020000-\U000323af"
-_BESIDE = re.compile(rf"(?<=[{_CHINESE}])\s+|\s+(?=[{_CHINESE}])")
+from uio_pipes.tokenizers.blanks import remove_blanks
 
 
 @dataclass(frozen=True)
@@ -47,11 +43,6 @@ class NormalizeText(PerUtterance):
         if not isinstance(new, str):
             raise DataError("bad_text", f"normalize_text: the function gave {new!r}, which is not text")
         sample.fields["txt"] = new
-
-
-def remove_blanks(text: str) -> str:
-    """Return ``text`` without the blanks beside Chinese characters."""
-    return _BESIDE.sub("", text)
 
 
 def text_of(sample: Sample) -> str:

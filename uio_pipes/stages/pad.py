@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
+from uio_pipes.base.checks import check_names, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core import batch_memory
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Stage, added
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 
 IGNORE = -1  # WeNet's padding of targets
+_OF_BATCH = ("keys", "feats", "feats_lengths", "pcm", "pcm_length", "target", "target_lengths", "langs", "tasks")
+_MADE = frozenset([*_OF_BATCH, "wav", "feat", "label", "speaker"])  # names that ``keep`` cannot have
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Pad(Stage):
     A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
     there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
     ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32; and if all utterances have them,
-    ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``.
+    ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``. Other fields come as lists if they are named.
 
     The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
     lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have
@@ -35,6 +39,8 @@ class Pad(Stage):
 
     Args:
         pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
+        keep: names of other fields, such as ["txt", "video"], which the batch has as lists of the utterances' values,
+            None for one without such a field. Default: (), none.
     """
 
     name: ClassVar[str] = "pad"
@@ -46,6 +52,15 @@ class Pad(Stage):
     one_rate: ClassVar[bool] = True
 
     pcm: bool = False
+    keep: Sequence[str] = added(())
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep != ():
+            check_names(self.name, "keep", self.keep)
+        rule = "keep must name other fields than those that the batch has anyway"
+        require(_MADE.isdisjoint(self.keep), self.name, rule, self.keep, 'try ["txt"]')
+        object.__setattr__(self, "keep", tuple(self.keep))
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _PadNode(source, lane, self)
@@ -54,17 +69,17 @@ class Pad(Stage):
 class _PadNode(Node):
     def __init__(self, source: Node, lane: Lane, stage: Pad) -> None:
         super().__init__(source)
-        self.lane, self.pcm = lane, stage.pcm
+        self.lane, self.stage = lane, stage
 
     def next(self) -> dict[str, Any]:
         samples: list[Sample] = self.source.next()
         if self.lane.mode.skimming:
             return {}
-        batch = _Batch(len(samples), self.pcm)
+        batch = _Batch(len(samples), self.stage.pcm, self.stage.keep)
         # Copies, because a node of the user's may give the same samples again.
         copies = [sample.copy() for sample in sorted(samples, key=_planned, reverse=True)]
         made: list[tuple[Sample, int]] = []
-        for sample, length in realize(copies, self.lane):
+        for sample, length in realize(copies, self.lane, read=self.stage.keep):
             sample.fields = batch.add(sample.fields)  # frees memory for the next one, which is still in the cache
             made.append((sample, length))
         odd = self._odd([sample for sample, _ in made]) if batch.audible else frozenset[int]()
@@ -94,8 +109,8 @@ def _planned(sample: Sample) -> float:
 class _Batch:
     """A batch to which utterances are added one by one, the longest first if plans are right."""
 
-    def __init__(self, most: int, pcm: bool) -> None:
-        self.pcm = pcm
+    def __init__(self, most: int, pcm: bool, keep: Sequence[str] = ()) -> None:
+        self.pcm, self.keep = pcm, keep
         self.fields: list[dict[str, Any]] = []  # without audio, features and labels
         self.sizes: list[int] = []
         self.feats, self.waves = _Rows(most, 2, 0.0, torch.float32), _Rows(most, 1, 0.0, torch.float32)
@@ -139,6 +154,7 @@ class _Batch:
         for name, field in (("langs", "lang"), ("tasks", "task")):
             if all(field in f for f in fields):
                 batch[name] = [f[field] for f in fields]
+        batch.update((name, [f.get(name) for f in fields]) for name in self.keep)
         return batch
 
     def _put(self, rows: _Rows, name: str, fields: dict[str, Any], row: torch.Tensor | None) -> None:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.formats.lists.raw_line import as_seconds
 from uio_pipes.stages.concat_links import join_text
 
 TOLERANCE = 0.01  # by which a segment may end after the audio, as in decode_audio
+_MANIFEST = frozenset(["duration", "recording_id", "channel", "custom"])  # of a supervision, no field of the utterance
+_SEGMENT = {"id": "key", "text": "txt"}
+_DIGITS = 8  # of seconds, as Lhotse rounds ends: sums of floats have errors
 _OWN = frozenset(["start", "end", "duration", "wav", "feat", "sample_rate"])  # a segment cannot change these
 
 
 class Run(NamedTuple):
-    """A stretch of the recording with its ``text`` and the other ``fields`` that its segments agree on."""
+    """A stretch of the recording with its transcripts ``texts`` and the other ``fields`` that its segments agree on."""
 
     start: float
     end: float
-    text: str
+    texts: Mapping[str, str]
     fields: Mapping[str, Any]
 
 
-def parse_segments(listed: Any, seconds: float | None, fail: Callable[[DataError], None]) -> list[Run]:
+def parse_segments(
+    listed: Any, seconds: float | None, fail: Callable[[DataError], None], texts: Sequence[str] = ("txt",)
+) -> list[Run]:
     """Return segments ``{"start", "end", "txt"}`` in the order of time; call ``fail`` for each that cannot be used.
 
-    ``seconds``: length of the recording, if known. Raises: DataError ``missing_segments``.
+    ``seconds``: length of the recording, if known; ``texts``: fields of transcripts, of which each needs at least one.
+    Raises: DataError ``missing_segments``.
     """
     if not isinstance(listed, list):
         what = "no segments" if listed is None else f"{type(listed).__name__} for a list of segments"
@@ -35,32 +42,45 @@ def parse_segments(listed: Any, seconds: float | None, fail: Callable[[DataError
     runs = []
     for number, one in enumerate(listed):
         try:
-            runs.append(_segment(one, seconds))
+            runs.append(_segment(one, seconds, texts))
         except DataError as error:
             fail(DataError(error.reason, f"segment {number}: {error.message}"))
     return sorted(runs, key=lambda run: (run.start, run.end))
 
 
-def _segment(one: Any, seconds: float | None) -> Run:
-    start: Any = one.get("start") if isinstance(one, dict) else None
-    end: Any = one.get("end") if isinstance(one, dict) else None
+def _segment(one: Any, seconds: float | None, texts: Sequence[str]) -> Run:
+    one = _of_supervision(one) if isinstance(one, dict) and "end" not in one and "duration" in one else one
+    start: Any = as_seconds(one.get("start")) if isinstance(one, dict) else None
+    end: Any = as_seconds(one.get("end")) if isinstance(one, dict) else None
     if not (is_number(start) and is_number(end)) or not 0 <= start < end:
         raise DataError("bad_segment", f"start and end must be seconds with 0 <= start < end, not {one!r:.80}")
     if seconds is not None and end > seconds + TOLERANCE:
         raise DataError("bad_segment", f"{start} to {end} s does not lie inside the {seconds:.3f} s of audio")
-    if not isinstance(one.get("txt"), str):
-        raise DataError("missing_text", f"{start} to {end} s has no txt")
-    others = {name: value for name, value in one.items() if name not in _OWN and name != "txt"}
-    return Run(float(start), float(end), one["txt"], others)
+    said = {name: one[name] for name in texts if isinstance(one.get(name), str)}
+    if not said:
+        raise DataError("missing_text", f"{start} to {end} s has no {' or '.join(texts)}")
+    others = {name: value for name, value in one.items() if name not in _OWN and name not in texts}
+    return Run(float(start), float(end), said, others)
+
+
+def _of_supervision(said: dict[str, Any]) -> dict[str, Any]:
+    """Return a supervision of Lhotse's, which has ``duration`` and ``text``, as a segment; its ``id`` is the key."""
+    start, duration = said.get("start"), said["duration"]
+    if not (is_number(start) and is_number(duration)):
+        return said
+    named = {_SEGMENT.get(name, name): value for name, value in said.items() if name not in _MANIFEST}
+    return {**(said.get("custom") or {}), **named, "start": start, "end": round(start + duration, _DIGITS)}
 
 
 def merged(runs: list[Run], most: float, first: int, separator: str | None) -> list[Run]:
-    """Join adjacent runs to at most ``most`` seconds. Joining begins anew at run ``first``."""
+    """Join adjacent runs to at most ``most`` seconds, as long as they have a transcript in common. Joining begins anew
+    at run ``first``."""
     out: list[Run] = []
     group: list[Run] = []
     end = 0.0
     for number, run in enumerate(runs):
-        if group and (number == first or max(end, run.end) - group[0].start > most):
+        alike = any(all(name in other.texts for other in group) for name in run.texts)
+        if group and (number == first or max(end, run.end) - group[0].start > most or not alike):
             out.append(_join(group, separator))
             group, end = [], 0.0
         group.append(run)
@@ -71,11 +91,11 @@ def merged(runs: list[Run], most: float, first: int, separator: str | None) -> l
 def _join(group: list[Run], separator: str | None) -> Run:
     if len(group) == 1:
         return group[0]
-    texts = [run.text for run in group]
-    text = join_text(texts) if separator is None else separator.join(texts)
+    said = {n: [run.texts[n] for run in group] for n in group[0].texts if all(n in run.texts for run in group)}
+    texts = {n: join_text(each) if separator is None else separator.join(each) for n, each in said.items()}
     first = group[0].fields
     agreed = {n: v for n, v in first.items() if n != "key" and all(run.fields.get(n) == v for run in group)}
-    return Run(group[0].start, max(run.end for run in group), text, agreed)
+    return Run(group[0].start, max(run.end for run in group), texts, agreed)
 
 
 def pieces(run: Run, low: int, high: int, draws: Draws) -> Iterator[Run]:
@@ -110,4 +130,4 @@ def _piece(run: Run, at: int, length: int, total: int) -> Run:
         return run
     start = run.start + at / 1000
     end = run.end if at + length == total else start + length / 1000
-    return Run(start, end, "", {n: v for n, v in run.fields.items() if n != "key"})
+    return Run(start, end, dict.fromkeys(run.texts, ""), {n: v for n, v in run.fields.items() if n != "key"})

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from uio_pipes.audio.length import audio_info, check_no_features, segment_samples
-from uio_pipes.base.checks import is_number, require
+from uio_pipes.audio.recording import Timed
+from uio_pipes.base.checks import check_names, is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage
+from uio_pipes.core.stage import PerUtterance, Stage, added
+from uio_pipes.formats.touch.record import StoredRecord
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.flat_map import Expanding
 from uio_pipes.stages.segment_runs import Run, merged, parse_segments, pieces, random_piece
@@ -27,14 +29,17 @@ class Segments(Stage):
 
     The result has the fields of the recording except for its list of segments, then ``start``, ``end``, ``txt`` and
     the other fields of the segment (of joined segments: those that agree), and as ``key`` the segment's own, or
-    ``KEY-START-END`` in milliseconds. A segment that cannot be used is counted (``bad_segment``, ``missing_text``);
-    the others stay. Of TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage
+    ``KEY-START-END`` in milliseconds. Of a supervision of Lhotse's, ``id`` becomes ``key`` and ``text`` becomes
+    ``txt``; ``speaker``, ``language`` and custom fields are fields. Custom arrays and recordings of Lhotse's cuts are
+    cut along. A segment that cannot be used is counted (``bad_segment``, ``missing_text``); the others stay. Times may
+    be numbers or text. Of TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage
     before ``decode_audio`` and before everything that works on text.
 
     Args:
         pick: "all" gives every segment of a recording in turn, "random" gives one of them. Default: "all".
         field: name of the field that lists the segments as ``{"start", "end", "txt", …}``, in seconds from the
-            beginning of the recording; dots lead into nested fields. Default: "info.segments".
+            beginning of the recording, or as Lhotse's supervisions (``"supervisions"``: ``start``, ``duration``,
+            ``text``); dots lead into nested fields. Default: "info.segments".
         of: what to cut: the "segments", or the whole "recording", which needs ``cut_seconds``. Default: "segments".
         merge_seconds: seconds; neighbouring segments are joined as long as the result, pauses included, is not
             longer. Default: None, segments are not joined.
@@ -47,6 +52,9 @@ class Segments(Stage):
             in it. What is shorter than the minimum is left out and counted as ``too_short``. A piece that is not
             the whole has the transcript "", because it is not known what is said in it (``tokenize`` and ``filter``
             would leave it out as ``too_few_tokens``). Default: None, nothing is cut further.
+        texts: names of the segment's transcripts, such as ("txt", "whisper"), of which it must have at least one;
+            each that all joined segments have is joined by itself. ``choose_text`` chooses one of them afterwards.
+            Default: ("txt",).
     """
 
     name: ClassVar[str] = "segments"
@@ -61,6 +69,7 @@ class Segments(Stage):
     random_first: bool = False
     separator: str | None = None
     cut_seconds: tuple[float, float] | None = None
+    texts: Sequence[str] = added(("txt",))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,6 +81,8 @@ class Segments(Stage):
         require(bool(self.field), self.name, "field must name a field", self.field, 'try "info.segments"')
         most = self.merge_seconds
         require(most is None or most > 0, self.name, "merge_seconds must be above 0", most, "try 20")
+        check_names(self.name, "texts", self.texts)
+        object.__setattr__(self, "texts", tuple(self.texts))
         self._check_cuts()
 
     def _check_cuts(self) -> None:
@@ -121,8 +132,10 @@ class _SegmentsNode(Expanding):
             if seconds is None:
                 message = "only decoding shows how long the recording is; convert it to wav, flac or a TouchDataset"
                 raise DataError("unknown_length", message)
-            return [Run(0.0, seconds, str(self.item.fields.get("txt", "")), {})]
-        runs = parse_segments(_at(self.item.fields, self.path), seconds, self._fail)
+            fields = self.item.fields
+            said = {name: fields[name] for name in stage.texts if isinstance(fields.get(name), str)}
+            return [Run(0.0, seconds, said or {"txt": ""}, {})]
+        runs = parse_segments(_at(self.item.fields, self.path), seconds, self._fail, stage.texts)
         if not runs:
             raise DataError("missing_segments", "the recording has no segment that can be used")
         if stage.merge_seconds is not None:
@@ -151,9 +164,12 @@ class _SegmentsNode(Expanding):
     def _utterance(self, run: Run) -> Sample:
         parent = self.item
         base = parent.fields.get("start") or 0.0
-        fields = {n: v for n, v in _without(parent.fields, self.path).items() if n != "duration"}
+        gone = {"duration", *self.stage.texts}
+        fields = {n: v for n, v in _without(parent.fields, self.path).items() if n not in gone}
         name = f"{parent.key}-{round(run.start * 1000):07d}-{round(run.end * 1000):07d}"
-        fields.update(run.fields, txt=run.text, start=base + run.start, end=base + run.end)
+        start, end = base + run.start, base + run.end
+        fields |= {n: v.between(start, end) for n, v in fields.items() if isinstance(v, Timed) and n != "wav"}
+        fields.update(run.fields, **run.texts, start=start, end=end)
         fields["key"] = str(run.fields.get("key", name))
         sample = Sample(fields, parent.origin, self.run_key, parent.chain, parent.url)
         sample.done = parent.done
@@ -168,6 +184,8 @@ def _length(sample: Sample) -> float | None:
     fields = sample.fields
     check_no_features(fields, "segments")
     wav = fields.get("wav")
+    if wav is None and any(type(value) is StoredRecord for value in fields.values()):
+        return None  # a video, which is not opened to plan
     if wav is None or hasattr(wav, "shape"):
         what = "no audio" if wav is None else "samples in memory, which are not cut"
         raise DataError("missing_audio", f"the recording has {what}; segments cuts audio files and TouchDatasets")

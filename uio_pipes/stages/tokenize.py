@@ -14,9 +14,10 @@ from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, StageLink
-from uio_pipes.stages.normalize_text import remove_blanks, text_of
+from uio_pipes.stages.normalize_text import text_of
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, unk_id
+from uio_pipes.tokenizers.blanks import remove_blanks
 from uio_pipes.tokenizers.unknown import UnknownShare
 
 

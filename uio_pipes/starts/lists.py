@@ -64,6 +64,7 @@ def from_raw_list(
     paths: Any,
     *,
     shuffle: bool = False,
+    fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: str | os.PathLike[str] | None = None,
     cache_size: int | str = CACHE_SIZE,
@@ -73,6 +74,8 @@ def from_raw_list(
     Args:
         paths: raw lists, or their lines as dicts, as for :func:`list_files`.
         shuffle: whether to deal the lines, and so the utterances, in another order in each epoch. Default: False.
+        fields: our names of fields whose names in the lines are others, as in ``{"wav": "audio", "txt": "text"}``.
+            Default: None, all have ours.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote audio. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
@@ -82,7 +85,7 @@ def from_raw_list(
         ListError: when the pipeline runs, if a list is missing, empty or no raw list.
     """
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
-    return listed.sharding_filter().load_from_raw()
+    return listed.sharding_filter().load_from_raw(fields=fields)
 
 
 def from_shard_list(
@@ -92,6 +95,7 @@ def from_shard_list(
     grouping: Literal["wenet", "webdataset"] = "wenet",
     text: str = "txt",
     verify: Literal["crc"] | None = None,
+    fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: str | os.PathLike[str] | None = None,
     cache_size: int | str = CACHE_SIZE,
@@ -108,6 +112,8 @@ def from_shard_list(
             ``KEY.json``. Default: "txt".
         verify: "crc" compares the bytes of every member with the CRC32 in the shard's index, which the command
             ``uio index`` makes. Default: None, no comparison.
+        fields: our names of fields, with the suffixes of their members, as in ``{"wav": "far.flac", "txt": "trans"}``.
+            Default: None, ours are the suffixes.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote shards. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
@@ -118,4 +124,4 @@ def from_shard_list(
     """
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
     files = listed.sharding_filter().open_files()
-    return files.load_from_tar(grouping=grouping, text=text, verify=verify)
+    return files.load_from_tar(grouping=grouping, text=text, verify=verify, fields=fields)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import check_names, require
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.indexed import ListIndexed
@@ -24,6 +24,7 @@ def from_tar_index(
     shuffle: bool = False,
     verify: Literal["crc"] | None = None,
     indexes: str | None = None,
+    fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: str | None = None,
     cache_size: int | str = CACHE_SIZE,
@@ -40,6 +41,8 @@ def from_tar_index(
             Default: False.
         verify: "crc" compares all bytes that are read with their CRC32 in the index. Default: None, no comparison.
         indexes: folder that ``uio index --into`` wrote to. Default: None, beside the shards.
+        fields: our names of fields, with the suffixes of their members, as in ``{"wav": "far.flac", "txt": "trans"}``.
+            Default: None, ours are the suffixes.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote shards. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
@@ -48,7 +51,7 @@ def from_tar_index(
         ListError: when the pipeline runs, if a shard has no index, or one of other bytes, or is compressed.
     """
     stage = ListTarIndex(
-        _names(paths), shuffle, verify, indexes, Access.of("from_tar_index", storage_options, cache, cache_size)
+        _names(paths), shuffle, verify, indexes, Access.of("from_tar_index", storage_options, cache, cache_size), fields
     )
     return Pipeline((stage,)).sharding_filter().load_records()
 
@@ -58,6 +61,7 @@ def open_index(
     *,
     verify: Literal["crc"] | None = None,
     indexes: str | None = None,
+    fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OpenIndex:
     """Open indexed tar shards for random access: ``uio.open_index("shards.list")["BAC009S0002W0122"]["txt"]``.
@@ -68,13 +72,15 @@ def open_index(
         paths: lists of shards, globs, or the shards themselves, as for :func:`list_files`.
         verify: "crc" compares all bytes that are read with their CRC32 in the index. Default: None, no comparison.
         indexes: folder that ``uio index --into`` wrote to. Default: None, beside the shards.
+        fields: our names of fields, with the suffixes of their members, as in ``{"wav": "far.flac", "txt": "trans"}``.
+            Default: None, ours are the suffixes.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
 
     Raises:
         ListError: a shard has no index, or one of other bytes, or is compressed.
     """
     access = Access.of("open_index", storage_options)
-    return OpenIndex(ListTarIndex(_names(paths), False, verify, indexes, access).table())
+    return OpenIndex(ListTarIndex(_names(paths), False, verify, indexes, access, fields).table())
 
 
 def _names(paths: Any) -> tuple[str, ...]:
@@ -90,6 +96,8 @@ def from_indexed(
     metainfo: str | None = None,
     verify: Literal["crc"] | None = None,
     indexes: str | os.PathLike[str] | None = None,
+    texts: Sequence[str] = ("txt",),
+    fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: str | os.PathLike[str] | None = None,
     cache_size: int | str = CACHE_SIZE,
@@ -99,11 +107,13 @@ def from_indexed(
 
     Utterances have the fields ``key``, ``txt``, ``wav``, ``sample_rate``, and whatever else the metadata holds
     (``speaker``, ``info``, …). Audio is read when the batch is made; of a segment (``start``, ``end``) only its own
-    bytes.
+    bytes. A data list may name other pairs of files: of ``FOLDER audio+video+metainfo`` each utterance has the bytes
+    of its record as ``video``, read when touched; ``FOLDER metainfo`` gives texts without audio, ``FOLDER texttoken``
+    the ids of tokens as ``label``. An entry without audio needs no ``key``: it then gets ``FOLDER:NUMBER``.
 
     Args:
-        dirs: folder(s), data list(s) with ``FOLDER audio+metainfo`` per line, globs, braces, URLs (one that ends in
-            .list, .lst or .txt is a data list, any other one a folder).
+        dirs: folder(s), data list(s) with ``FOLDER audio+metainfo`` per line, or such lines themselves, globs, braces,
+            URLs (one that ends in .list, .lst or .txt is a data list, any other one a folder).
         shuffle: whether to deal the utterances in another order in each epoch: a random order of all, without a
             buffer. Default: False.
         metainfo: name of the metadata to read, such as "metainfo_v2". Default: None, the name that the data list
@@ -112,6 +122,10 @@ def from_indexed(
             (``bad_crc``). A recording is then read as a whole, once, before its first segment. Default: None, no
             comparison.
         indexes: folder that ``uio index --into`` wrote the checksums to. Default: None, they are beside the data.
+        texts: names of the metadata's transcripts, such as ("txt", "whisper"), of which an utterance must have at least
+            one; ``choose_text`` chooses among them. Utterances with tokens need none. Default: ("txt",).
+        fields: our names of fields whose names in the metadata are others, as in ``{"wav": "audio", "txt": "text"}``.
+            Default: None, all have ours.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote files. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
@@ -125,7 +139,9 @@ def from_indexed(
     require(ok, "from_indexed", "dirs must be a folder or a data list, or several", dirs, "name a folder")
     access = Access.of("from_indexed", storage_options, cache, cache_size)
     into = None if indexes is None else os.fspath(indexes)
-    stage = ListIndexed(tuple(os.fspath(d) for d in given), shuffle, metainfo, verify, into, access)
+    check_names("from_indexed", "texts", texts)
+    dirs_, said = tuple(os.fspath(d) for d in given), tuple(texts)
+    stage = ListIndexed(dirs_, shuffle, metainfo, verify, into, said, access, fields)
     return Pipeline((stage,)).sharding_filter().load_records()
 
 
@@ -137,6 +153,7 @@ def from_kaldi(
     utt2spk: Path | None = None,
     shuffle: bool = False,
     allow_pipes: bool = False,
+    fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Pipeline:
     """Start a pipeline from Kaldi's tables, whose utterances are read in any order.
@@ -156,6 +173,8 @@ def from_kaldi(
         shuffle: whether to deal the utterances in another order in each epoch. Default: False.
         allow_pipes: whether to run the commands that ``wav.scp`` may have in place of paths (``sox … |``); they run
             without a shell. Default: False.
+        fields: other names for fields by those that the tables give, as in ``{"words": "txt"}``. Default: None, no
+            others.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
 
     Raises:
@@ -165,7 +184,11 @@ def from_kaldi(
     named = {"scp": scp, "text": text, "segments": segments, "utt2spk": utt2spk}
     paths = {name: _path(name, value) for name, value in named.items() if value is not None or name == "scp"}
     stage = ListKaldi(
-        **paths, shuffle=shuffle, allow_pipes=allow_pipes, access=Access.of("from_kaldi", storage_options)
+        **paths,
+        shuffle=shuffle,
+        allow_pipes=allow_pipes,
+        access=Access.of("from_kaldi", storage_options),
+        fields=fields,
     )
     return Pipeline((stage,)).sharding_filter().load_records()
 

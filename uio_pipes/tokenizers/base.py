@@ -53,9 +53,9 @@ def digest(*parts: object) -> str:
     return blake2b(repr(parts).encode(), digest_size=6).hexdigest()
 
 
-def import_extra(package: str, user: str) -> Any:
+def import_extra(package: str, user: str, extra: str = "tokenizers") -> Any:
     """Import the optional ``package`` that ``user`` needs. Raises: PipelineError with the remedy if it is missing."""
     try:
         return import_module(package)
     except ImportError as error:
-        raise PipelineError(f"{user} needs the package {package}: pip install 'uio_pipes[tokenizers]'") from error
+        raise PipelineError(f"{user} needs the package {package}: pip install 'uio_pipes[{extra}]'") from error

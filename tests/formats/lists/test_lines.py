@@ -134,10 +134,20 @@ def test_a_far_list_is_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert lines.line(4999) == 5000
 
 
-def test_a_compressed_list_and_a_pipe_are_told_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "x.list").write_bytes(gzip.compress(b"a.tar\n"))
-    with pytest.raises(uio.UioError, match=r"x\.list is compressed: unpack it"):
-        list(uio.Loader(uio.from_shard_list(str(tmp_path / "x.list"))))
+@pytest.mark.parametrize("limit", [1 << 23, 100])
+def test_a_compressed_list_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(module, "IN_MEMORY", limit)
+    data = gzip.compress(b"".join(b"/data/%d.tar\n" % i for i in range(300_000)))
+    (tmp_path / "x.list.gz").write_bytes(data)
+    lines = Lines(str(tmp_path / "x.list.gz"))
+    assert len(lines) == 300_000
+    assert [lines[i] for i in (0, 299_999, 150_000)] == ["/data/0.tar", "/data/299999.tar", "/data/150000.tar"]
+    (tmp_path / "cut.list.gz").write_bytes(data[:-100])
+    with pytest.raises(uio.ListError, match=r"cannot read the list .*cut\.list\.gz: the gzip stream is cut off"):
+        Lines(str(tmp_path / "cut.list.gz"))
+
+
+def test_a_pipe_in_place_of_a_list_is_told_with_the_remedy(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(uio.UioError, match="pipe is a pipe or a device: write it to a file"):
         list(uio.Loader(uio.from_raw_list(str(tmp_path / "pipe"))))

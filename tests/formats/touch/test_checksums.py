@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
 import pytest
 import torch
 import touchdataset
+from video_files import video
 
 import uio_pipes as uio
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.io.local import LocalFile
 from uio_pipes.prep import metainfo
+from uio_pipes.prep.checking.shard import Wanted
 from uio_pipes.prep.index_lists import index_lists
+from uio_pipes.prep.verify import verify
 
 COUNT = 9
 
@@ -176,3 +180,84 @@ def test_each_lane_uses_the_one_table_of_its_process(folder: Path, monkeypatch: 
         assert len(list(uio.Loader(graph, lanes=lanes))) == COUNT
         counts.append(len(opened))
     assert counts[0] == counts[1] > 0
+
+
+def flip_in(folder: Path, name: str, number: int) -> None:
+    flip(folder / f"{name}.bin", IndexedFile(f"{folder}/{name}").span(number)[0] + 3)
+
+
+@pytest.fixture
+def modal(folder: Path) -> Path:
+    """With a record of two other modalities for each utterance, and checksums."""
+    for name, dtype in (("video", np.uint8), ("texttoken", np.int32)):
+        touchdataset.write_pair(folder / name, [np.arange(40 + i).astype(dtype) for i in range(COUNT)])
+    report = index_lists([str(folder)])
+    assert (report.problems, report.fresh) == ([], 0)
+    assert index_lists([str(folder)]).fresh == 1
+    return folder
+
+
+def test_records_of_other_modalities_are_compared_where_they_are_read(modal: Path) -> None:
+    flip_in(modal, "video", 2)
+    flip_in(modal, "texttoken", 5)
+    all_of_it = f"{modal} audio+video+metainfo+texttoken"
+    assert delivered(modal) == (keys(), {}), "which reads neither"
+    assert delivered(f"{modal} audio+metainfo+video") == (keys(2), {"bad_crc": 1})
+    assert delivered(all_of_it) == (keys(2, 5), {"bad_crc": 2})
+    assert delivered(all_of_it, verify=None) == (keys(), {})
+    untouched = uio.Loader(
+        uio.from_indexed(f"{modal} audio+metainfo+video", verify="crc").decode_audio().batch(3).pad()
+    )
+    assert len(list(untouched)) == 3
+    assert untouched.stats().failures == 0, "nothing is compared that is not read"
+
+
+def test_a_video_is_compared_before_its_first_segment(modal: Path) -> None:
+    touchdataset.write_pair(modal / "video", [np.frombuffer(video(20), np.uint8)] * COUNT)
+    index_lists([str(modal)])
+    flip(modal / "video.bin", IndexedFile(f"{modal}/video").span(3)[0] + 2000)
+    cut = uio.from_indexed(f"{modal} audio+metainfo+video", verify="crc").map(_two_segments).segments()
+    loader = uio.Loader(cut.decode_audio().decode_video().batch(2).pad(keep=["video"]))
+    assert sum(len(batch["keys"]) for batch in loader) == 2 * COUNT - 2
+    assert loader.stats().skipped == {"bad_crc": 2}
+
+
+def _two_segments(sample: uio.Sample) -> uio.Sample:
+    sample["info"] = {"segments": [{"start": t, "end": t + 0.1, "txt": "x"} for t in (0.0, 0.15)]}
+    return sample
+
+
+def test_index_and_verify_know_every_pair(modal: Path, tmp_path: Path) -> None:
+    flip_in(modal, "video", 2)
+    listed = tmp_path / "data.list"
+    listed.write_text(f"{modal} audio+video+metainfo\n")
+    for path in (modal, listed):
+        *_, report = verify([str(path)], Wanted(crc=True))
+        assert [(found.reason, found.key) for found in report.findings] == [("bad_crc", "T0002")]
+        assert report.utterances == COUNT
+    (modal / "video.bin.uioidx").unlink()
+    *_, report = verify([str(listed)], Wanted(crc=True))
+    assert report.reasons == {"missing_index": 1}
+    assert index_lists([str(listed)]).fresh == 0
+    touchdataset.write_pair(modal / "video", [np.zeros(5, np.uint8)] * COUNT)
+    *_, report = verify([str(listed)], Wanted(crc=True))
+    assert report.reasons == {"stale_index": 1}
+
+
+@pytest.mark.parametrize("name", ["metainfo", "texttoken"])
+def test_texts_and_tokens_without_audio(name: str, modal: Path, tmp_path: Path) -> None:
+    for path in list(modal.iterdir()):
+        if not path.name.startswith(name):
+            path.unlink()
+    listed = tmp_path / "data.list"
+    listed.write_text(f"{modal} {name}\n")
+    for path in (modal, listed):
+        found = index_lists([str(path)])
+        assert (found.utterances, found.folders, found.fresh) == (COUNT, 1, 1)
+    flip_in(modal, name, 4)
+    for path in (modal, listed):
+        *_, report = verify([str(path)], Wanted(crc=True, decode=True))
+        assert report.reasons == {"bad_crc": 1}
+        loader = uio.Loader(uio.from_indexed(path, verify="crc"))
+        assert len(list(loader)) == COUNT - 1
+        assert loader.stats().skipped == {"bad_crc": 1}

@@ -9,6 +9,7 @@ import kaldi_data
 import numpy as np
 import pytest
 import touchdataset
+from video_files import video
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.prep.checking.shard import Wanted
@@ -119,3 +120,15 @@ def test_lists_and_folders_together(tmp_path: Path) -> None:
     *_, report = verify([str(folder), str(raw.list)], DECODE)
     assert (report.items, report.utterances) == (4, 4)
     assert [(e.reason, e.key) for e in report.findings] == [("duplicate_key", "R0001")]
+
+
+def test_videos_are_decoded_if_wanted(tmp_path: Path) -> None:
+    folder = touchdataset.write(tmp_path / "a", touchdataset.speech(3))
+    sound = video(50, form="matroska")
+    records = [np.frombuffer(data, np.uint8) for data in (sound, sound[: len(sound) // 2], b"no video")]
+    touchdataset.write_pair(folder / "video", records)
+    (tmp_path / "data.list").write_text(f"{folder} audio+video+metainfo\n")
+    assert checked(tmp_path / "data.list", Wanted()).findings == []
+    found = checked(tmp_path / "data.list").findings
+    assert [(one.reason, one.key) for one in found] == [("truncated_video", "T0001"), ("bad_video", "T0002")]
+    assert checked(listed(tmp_path, folder)).findings == [], "which does not name them"

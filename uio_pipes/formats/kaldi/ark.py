@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+from codecs import getincrementaldecoder
 from struct import Struct, pack_into
 from typing import NamedTuple
 
@@ -23,7 +24,9 @@ _MATRIX = 32  # bytes: the longest header of a matrix and more
 _TOLERANCE = 3  # rows by which Kaldi lets a range end after the matrix
 _POINTER = re.compile(r"(?P<path>.*?)(?::(?P<offset>\d{1,18}))?(?:\[(?P<range>[\d:,\s]*)\])?", re.DOTALL)
 _RANGE = re.compile(r"(\d{1,9}):(\d{1,9})")
-_PLAIN, _COMPRESSED, _SIZE = Struct("<xixi").unpack_from, Struct("<ffii").unpack_from, Struct("<I").unpack_from
+_BEHIND = 256  # bytes read after a matrix, where the next object's key must be
+_OBJECT = re.compile(rb"\0(B|$)|RIFF|AUDIO| *\[|$")
+_PLAIN, _COMPRESSED, _SIZE = Struct("<cici").unpack_from, Struct("<ffii").unpack_from, Struct("<I").unpack_from
 
 Range = tuple[int, int] | None  # first and last, both included
 
@@ -99,6 +102,16 @@ def ark_audio(file: RandomFile, offset: int) -> Ref:
     raise DataError("bad_ark", message, url=file.path, offset=offset)
 
 
+def _begins_object(data: bytes) -> bool:
+    """Return whether an object may begin there: ``KEY `` and its first bytes, these alone, or the end of the ark."""
+    key, _, first = data.partition(b" ")
+    try:
+        named = getincrementaldecoder("utf-8")().decode(key).isprintable()  # of a long key, the last character is cut
+    except UnicodeDecodeError:
+        named = False
+    return _OBJECT.match(data) is not None or (named and _OBJECT.match(first) is not None)
+
+
 class ArkMatrix(StoredFeatures):
     """A matrix at ``offset`` of ``file``. ``frames``: its number of rows, if a table gives it; else its header does."""
 
@@ -123,11 +136,11 @@ class ArkMatrix(StoredFeatures):
         first, last = self._cut(header)
         part = bytearray(head[: header.at])
         if header.fixed:  # column by column: all of it is needed
-            data = self._read(header.at, header.fixed + header.rows * header.row)
+            data = self._read(header.at, header.fixed + header.rows * header.row, last=True)
             rows = slice(first, last)
         else:
             pack_into("<i", part, header.rows_at, last - first)
-            data = self._read(header.at + first * header.row, (last - first) * header.row)
+            data = self._read(header.at + first * header.row, (last - first) * header.row, last=last == header.rows)
             rows = slice(None)
         low, high = self.columns or (0, header.columns - 1)
         if high >= header.columns:
@@ -135,10 +148,19 @@ class ArkMatrix(StoredFeatures):
         array = read_kaldi(io.BytesIO(bytes(part) + data))
         return np.array(array[rows, low : high + 1], np.float32, order="C")
 
-    def _read(self, at: int, size: int) -> bytes:
+    def _read(self, at: int, size: int, last: bool) -> bytes:
+        """Return a part of the matrix. If it is the ``last``, the file must end there, or another object begin."""
         if self.offset + at + size > self.file.size:  # before anything of an absurd size is asked for
             raise self._error("truncated", "the ark ends within the matrix: copy it again")
-        return self.file.read(self.offset + at, size)
+        if not last:
+            return self.file.read(self.offset + at, size)
+        data = self.file.read_upto(self.offset + at, size + _BEHIND)
+        if len(data) < size:
+            raise self._error("truncated", "the ark ends within the matrix: copy it again")
+        if not _begins_object(behind := data[size:]):
+            message = f"no other object begins where the matrix should end, but {behind[:8]!r}: its header is damaged"
+            raise self._error("bad_features", f"{message}, or the offset is wrong")
+        return data[:size]
 
     def _cut(self, header: _Matrix) -> tuple[int, int]:
         """Return the first row and the one after the last."""
@@ -155,7 +177,9 @@ class ArkMatrix(StoredFeatures):
         at = len(kind) + 3
         if head[:2] == b"\0B" and kind in (b"FM", b"DM", b"CM", b"CM2", b"CM3") and len(head) >= at + 16:
             if kind in (b"FM", b"DM"):
-                rows, columns = _PLAIN(head, at)
+                before, rows, between, columns = _PLAIN(head, at)
+                if before + between != b"\4\4":  # sizes of the two numbers
+                    raise self._no_matrix(head)
                 row = columns * (4 if kind == b"FM" else 8)
                 header = _Matrix(kind, rows, columns, at + 10, at + 1, row, 0)
             else:

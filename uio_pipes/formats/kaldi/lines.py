@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,17 +38,45 @@ class KaldiLines:
     """
 
     def __init__(self, name: str, data: bytes, least: int, most: int | None = None) -> None:
-        self.name, self.data = name, data.removeprefix(b"\xef\xbb\xbf")
+        self._read([(name, data)], least, most)
+
+    @classmethod
+    def joined(cls, files: Sequence[tuple[str, bytes]], least: int, most: int | None = None) -> KaldiLines:
+        """Return one table of the lines of several files, each a name and its content; keys come once in all of them.
+
+        Raises: ListError as for one file.
+        """
+        table = cls.__new__(cls)
+        table._read(files, least, most)
+        return table
+
+    def _read(self, files: Sequence[tuple[str, bytes]], least: int, most: int | None) -> None:
+        self._names = [name for name, _ in files]
+        self.name = self._names[0] if len(files) == 1 else f"{self._names[0]} and {len(files) - 1} more"
         self._least, self._most = least, most
+        self.data = self._put_together([data.removeprefix(b"\xef\xbb\xbf") for _, data in files])
         parts = [*self._parsed()]
-        if not parts:
-            raise ListError(f"{name} is empty: a table of Kaldi's has `KEY …` a line")
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         self._start = columns[0]
         self._key_size, self._at, self._size, self._line = (column.astype(np.int32) for column in columns[1:])
         self._hashes = self._hashed(self._start, self._key_size)
         self._order = np.argsort(self._hashes, kind="stable")
         self._refuse_twice()
+
+    def _put_together(self, contents: list[bytes]) -> bytes:
+        """Return the content of all files, and note where each one begins. Raises: ListError if one has no lines."""
+        self._begins, self._lines_before = list[int](), list[int]()
+        size = lines = 0
+        for i, content in enumerate(contents):
+            if not content or content.isspace():
+                raise ListError(f"{self._names[i]} is empty: a table of Kaldi's has `KEY …` a line")
+            if i < len(contents) - 1 and not content.endswith(b"\n"):
+                content = contents[i] = content + b"\n"
+            self._begins.append(size)
+            self._lines_before.append(lines)
+            size += len(content)
+            lines += content.count(b"\n") if len(contents) > 1 else 0
+        return contents[0] if len(contents) == 1 else b"".join(contents)
 
     def __len__(self) -> int:
         return len(self._start)
@@ -75,7 +104,13 @@ class KaldiLines:
 
     def place(self, number: int) -> str:
         """Return the place of a line for messages: ``wav.scp, line 7``."""
-        return f"{self.name}, line {self._line[number]}"
+        file, line = self._at_line(int(self._start[number]), int(self._line[number]))
+        return f"{file}, line {line}"
+
+    def _at_line(self, start: int, line: int) -> tuple[str, int]:
+        """Return the file of the byte ``start``, and the number there of line ``line`` of all files."""
+        file = bisect_right(self._begins, start) - 1
+        return self._names[file], line - self._lines_before[file]
 
     def find(self, other: KaldiLines) -> Ints:
         """Return for each line of ``other`` the number of the line here with the same key; -1 if there is none.
@@ -141,8 +176,9 @@ class KaldiLines:
         begin, end = tokens.starts[tokens.first[i]], tokens.ends[tokens.first[i] + tokens.words[i] - 1]
         text = self.data[first + begin : first + min(end, begin + 80)].decode("utf-8", "replace")
         wanted = " ".join(["KEY", *["…"] * (self._least or 1)])
+        name, at = self._at_line(first + int(begin), int(tokens.line[i]) + line)
         raise ListError(
-            f"{self.name}, line {tokens.line[i] + line} is {text!r}; its lines must be `{wanted}`, "
+            f"{name}, line {at} is {text!r}; its lines must be `{wanted}`, "
             f"with a key of at most {MAX_KEY} bytes: correct the line, or name the right file"
         )
 
@@ -173,9 +209,12 @@ class KaldiLines:
         twice = np.flatnonzero(hashes[1:] == hashes[:-1])
         if len(twice):
             a, b = sorted(int(n) for n in self._order[twice[0] : twice[0] + 2])
+            one, other = (self._at_line(int(self._start[n]), int(self._line[n])) for n in (a, b))
+            where = f"{one[0]} twice, in lines {one[1]} and {other[1]}"
+            if one[0] != other[0]:
+                where = f"{one[0]}, line {one[1]}, and in {other[0]}, line {other[1]}"
             raise ListError(
-                f"{self.key(b)!r} stands in {self.name} twice, in lines {self._line[a]} and {self._line[b]} "
-                f"({len(twice)} keys in all): give each utterance a key of its own"
+                f"{self.key(b)!r} stands in {where} ({len(twice)} keys in all): give each utterance a key of its own"
             )
 
 

@@ -15,6 +15,7 @@ from uio_pipes.formats.kaldi.files import KaldiFiles
 from uio_pipes.formats.kaldi.join import KaldiJoin
 from uio_pipes.formats.kaldi.scp import check_pipes, points_at_features
 from uio_pipes.formats.lists.raw_line import LATEST
+from uio_pipes.formats.naming import Renames, renamed
 from uio_pipes.io.access import Access
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.command import Piped
@@ -30,8 +31,8 @@ class KaldiTable(KaldiJoin):
     Raises: ListError for tables that are missing, malformed or of the wrong kind, naming file and line.
     """
 
-    def __init__(self, files: KaldiFiles, access: Access, allow_pipes: bool) -> None:
-        self._access = access
+    def __init__(self, files: KaldiFiles, access: Access, allow_pipes: bool, names: Renames = None) -> None:
+        self._access, self._names = access, names
         check_pipes(files.scp, allow_pipes)
         self.has_features = points_at_features(files.scp, access)
         if self.has_features and files.segments is not None:
@@ -63,7 +64,7 @@ class KaldiTable(KaldiJoin):
             raise DataError(
                 error.reason, error.message, url=url, member=table.key(line), offset=error.offset
             ) from error
-        return fields
+        return renamed(fields, self._names) if self._names else fields
 
     def _payload(self, number: int, recording: int) -> dict[str, Any]:
         """Return the audio with its segment, or the features."""

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import BinaryIO, overload
+from typing import BinaryIO, ClassVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.errors import ListError
+from uio_pipes.formats.lists.opened import CHUNK, opened
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.opening import is_local
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 STEP = 16  # items in a block: all of it is read and split to get one of them
 IN_MEMORY = 1 << 23  # bytes: longer lists stay on disk
-CHUNK = 1 << 22  # bytes scanned at a time
 LONGEST = 1 << 22  # bytes of a line
-
-_PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # gzip, bzip2, xz, Zstandard
 
 Block = list[tuple[int, str]]  # line number and item
 
@@ -32,20 +29,24 @@ class Lines(Sequence[str]):
     A JSON line that is not UTF-8 is an item too, with its invalid bytes as surrogates: one bad line of a raw list costs
     one utterance.
 
-    A list of more than 8 MiB stays on disk (a remote one is copied to a temporary file), and forked processes share its
-    offsets.
+    A list of more than 8 MiB stays on disk (a remote or compressed one is copied to a temporary file), and forked
+    processes share its offsets.
 
     Raises: ListError if the list is missing, is not text, or changes while it is in use.
     """
 
+    what: ClassVar[str] = "the list"
+    of_folder: ClassVar[str] = "a list file, or shards by a glob ({}/*.tar)"
+    empty: ClassVar[str] = "only blank lines and comments (#)"  # what the file may hold without having an item
+
     def __init__(self, name: str, access: Access | None = None) -> None:
         path = is_local(name) or ""
         if os.path.isdir(path):
-            raise ListError(f"the list {name} is a folder; name a list file, or shards by a glob ({name}/*.tar)")
+            raise ListError(f"{self.what} {name} is a folder; name {self.of_folder.format(name)}")
         if os.path.exists(path) and not os.path.isfile(path):
-            raise ListError(f"the list {name} is a pipe or a device: write it to a file, it is read more than once")
+            raise ListError(f"{self.what} {name} is a pipe or a device: write it to a file, it is read more than once")
         self.name = name
-        self._data, self._file = _opened(name, access)
+        self._data, self._file = opened(name, self.what, IN_MEMORY, access)
         self._stat = _stat(self._file)
         self._scan()
 
@@ -56,7 +57,7 @@ class Lines(Sequence[str]):
         if path is None or not os.path.isfile(path):
             return cls(name, access)
         status = os.stat(path)
-        return _known(name, os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino)
+        return _known(cls, name, os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino)
 
     def __len__(self) -> int:
         return self._count
@@ -68,11 +69,13 @@ class Lines(Sequence[str]):
     def __getitem__(self, number: int | slice) -> str | list[str]:
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(self._count))]
+        if self._plain and 0 <= number < self._count:
+            return _decoded(_pieces(self, number // STEP)[number % STEP])
         return self._at(number)[1]
 
     def line(self, number: int) -> int:
         """Return the line number of item ``number``, counted from 1."""
-        return self._at(number)[0]
+        return number + 1 if self._plain and 0 <= number < self._count else self._at(number)[0]
 
     def __iter__(self) -> Iterator[str]:
         for block in range(len(self._offsets)):
@@ -97,11 +100,18 @@ class Lines(Sequence[str]):
 
     def parsed(self, block: int) -> Block:
         """Return sixteen items with their line numbers."""
+        return self._numbered(_decoded(self.raw(block)), int(self._lines[block]))
+
+    def _numbered(self, text: str, first: int) -> Block:
+        """Return the items in ``text``, which begins with line ``first``."""
+        numbered = enumerate(map(str.strip, text.split("\n")), first)
+        return [(number, item) for number, item in numbered if item and item[0] != "#"]
+
+    def raw(self, block: int) -> bytes:
+        """Return the bytes of the lines from the first of sixteen items to before the next sixteen."""
         first = int(self._offsets[block])
         last = int(self._offsets[block + 1]) if block + 1 < len(self._offsets) else self._end
-        lines = _decoded(self._read(first, last - first)).split("\n")
-        numbered = enumerate(map(str.strip, lines), int(self._lines[block]))
-        return [(number, item) for number, item in numbered if item and item[0] != "#"]
+        return self._read(first, last - first)
 
     def _read(self, offset: int, size: int) -> bytes:
         self._check_same()
@@ -109,7 +119,9 @@ class Lines(Sequence[str]):
 
     def _check_same(self) -> None:
         if _stat(self._file) != self._stat:
-            raise ListError(f"the list {self.name} was written to while in use: put a changed list beside the old one")
+            raise ListError(
+                f"{self.what} {self.name} was written to while in use: put a changed list beside the old one"
+            )
 
     # One scan of the whole file
 
@@ -158,19 +170,18 @@ class Lines(Sequence[str]):
         return os.pread(self._file.fileno(), size, offset)
 
     def _check(self, chunk: bytes, line: int) -> None:
-        if line == 1 and chunk.startswith(_PACKED):
-            raise ListError(f"the list {self.name} is compressed: unpack it")
         if line == 1 and chunk[:64].lstrip().lower().startswith((b"<!doctype html", b"<html")):
             raise ListError(f"the list {self.name} is a web page, perhaps a server's error: open it, correct the URL")
         if not chunk.isascii() and not _is_text(chunk):
             for at, text in enumerate(chunk.split(b"\n"), line):
                 if not text.lstrip().startswith(b"{") and not _is_text(text):
                     raise self._no_text(at)
+        self._refuse_nul(chunk, line)
+
+    def _refuse_nul(self, chunk: bytes, line: int) -> None:
         if b"\0" in chunk:
             at = line + chunk[: chunk.index(b"\0")].count(b"\n")
-            raise ListError(
-                f"the list {self.name} is not text (a NUL in line {at}); a list is a path, URL or JSON object a line"
-            )
+            raise self._no_list(f"a NUL in line {at}: it is not text")
 
     def _are_items(self, chunk: bytes, codes: _Bytes, starts: _Places, ends: _Places) -> npt.NDArray[np.bool_]:
         """Return which lines are items: only those that do not begin with a visible ASCII letter must be decoded."""
@@ -196,38 +207,18 @@ _Bytes = npt.NDArray[np.uint8]
 
 
 @lru_cache(maxsize=16)
-def _known(name: str, *_: object) -> Lines:
-    return Lines(name)
+def _known(cls: type[Lines], name: str, *_: object) -> Lines:
+    return cls(name)
+
+
+@lru_cache(maxsize=128)
+def _pieces(lines: Lines, block: int) -> list[bytes]:
+    return lines.raw(block).split(b"\n")
 
 
 @lru_cache(maxsize=128)
 def _block(lines: Lines, number: int) -> Block:
     return lines.parsed(number)
-
-
-def _opened(name: str, access: Access | None) -> tuple[bytes, BinaryIO | None]:
-    """Return the list in memory, or as a file that can be read by position."""
-    try:
-        file = open_binary(name, access)
-        data = file.read(IN_MEMORY + 1)
-        if len(data) <= IN_MEMORY:
-            file.close()
-            return data, None
-        if is_local(name) is not None and file.seekable():
-            return b"", file
-        return b"", _copied(file, data)
-    except (DataError, OSError) as error:
-        message = error.message if isinstance(error, DataError) else error.strerror
-        raise ListError(f"cannot read the list {name}: {message}") from error
-
-
-def _copied(file: BinaryIO, data: bytes) -> BinaryIO:
-    """Copy the rest of ``file``, after ``data``, to a temporary file without a name."""
-    copy = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (as long as the list is in use)
-    while data:
-        copy.write(data)
-        data = file.read(CHUNK)
-    return copy
 
 
 def _is_text(data: bytes) -> bool:
@@ -242,14 +233,14 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
+def _nothing_around(codes: _Bytes, starts: _Places, ends: _Places) -> bool:
+    """Return whether all lines begin and end with visible ASCII letters, so that none has white space around it."""
+    first, last = codes[starts], codes[ends - 1]
+    return bool(((first > 32) & (first < 127) & (last > 32) & (last < 127)).all())
+
+
 def _stat(file: BinaryIO | None) -> tuple[int, int] | None:
     if file is None:
         return None
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns
-
-
-def _nothing_around(codes: _Bytes, starts: _Places, ends: _Places) -> bool:
-    """Return whether all lines begin and end with visible ASCII letters, so that none has white space around it."""
-    first, last = codes[starts], codes[ends - 1]
-    return bool(((first > 32) & (first < 127) & (last > 32) & (last < 127)).all())

@@ -7,28 +7,32 @@ from math import isfinite
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.naming import Renames, renamed
 
+_decode = json.JSONDecoder().raw_decode
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
 
 
-def parse(text: str, place: str) -> dict[str, Any]:
-    """Return the fields of one line. ``place``: its list and line number, for messages.
+def parse(text: str, place: str, names: Renames = None) -> dict[str, Any]:
+    """Return the fields of one line. ``place``: its list and line number, for messages; ``names``: as it has them.
 
     Raises:
         ListError: the line is not a JSON object at all (another kind of list).
         DataError: ``bad_line``, ``missing_key``, ``missing_audio``, ``missing_text`` or ``bad_segment``.
     """
-    fields = parse_object(text, place)
+    fields = parse_object(text, place, names)
     key = str(fields.get("key", ""))
-    for reason, names in _REQUIRED.items():
-        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in names):
-            raise DataError(reason, f"the line has no {' or '.join(names)}", url=place, member=key)
+    for reason, needed in _REQUIRED.items():
+        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed):
+            raise DataError(reason, f"the line has no {' or '.join(needed)}", url=place, member=key)
     check_segment(fields, place, key)
     return fields
 
 
-def parse_object(text: str, place: str) -> dict[str, Any]:
+def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]:
     """Return the fields of one line, unchecked; a ``key`` or ``txt`` that is a number becomes text.
+
+    ``names``: our names of fields, with those in the line.
 
     Raises: ListError, DataError ``bad_line``.
     """
@@ -40,13 +44,21 @@ def parse_object(text: str, place: str) -> dict[str, Any]:
     if not text.isascii():
         _check_characters(text, place)
     try:
-        fields: dict[str, Any] = json.loads(text)
+        fields: dict[str, Any] = loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
+    if names:
+        fields = renamed(fields, names)
     for name in ("key", "txt"):
         if isinstance(fields.get(name), (int, float)):
             fields[name] = str(fields[name])
     return fields
+
+
+def loads(text: str) -> Any:
+    """Return ``json.loads(text)``, sooner for a text without white space around it."""
+    value, end = _decode(text)
+    return value if end == len(text) else json.loads(text)
 
 
 def _check_characters(text: str, place: str) -> None:
@@ -59,7 +71,19 @@ def _check_characters(text: str, place: str) -> None:
 LATEST = 1e9  # seconds: more is a mistake, and too much for counting samples
 
 
+def as_seconds(value: Any) -> Any:
+    """Return a time that is written as text as a number, as TouchNet reads it; anything else as it is."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def check_segment(fields: dict[str, Any], place: str, key: str) -> None:
+    """Check ``start`` and ``end``, and make numbers of those that are text. Raises: DataError ``bad_segment``."""
+    for name in ("start", "end"):
+        if isinstance(fields.get(name), str):
+            fields[name] = as_seconds(fields[name])
     start, end = fields.get("start"), fields.get("end")
     start = 0 if start is None else start
     numbers = all(type(v) in (int, float) and isfinite(v) and v < LATEST for v in (start, 0 if end is None else end))

@@ -6,7 +6,7 @@ import glob
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 from typing import ClassVar, TypeGuard
@@ -29,6 +29,7 @@ class Table:
 
     weights = None  # lines give no lengths
     direct: ClassVar[tuple[str, ...]] = ARCHIVES  # a name that ends so is an item itself, not a list of items
+    form: ClassVar[type[Lines]] = Lines
 
     def __init__(self, entries: tuple[str, ...], access: Access | None = None) -> None:
         self._access = access or Access()
@@ -38,20 +39,20 @@ class Table:
                 self._add(name)
         self._firsts = [0, *accumulate(map(len, self._parts))]
         if not len(self):
-            raise ListError(f"nothing in {_names(entries)}: only blank lines and comments (#)")
+            raise ListError(f"nothing in {_names(entries)}: {self.form.empty}")
 
     def __len__(self) -> int:
         return self._firsts[-1]
 
     def __getitem__(self, number: int) -> str:
-        part, within = self._find(number)
+        part, within = self.find(number)
         return part[within]
 
     def place(self, number: int) -> str:
         """Return the place of an item for messages: ``data.list, line 7``."""
-        part, within = self._find(number)
+        part, within = self.find(number)
         if isinstance(part, Lines):
-            return f"{redact(part.name)}, line {part.line(within)}"
+            return f"{_shown(part.name)}, line {part.line(within)}"
         return redact(part[within])
 
     def entries(self) -> Iterator[tuple[str, str]]:
@@ -69,6 +70,11 @@ class Table:
         return hashed.hexdigest()
 
     @property
+    def files(self) -> list[Lines]:
+        """The list files, in their order."""
+        return [part for part in self._parts if isinstance(part, Lines)]
+
+    @property
     def lists(self) -> list[str]:
         """The list files that hold shards."""
         return [part.name for part in self._parts if _holds_shards(part)]
@@ -79,7 +85,7 @@ class Table:
 
     def expected(self, number: int) -> ShardEntry | None:
         """Return a shard's entry in the manifest beside its list; None without one. Raises: ListError."""
-        part, within = self._find(number)
+        part, within = self.find(number)
         manifest = self._manifests.get(id(part))
         return manifest.entry(within, part[within]) if manifest is not None else None
 
@@ -88,7 +94,7 @@ class Table:
         found = ((id(part), Manifest.of(part.name, self._access)) for part in self._parts if _holds_shards(part))
         return {part: manifest for part, manifest in found if manifest is not None}
 
-    def _find(self, number: int) -> tuple[Lines | list[str], int]:
+    def find(self, number: int) -> tuple[Lines | list[str], int]:
         """Return the part that holds an item, and the item's number in it."""
         at = bisect_right(self._firsts, number) - 1
         return self._parts[at], number - self._firsts[at]
@@ -99,10 +105,15 @@ class Table:
                 self._parts.append([])
             self._parts[-1].append(name)  # type: ignore[union-attr]
             return
-        lines = Lines.known(name, self._access)
+        lines = self.form.known(name, self._access)
         if not len(lines):
-            raise ListError(f"the list {name} is empty: it holds only blank lines and comments (#)")
+            raise ListError(f"{lines.what} {name} is empty: it holds {lines.empty}")
         self._parts.append(lines)
+
+
+@lru_cache(maxsize=256)
+def _shown(name: str) -> str:
+    return redact(name)
 
 
 def _holds_shards(part: Lines | list[str]) -> TypeGuard[Lines]:
@@ -143,7 +154,9 @@ def _glob(pattern: str, access: Access) -> list[str]:
         return sorted(glob.glob(path, recursive=True))
     try:
         fs, inner = filesystem(pattern, access)
-        return sorted(str(fs.unstrip_protocol(p)) for p in fs.glob(inner))
+        host = pattern.removesuffix(inner)  # it belongs to the file system, not to its paths: webhdfs://host:port/path
+        whole = host != pattern and "://" in host
+        return sorted(host + p if whole else str(fs.unstrip_protocol(p)) for p in fs.glob(inner))
     except Exception as error:  # each fsspec backend raises classes of its own
         what = failure(error, pattern, access).message
     raise ListError(f"cannot look up {pattern!r}: {what}")

@@ -15,15 +15,16 @@ Sources = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class SharTable:
-    """The shards of a Shar; ``shards``: of each, its files by field. Raises: ListError."""
+    """The shards of a Shar; ``shards``: of each, its files by field, but for those ``unread``. Raises: ListError."""
 
     weights = None
 
-    def __init__(self, sources: str | Sources, access: Access) -> None:
+    def __init__(self, sources: str | Sources, access: Access, unread: frozenset[str] = frozenset()) -> None:
         if isinstance(sources, str):
             found = _in_folder(sources, access)
         else:
             found = {name: [path for entry in paths for path in expand(entry, access)] for name, paths in sources}
+        found = {name: paths for name, paths in found.items() if name not in unread}
         _check(found)
         names = list(found)
         self.shards = [dict(zip(names, files, strict=True)) for files in zip(*found.values(), strict=True)]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.naming import Renames, renamed
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.local import Payload
 from uio_pipes.io.text_ref import TextRef
@@ -16,6 +17,23 @@ TEXT_SUFFIXES = frozenset([
     "txt", "text", "transcript", "speaker", "spk", "gender", "age", "lang", "language", "locale", "dialect", "accent",
     "task", "domain", "emotion", "style",
 ])  # fmt: skip
+
+
+def payloads_under(names: Mapping[str, str] | None) -> frozenset[str]:
+    """Return the suffixes of audio and features; an utterance has at least one of them."""
+    named = names or {}
+    audio = frozenset([named["wav"]]) if "wav" in named else AUDIO_SUFFIXES
+    return audio | {named.get("feat", "npy")}
+
+
+def under_our_names(members: dict[str, Payload], names: Renames) -> dict[str, Payload]:
+    """Return members under our names for their suffixes; if ``wav`` is named, no other member is the audio."""
+    if not names:
+        return members
+    found = renamed(members, names)
+    if "wav" in found:
+        return {"wav": found["wav"], **found}
+    return {n: v for n, v in found.items() if n not in AUDIO_SUFFIXES} if "wav" in dict(names) else found
 
 
 def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, Any]:
@@ -36,10 +54,13 @@ def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, A
 
 
 def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
-    """Return the transcript, stripped: the member ``text``, or for ``SUFFIX:NAME`` a field of the member's JSON.
+    """Return the transcript, stripped: the member ``text``, or for ``SUFFIX:NAME`` a field of the member's JSON; for ""
+    no transcript is looked for.
 
     Raises: DataError ``bad_text`` or ``missing_text``.
     """
+    if not text:
+        return ""
     suffix, _, name = text.partition(":")
     payload = utterance.fields[suffix]
     data = payload if isinstance(payload, bytes) else payload.read()

@@ -17,6 +17,7 @@ from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import ByteSource
 
 AUDIO_SUFFIXES = frozenset({"wav", "flac", "mp3", "m4a", "ogg", "opus", "wma", "aac"})
+PAYLOADS = AUDIO_SUFFIXES | {"npy"}
 # The archive is sound: only one member is of no use, or nothing is known to be wrong.
 _INTACT = frozenset({"unsupported_member", "bad_member_name", "unclear_end"})
 UNREADABLE = frozenset({"missing_file", "unreadable_file", "changed_file"})  # the source failed, not the archive
@@ -38,7 +39,8 @@ class TarReader:
     """Reader of ``source`` from the ``offset``, ``damaged`` and ``last`` that an earlier reader's ``tell()`` gave.
 
     ``grouping``: the rule that cuts a name into key and suffix, see ``split_name``; "webdataset" also passes over its
-    own members (``__…__``). ``largest``: limit of a member, in bytes. ``text``: suffix of the transcript.
+    own members (``__…__``). ``largest``: limit of a member, in bytes. ``text``: suffix of the transcript, "" if there
+    is none. ``payloads``: suffixes of which an utterance has at least one.
     """
 
     def __init__(
@@ -52,13 +54,14 @@ class TarReader:
         *,
         largest: int = MAX_MEMBER,
         text: str = "txt",
+        payloads: frozenset[str] = PAYLOADS,
     ) -> None:
         if grouping not in ("wenet", "webdataset"):
             raise ValueError(f"grouping must be 'wenet' or 'webdataset', not {grouping!r}")
         self._url, self._source, self._grouping = url, source, grouping
         self._members = TarMembers(url, source, offset, damaged, largest)
         self._position = (offset, damaged)
-        self._text = text
+        self._text, self._payloads = text, payloads
         self._last = last  # key of the last utterance delivered
         self._group: TarUtterance | None = None
         self._touched = damaged  # the group under way, or the next one, borders on damage
@@ -161,9 +164,9 @@ class TarReader:
 
     def _lacks(self, group: TarUtterance) -> str:
         """Return ``missing_audio``, ``missing_text`` or ``""``."""
-        if AUDIO_SUFFIXES.isdisjoint(group.fields) and "npy" not in group.fields:
+        if self._payloads.isdisjoint(group.fields):
             return "missing_audio"
-        return "" if self._text in group.fields else "missing_text"
+        return "" if not self._text or self._text in group.fields else "missing_text"
 
     def _check_key(self, group: TarUtterance) -> None:
         """Refuse a key that would lead out of a folder, or that cannot be written in UTF-8. Raises: DataError."""

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
-from zlib import crc32
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.audio.bounds import check_claims
 from uio_pipes.audio.decode import check_channel, sample_range
-from uio_pipes.formats.touch.checksums import bad_crc
+from uio_pipes.audio.recording import Recording
 from uio_pipes.formats.touch.file import DTYPES
+from uio_pipes.formats.touch.record import StoredRecord
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import RandomFile, Ref
 
 if TYPE_CHECKING:
     import torch
 
-_PIECE = 1 << 20  # bytes of a long recording that are compared at a time
 
-
-class Pcm(Ref):
+class Pcm(StoredRecord, Recording):
     """Mono samples of ``dtype`` at an offset of a file. Integers are PCM of their width, floats are in [-1, 1].
 
     Raises: DataError ``bad_audio`` for a rate that no audio has.
     """
 
     __slots__ = ("dtype",)
-    info: AudioInfo
+
+    early: ClassVar[bool] = True
 
     def __init__(
         self, file: RandomFile, offset: int, size: int, dtype: np.dtype[Any], sample_rate: int, crc: int | None = None
@@ -59,25 +58,6 @@ class Pcm(Ref):
 
     def reading(self, bytes_: Ref) -> Pcm:
         return Pcm(_Fetched(bytes_), self.offset, self.size, self.dtype, self.info.sample_rate, self.crc)
-
-    def compare(self) -> None:
-        """Compare the whole recording with its CRC32, once, if that is known. Raises: DataError ``bad_crc``."""
-        if self.crc is None:
-            return
-        crc = 0
-        for at in range(0, self.size, _PIECE):
-            crc = crc32(self.file.read(self.offset + at, min(_PIECE, self.size - at)), crc)
-        self._found(crc)
-
-    def _compared(self, data: bytes) -> bytes:
-        if self.crc is not None:
-            self._found(crc32(data))
-        return data
-
-    def _found(self, crc: int) -> None:
-        if crc != self.crc:
-            raise bad_crc(self.file.path, self.offset)
-        self.crc = None  # of a long recording, the next segment reads its own bytes only
 
     @property
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""All checks of the utterances of TouchDatasets and Kaldi folders."""
+"""All checks of the utterances of sources that are read in any order, and of Shars."""
 
 from __future__ import annotations
 
@@ -9,27 +9,43 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from uio_pipes.audio.decode import sample_range
-from uio_pipes.audio.length import StoredFeatures
-from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.audio.length import StoredFeatures, audio_info, npy_shape
+from uio_pipes.audio.recording import Recording
+from uio_pipes.audio.video import decode_video
+from uio_pipes.base.errors import DataError, LeftOut, ListError
+from uio_pipes.core.lane import Lane
 from uio_pipes.formats.findings import finding
+from uio_pipes.formats.lhotse.recording import Recorded
+from uio_pipes.formats.lhotse.stored import StoredArray
+from uio_pipes.formats.lhotse.window import fits
+from uio_pipes.formats.nemo.table import NemoTable
 from uio_pipes.formats.tar.index_files import has_sidecar
 from uio_pipes.formats.touch.checksums import remedy_for
 from uio_pipes.formats.touch.pcm import Pcm
+from uio_pipes.formats.touch.record import StoredRecord
 from uio_pipes.formats.touch.table import IndexedTable
-from uio_pipes.io.local import Ref
+from uio_pipes.io.audio_info import AudioInfo
+from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.opening import open_binary
+from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.checking.duplicates import PackedKeys
 from uio_pipes.prep.checking.lines import verify_recording
 from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
-from uio_pipes.sources.indexed import ListIndexed
-from uio_pipes.sources.kaldi import ListKaldi
+from uio_pipes.prep.common.collecting_ledger import Noting
+from uio_pipes.run.lane_runner import items_of
+from uio_pipes.sources.listing import RecordListing
+
+_KEPT = 0.01  # frames per second
 
 
 class Share(NamedTuple):
-    """The ``part``-th of ``parts`` shares of the utterances that ``listing`` lists; ``name``: its path."""
+    """The ``part``-th of ``parts`` shares of the utterances that ``listing`` lists; ``name``: its path.
+
+    A pipeline in its place is read in order: that of a Shar.
+    """
 
     name: str
-    listing: ListIndexed | ListKaldi
+    listing: RecordListing | Pipeline
     part: int = 0
     parts: int = 1
 
@@ -37,14 +53,6 @@ class Share(NamedTuple):
 def verify_records(records: Share, wanted: Wanted) -> Checked:
     """Check a share. A folder that cannot be opened is the finding ``bad_index``."""
     checked = Checked(PackedKeys.of(records.name, [], []))
-    try:
-        table = records.listing.table()
-    except ListError as error:
-        checked.findings += [DataError("bad_index", str(error), url=records.name)] if records.part == 0 else []
-        return checked
-    if isinstance(table, IndexedTable):
-        found = list(_checksums(table, wanted))
-        checked.findings += found if records.part == 0 else []
     keys, numbers = list[str](), list[int]()
 
     @lru_cache(1)  # segments of one recording follow one another
@@ -53,23 +61,51 @@ def verify_records(records: Share, wanted: Wanted) -> Checked:
         checked.bytes += len(data)
         return data
 
-    for number in range(len(table) * records.part // records.parts, len(table) * (records.part + 1) // records.parts):
-        try:
-            fields = table.fields(number)
-        except DataError as error:
-            error.key = error.key or table.key(number)
-            checked.findings.append(error)
-            continue
+    for number, place, fields in _utterances(records, wanted, checked):
         keys.append(fields["key"])
         numbers.append(number)
         try:
             found = list(_utterance(fields, wanted, checked, read))
         except DataError as error:
             found = [error]
-        place = table.place(number)
         checked.findings += (finding(each.reason, each.message, place, fields["key"]) for each in found)
     checked.keys, checked.utterances = PackedKeys.of(records.name, keys, numbers), len(keys)
     return checked
+
+
+def _utterances(records: Share, wanted: Wanted, checked: Checked) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield number, place and fields of each utterance of a share that can be read."""
+    if isinstance(records.listing, Pipeline):
+        yield from _in_order(records, records.listing, checked)
+        return
+    try:
+        table = records.listing.table()
+    except ListError as error:
+        checked.findings += [DataError("bad_index", str(error), url=records.name)] if records.part == 0 else []
+        return
+    if isinstance(table, IndexedTable):
+        found = list(_checksums(table, wanted))
+        checked.findings += found if records.part == 0 else []
+    if isinstance(table, NemoTable) and records.part == 0:
+        checked.findings += table.findings()
+    for number in range(len(table) * records.part // records.parts, len(table) * (records.part + 1) // records.parts):
+        try:
+            fields = table.fields(number)
+        except LeftOut:
+            continue
+        except DataError as error:
+            error.key = error.key or table.key(number)
+            checked.findings.append(error)
+            continue
+        yield number, table.place(number), fields
+
+
+def _in_order(records: Share, pipeline: Pipeline, checked: Checked) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    ledger = Noting()
+    for sample in items_of(pipeline.build(Lane(ledger, records.part, records.parts))):
+        yield sample.origin.offset, sample.url, sample.fields
+        checked.findings += ledger.take()
+    checked.findings += ledger.take()
 
 
 def _checksums(table: IndexedTable, wanted: Wanted) -> Iterator[DataError]:
@@ -94,30 +130,64 @@ def _read(wav: Any) -> bytes:
 
 
 def _utterance(fields: dict[str, Any], wanted: Wanted, checked: Checked, read: Any) -> Iterator[DataError]:
-    if "feat" in fields:
+    _beside(fields, wanted, checked)
+    if isinstance(fields.get("feat"), StoredFeatures):
         _features(fields["feat"], wanted)
         return
-    wav = fields["wav"]
-    if isinstance(wav, Pcm):
+    wav = fields.get("feat", fields.get("wav"))
+    if wav is None or isinstance(wav, np.ndarray):  # text, or numbers that need no header
+        return
+    if isinstance(wav, Recorded):
+        yield from _recorded(wav, fields, wanted, read)
+    elif isinstance(wav, Pcm):
         checked.bytes += wav.size
         yield from _samples(wav, fields, wanted)
-        return
-    yield from verify_recording(fields, read(wav), wanted)
+        wav.compare()
+    else:
+        yield from verify_recording(fields, wav if isinstance(wav, bytes) else read(wav), wanted)
 
 
-def _samples(wav: Pcm, fields: dict[str, Any], wanted: Wanted) -> Iterator[DataError]:
+def _beside(fields: dict[str, Any], wanted: Wanted, checked: Checked) -> None:
+    """Check what is there beside audio and features: other modalities, custom recordings and arrays."""
+    for name, value in fields.items():
+        if type(value) is StoredRecord:
+            checked.bytes += value.size
+            value.compare()
+            if wanted.decode and name == "video":  # all of it is decoded, and hardly any of it kept
+                decode_video(value.read_at, value.size, None, None, _KEPT, (8, 8))
+        elif wanted.decode and name != "wav" and isinstance(value, (Recorded, StoredArray)):
+            value.read()
+
+
+def _recorded(wav: Recorded, fields: dict[str, Any], wanted: Wanted, read: Any) -> Iterator[DataError]:
+    """Compare a recording's files with its manifest, and have it decoded if that is wanted."""
+    data = [source if isinstance(source, bytes) else read(source) for source in wav.sources]
+    told = AudioInfo(int(wav.manifest["num_samples"]), wav.info.sample_rate, wav.info.channels)
+    if len(data) == 1 and not wav.manifest.get("transforms"):
+        found = audio_info(data[0], {})
+        if found is not None and found.sample_rate != told.sample_rate:
+            message = f"the manifest says {told.sample_rate} Hz, the audio has {found.sample_rate}: correct one of them"
+            yield DataError("wrong_rate", message)
+        elif found is not None:
+            fits(found.samples, told.samples, told.sample_rate)
+    yield from _samples(wav, fields, wanted)
+
+
+def _samples(wav: Recording, fields: dict[str, Any], wanted: Wanted) -> Iterator[DataError]:
     start, end = fields.get("start"), fields.get("end")
     if not (start is None and end is None):
         sample_range(wav.info.samples, wav.info.sample_rate, start, end)
     yield from check_rate(wav.info.sample_rate, wanted.rate)
-    wav.compare()
     if wanted.decode and not wav.decode(None, start, end)[0].isfinite().all():
         yield DataError("nan_audio", "some samples are not numbers (NaN or infinite): convert the data again")
 
 
-def _features(feat: StoredFeatures, wanted: Wanted) -> None:
+def _features(feat: StoredFeatures | Payload, wanted: Wanted) -> None:
     """Check the header, or all of the features. Raises: DataError."""
-    if not wanted.decode:
+    if not isinstance(feat, StoredFeatures):
+        data = feat.read() if isinstance(feat, Ref) else feat
+        npy_shape(data, len(data))
+    elif not wanted.decode:
         feat.frames  # noqa: B018  reads the header
     elif not np.isfinite(feat.load()).all():
         raise DataError("bad_features", "some features are not numbers (NaN or infinite): make them again")

@@ -1,4 +1,4 @@
-"""Mandarin speech from espeak-ng's library, through ctypes: text in, 16 kHz 16-bit samples out, nothing on disk.
+"""Speech from espeak-ng's library, through ctypes: text in, 16 kHz 16-bit samples out, nothing on disk.
 
 espeak-ng carries state from one utterance to the next (the phase of its flutter and noise) which no call resets. The
 same bytes therefore need the same utterances in the same order since the library was loaded: ``uio example`` speaks in
@@ -27,16 +27,17 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 @dataclass(frozen=True)
 class Voice:
-    """One speaker: a variant of espeak-ng's Mandarin voice, words a minute, and pitch (0 to 100)."""
+    """One speaker: a variant of espeak-ng's voice of a language, words a minute, and pitch (0 to 100)."""
 
     variant: str
     speed: int
     pitch: int
+    language: str = "cmn"  # Mandarin
 
 
-def draw_voice(rng: random.Random) -> Voice:
-    """Draw a voice whose speech is the same in every run."""
-    return Voice(rng.choice(_VARIANTS), rng.randint(160, 190), rng.randint(40, 60))
+def draw_voice(rng: random.Random, language: str = "cmn") -> Voice:
+    """Draw a voice of a language, by espeak-ng's name of it, whose speech is the same in every run."""
+    return Voice(rng.choice(_VARIANTS), rng.randint(160, 190), rng.randint(40, 60), language)
 
 
 class SpeechError(RuntimeError):
@@ -69,7 +70,8 @@ class EspeakVoices:
     def speak(self, text: str, voice: Voice, room: np.random.Generator) -> NDArray[np.int16]:
         """Speak one utterance at 16 kHz, with the faint noise of a room: no recording has pauses of zeros."""
         self._chunks.clear()
-        self._check(self._library.espeak_SetVoiceByName(f"cmn+{voice.variant}".encode()), f"voice {voice.variant}")
+        name = f"{voice.language}+{voice.variant}"
+        self._check(self._library.espeak_SetVoiceByName(name.encode()), f"voice {name}")
         self._library.espeak_SetParameter(_SPEED, voice.speed, 0)
         self._library.espeak_SetParameter(_PITCH, voice.pitch, 0)
         data = text.encode() + b"\0"

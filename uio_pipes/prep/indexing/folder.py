@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
+from itertools import repeat
+from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.tar.index_files import identity, sidecar_path
 from uio_pipes.formats.touch.checksums import dumps, read_checksums
+from uio_pipes.formats.touch.entries import METAINFO, Entry, folders, pairs_of
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.formats.touch.folder import IndexedFolder
-from uio_pipes.formats.touch.table import METAINFO, folders
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.remote import is_local
 from uio_pipes.prep.checking.duplicates import PackedKeys
 from uio_pipes.prep.indexing.shard import IndexedShard, write_sidecar
 from uio_pipes.prep.reading.data_list import names_touchdataset
 
-Dataset = tuple[str, tuple[str, ...]]  # a folder, and the names of its metadata
+
+class Dataset(NamedTuple):
+    """A folder; what lists read of it; the names of pairs in it of which they do not speak, as far as that shows."""
+
+    folder: str
+    entries: tuple[Entry, ...]
+    beside: tuple[str, ...]
+
+    @classmethod
+    def of(cls, folder: str, entries: Iterable[Entry]) -> Dataset:
+        """Find the pairs beside those of ``entries``; other metadata is checked like theirs."""
+        first, *more = dict.fromkeys(entries)
+        named = {name for entry in (first, *more) for name in entry.names}
+        beside = [name for name in pairs_of(folder) if name not in named]
+        if first.metainfo:
+            more += [first._replace(metainfo=name) for name in beside if name.startswith(METAINFO)]
+        return cls(folder, (first, *more), tuple(beside))
 
 
 def datasets(paths: Iterable[str], access: Access | None = None) -> tuple[list[Dataset], list[str]]:
     """Return the TouchDatasets that the paths name or list, and the paths of another kind. Raises: ListError."""
-    found, others = dict[str, dict[str, None]](), list[str]()
+    found, others = dict[str, list[Entry]](), list[str]()
     for path in paths:
         names = list(expand(path, access or PLAIN))
         if not any(map(_is_one, names)):
             others.append(path)
             continue
-        for folder, name in folders(tuple(names), None, access or PLAIN):
-            named = found.setdefault(folder.rstrip("/"), {})
-            named.update(dict.fromkeys([name, *_beside(folder)]))
-    return [(folder, tuple(names)) for folder, names in found.items()], others
+        for entry in folders(tuple(names), None, access or PLAIN):
+            found.setdefault(entry.folder.rstrip("/"), []).append(entry)
+    return [Dataset.of(folder, entries) for folder, entries in found.items()], others
 
 
 def _is_one(name: str) -> bool:
@@ -42,22 +57,16 @@ def _is_one(name: str) -> bool:
         return False
 
 
-def _beside(folder: str) -> list[str]:
-    """Return the names of all metadata in a local folder."""
-    path = is_local(folder)
-    names = sorted(os.listdir(path)) if path is not None and os.path.isdir(path) else []
-    pairs = [name.removesuffix(".idx") for name in names if name.endswith(".idx") and not name.startswith(".")]
-    return [name for name in pairs if name.startswith(METAINFO) and f"{name}.bin" in names]
-
-
 def index_folder(
     dataset: Dataset, into: str | None = None, access: Access | None = None, force: bool = False
 ) -> IndexedShard:
     """Write the checksums of one folder, unless those that exist fit. Raises: ListError if they cannot be written."""
-    folder, names = dataset
+    folder, entries, beside = dataset
     try:
-        tables = [IndexedFolder(folder, name, access or PLAIN) for name in names]
-        files = [tables[0].audio, *(table.metainfo for table in tables)]
+        tables = [IndexedFolder(entry, access or PLAIN) for entry in entries]
+        opened = {file.data.path: file for table in tables for file in table.files}
+        others = (IndexedFile(f"{folder}/{name}", access) for name in beside)
+        files = list({**{file.data.path: file for file in others}, **opened}.values())
         fresh = not force and all(_fits(file, into, access) for file in files)
         sidecars = [] if fresh else [_checksums(file, access) for file in files]
         seen = [_Seen(table) for table in tables]
@@ -102,13 +111,15 @@ class _Seen:
     def __init__(self, table: IndexedFolder) -> None:
         self.keys, self.numbers, self.problems = list[str](), list[int](), list[DataError]()
         frames = 0.0
-        for number, data in enumerate(table.metainfo.each()):
+        texts: Iterable[Any] = repeat(None, len(table)) if table.metainfo is None else table.metainfo.each()
+        for number, data in enumerate(texts):
             try:
-                fields = table.parsed(number, bytes(data))
+                fields = table.parsed(number, None if data is None else bytes(data))
             except DataError as error:
                 self.problems.append(error)
                 continue
             self.keys.append(fields["key"])
             self.numbers.append(number)
-            frames += 100 * fields["wav"].info.samples / fields["wav"].info.sample_rate
+            if (wav := fields.get("wav")) is not None and table.audio is not None:
+                frames += 100 * wav.info.samples / wav.info.sample_rate
         self.frames = int(frames)

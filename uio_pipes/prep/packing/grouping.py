@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.prep.packing.features import FeatureSettings
 from uio_pipes.prep.reading.utterance_lists import Bad, Utterance, UtteranceList
 from uio_pipes.prep.writing.cutting import Form
 from uio_pipes.prep.writing.encoding import FRAMES_PER_SECOND
@@ -23,7 +24,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class Group:
-    """The utterances of ``low`` <= frames < ``high``, in frames of 10 ms."""
+    """The utterances of ``low`` <= frames < ``high``, in frames of their features, or of 10 ms of audio."""
 
     low: int
     high: int
@@ -38,7 +39,7 @@ def parse_group(text: str) -> Group:
     """Parse ``"10:500"``, as CAT writes it. Raises: ValueError."""
     low, colon, high = text.strip().partition(":")
     if not (colon and low.isdigit() and high.isdigit() and int(low) < int(high)):
-        raise ValueError(f"a group is LOW:HIGH in frames of 10 ms with LOW below HIGH, as 10:500; not {text!r}")
+        raise ValueError(f"a group is LOW:HIGH in frames with LOW below HIGH, as 10:500; not {text!r}")
     return Group(int(low), int(high))
 
 
@@ -76,6 +77,7 @@ class PackSettings:
     """Settings of a packing. ``size``: utterances in a shard; ``name``: of a shard, with a field for its number.
 
     ``form`` and ``sample_rate`` are those of ``cut_recording``; a rate of None keeps each recording's own.
+    ``features``: to be packed in place of audio.
     """
 
     size: int = 2000
@@ -83,10 +85,21 @@ class PackSettings:
     form: Form = "wav"
     sample_rate: int | None = 16_000
     name: str = "data-{:05d}.tar"
+    features: FeatureSettings | None = None
 
     def identity(self, digest: str) -> dict[str, Any]:
         """Return these settings and the digest of the list, as the journal keeps them."""
-        return asdict(self) | {"groups": [group.folder for group in self.groups], "list": digest}
+        known = asdict(replace(self, features=None)) | {"groups": [group.folder for group in self.groups]}
+        del known["features"]
+        return known | {"list": digest} | (self.features.identity() if self.features else {})
+
+    def length_rule(self) -> Callable[[float], int]:
+        """Return the function that gives the frames of so many seconds: those of their features, or of 10 ms."""
+        return self.features.length_rule() if self.groups and self.features is not None else _of_10_ms
+
+
+def _of_10_ms(seconds: float) -> int:
+    return int(seconds * FRAMES_PER_SECOND + 1e-6)
 
 
 class Placement:
@@ -106,6 +119,7 @@ class Placement:
         self.bad: list[Bad] = []
         self.apart = True
         self._groups = sorted(settings.groups, key=lambda group: group.low)
+        self._length_rule = settings.length_rule()
         self._place()
 
     def _place(self) -> None:
@@ -192,16 +206,21 @@ class Placement:
             return None
         if not self._groups:
             return ""
-        seconds = one.seconds if one.seconds is not None else one.duration
-        if seconds is None:
-            raise ListError(
-                f"groups by length need start and end of each utterance, or its duration; {one.key} has none: add "
-                '"duration" (seconds) to the lines of the list'
-            )
-        frames = int(seconds * FRAMES_PER_SECOND + 1e-6)
+        frames = self._frames(one)
         for group in self._groups:
             if group.low <= frames < group.high:
                 return f"{group.folder}/"
         short, long = frames < self._groups[0].low, frames >= self._groups[-1].high
         self.left_out["too_short" if short else "too_long" if long else "between_groups"] += 1
         return None
+
+    def _frames(self, one: Utterance) -> int:
+        if one.frames is not None:
+            return one.frames
+        seconds = one.seconds if one.seconds is not None else one.duration
+        if seconds is None:
+            raise ListError(
+                f"groups by length need start and end of each utterance, or its duration; {one.key} has none: add "
+                '"duration" (seconds) to the lines of the list'
+            )
+        return self._length_rule(seconds)

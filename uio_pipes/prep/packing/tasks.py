@@ -26,7 +26,11 @@ def tasks_of(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
 
 
 def cut_task(task: list[Placed], settings: PackSettings) -> list[Cut]:
-    """Cut the audio of each utterance of a task."""
+    """Cut the audio of each utterance of a task, or make its features."""
+    if settings.features is not None:
+        from uio_pipes.prep.writing.features import make_features  # only here: packing audio needs no torch
+
+        return make_features([utterance for _, utterance in task], settings.features)
     audio: list[Cut] = []
     for wav, recording in itertools.groupby((utterance for _, utterance in task), key=lambda one: one.wav):
         audio += cut_recording(wav, list(recording), settings.sample_rate, settings.form)

@@ -9,7 +9,7 @@ from uio_pipes.base.errors import ListError
 from uio_pipes.formats.kaldi.files import is_folder
 from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.formats.lists.table import ARCHIVES
-from uio_pipes.formats.touch.table import METAINFO, names_folder
+from uio_pipes.formats.touch.entries import METAINFO, TOKENS, names_folder
 from uio_pipes.prep.reading.input_files import exists, read_lines
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def data_type_by(url: str, first: str) -> DataType:
 def names_touchdataset(url: str) -> bool:
     """Return whether this is the folder of a TouchDataset, or a data list of such folders. Raises: ListError."""
     if is_folder(url):
-        return exists(f"{url.rstrip('/')}/{METAINFO}.idx")
+        return any(exists(f"{url.rstrip('/')}/{name}.idx") for name in (METAINFO, TOKENS))
     return not is_archive(url) and names_folder(first_line(url))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from uio_pipes.base.errors import DataError, ListError
@@ -25,7 +25,12 @@ def read_lines(url: str) -> Iterator[bytes]:
 
 def read_table(url: str, least: int, most: int | None = None) -> KaldiLines:
     """Read one of Kaldi's tables; ``least``, ``most``: words after the key. Raises: ListError."""
-    return KaldiLines(url, b"".join(read_lines(url)), least, most)
+    return read_tables([url], least, most)
+
+
+def read_tables(urls: Sequence[str], least: int, most: int | None = None) -> KaldiLines:
+    """As :func:`read_table`, for a table in several files."""
+    return KaldiLines.joined([(url, b"".join(read_lines(url))) for url in urls], least, most)
 
 
 def exists(url: str) -> bool:

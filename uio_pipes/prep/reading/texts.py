@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from uio_pipes.base.errors import NOTES, DataError, ListError
 from uio_pipes.formats.kaldi.files import is_folder
 from uio_pipes.formats.lists.raw_line import parse_object
+from uio_pipes.formats.touch.entries import folders, names_folder
 from uio_pipes.formats.touch.file import IndexedFile
-from uio_pipes.formats.touch.table import folders, names_folder
 from uio_pipes.io.access import PLAIN
 from uio_pipes.prep.reading.data_list import DataType, data_type_by, first_line, is_archive, names_touchdataset
 from uio_pipes.prep.reading.input_files import read_table
@@ -60,7 +60,9 @@ def _of_kaldi(url: str) -> Iterator[str | Bad]:
 
 
 def _of_indexed(url: str) -> Iterator[str | Bad]:
-    for folder, name in folders((url,), None, PLAIN):
+    for folder, name, _ in folders((url,), None, PLAIN):
+        if not name:
+            raise ListError(f"{folder} holds the ids of tokens, without texts")
         file = IndexedFile(f"{folder.rstrip('/')}/{name}")
         for number in range(len(file)):
             place = f"{folder}/{name}, utterance {number}"

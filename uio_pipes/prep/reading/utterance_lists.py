@@ -1,4 +1,4 @@
-"""The utterances to be prepared: of a raw list (a JSON object a line) or of a Kaldi folder, at any path or URL.
+"""The utterances to be prepared: of a raw list (a JSON object a line) or of Kaldi's tables, at any path or URL.
 
 An utterance whose line is damaged comes out as a :class:`Bad`.
 """
@@ -26,6 +26,7 @@ class Utterance:
     """One utterance: all of ``wav``, or its seconds from ``start`` to ``end``.
 
     ``recording``: Kaldi's name of a segment's recording; "" for the key. ``duration``: seconds, if a list gives them.
+    ``frames``: of features that are there already, as far as they are known; ``wav`` is then their place in an ark.
     """
 
     key: str
@@ -36,6 +37,7 @@ class Utterance:
     recording: str = ""
     speaker: str = ""
     duration: float | None = None
+    frames: int | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -147,13 +149,20 @@ def _optional(url: str, words: int) -> KaldiLines | None:
 
 
 def open_list(url: str, segments: str | None = None, allow_pipes: bool = False) -> UtteranceList:
-    """Open a raw list or a Kaldi folder. Raises: ListError."""
+    """Open a raw list or a Kaldi folder with audio. Raises: ListError."""
     url = url.rstrip("/") or "/"
     if is_folder(url):
         return KaldiFolder(url, segments, allow_pipes)
     if segments is not None:
         raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {url} is not a folder")
     return RawList(url)
+
+
+def names_features(source: str) -> bool:
+    """Return whether this is an scp, or a Kaldi folder with ``feats.scp`` and without ``wav.scp``."""
+    if not is_folder(source):
+        return source.partition("?")[0].endswith(".scp")
+    return not exists(f"{source}/wav.scp") and exists(f"{source}/feats.scp")
 
 
 def _utterance(line: bytes, place: str) -> Utterance | Bad:

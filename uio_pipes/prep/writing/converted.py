@@ -23,7 +23,7 @@ from uio_pipes.prep.writing.indexed_writer import PairWriter
 from uio_pipes.prep.writing.journal import Finished
 from uio_pipes.prep.writing.tar_shard import ShardFile
 
-To = Literal["indexed", "shards", "raw"]
+To = Literal["indexed", "shards", "raw", "cuts"]
 _OF_AUDIO = frozenset(["wav", "start", "end", "duration", "sample_rate", "key", "txt"])
 
 
@@ -47,13 +47,23 @@ def decode(sample: Sample) -> Converted | DataError:
     try:
         compute(sample)
         sample.read()
-        known = {"key": sample.key, "wav": where, "txt": _text(sample), "sample_rate": sample["sample_rate"]}
-        samples = to_int16(sample["wav"][0].numpy())
+        metadata, dropped = metadata_of(sample, where, sample["sample_rate"])
+        return Converted(metadata, to_int16(sample["wav"][0].numpy()), dropped)
     except Exception as error:
-        failure = sample.failure(error, "convert")
-        if not isinstance(failure, DataError):
-            raise failure from error
-        return failure
+        return failure_of(sample, error)
+
+
+def failure_of(sample: Sample, error: Exception) -> DataError:
+    """Return an error of one utterance; raise any other one."""
+    failure = sample.failure(error, "convert")
+    if not isinstance(failure, DataError):
+        raise failure from error
+    return failure
+
+
+def metadata_of(sample: Sample, where: str, sample_rate: int) -> tuple[dict[str, Any], list[str]]:
+    """Return the metadata of a :class:`Converted`, and the names of the fields that have no place in it."""
+    known = {"key": sample.key, "wav": where, "txt": _text(sample), "sample_rate": sample_rate}
     dropped = []
     for name, value in sample.fields.items():
         if name not in _OF_AUDIO:
@@ -62,7 +72,7 @@ def decode(sample: Sample) -> Converted | DataError:
                 known[name] = json.loads(json.dumps(text, allow_nan=False))
             except (TypeError, ValueError):
                 dropped.append(name)
-    return Converted(known, samples, dropped)
+    return known, dropped
 
 
 def _text(sample: Sample) -> str:
@@ -84,8 +94,8 @@ class Part:
         self.failed: list[list[str]] = []
         self.stack = ExitStack()
 
-    def add(self, one: Converted) -> None:
-        """Add one utterance."""
+    def add(self, one: Any) -> None:
+        """Add one utterance: :class:`Converted`, or what else the part can hold."""
         self.store(one)
         self.dropped.update(one.dropped)
         if self.keeps is not None:
@@ -93,7 +103,7 @@ class Part:
         self.utterances += 1
         self.frames += one.frames
 
-    def store(self, one: Converted) -> None:
+    def store(self, one: Any) -> None:
         raise NotImplementedError
 
     def fail(self, sample: Sample, error: UioError) -> None:
@@ -141,11 +151,18 @@ class RawPart(Part):
         self._list = self.stack.enter_context((self._folder / "list.jsonl").open("w", encoding="utf-8"))
 
     def store(self, one: Converted) -> None:
+        self.write_line(one.metadata | {"wav": self.write_audio(one)})
+
+    def write_audio(self, one: Converted) -> str:
+        """Write an utterance's audio file; return its path."""
         file = f"{self.utterances:06d}.{self.form}"
         data = _encoded(one, self.form)
         (self._folder / file).write_bytes(data)
         self.bytes += len(data)
-        line = one.metadata | {"wav": self.out.join(f"{self.name}/{file}")}
+        return self.out.join(f"{self.name}/{file}")
+
+    def write_line(self, line: dict[str, Any]) -> None:
+        """Add a line to the list."""
         self._list.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 

@@ -26,7 +26,7 @@ from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
 from uio_pipes.audio.sniff import sniff, sniff_codec
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import run_command
-from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.opening import is_local, open_binary, open_file
 from uio_pipes.io.regular import open_data, open_regular
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.encoding import FileForm, encode, frames_of, resampled, to_int16
@@ -38,7 +38,8 @@ UNKNOWN = 2**62  # libsndfile's count of samples where the header gives none is 
 
 
 class Audio(NamedTuple):
-    """An audio file: its bytes, the suffix of its name, and its length in frames of 10 ms (-1: not known)."""
+    """A file of audio or features: its bytes, the suffix of its name, and its length in frames, of 10 ms for audio (-1:
+    not known)."""
 
     data: bytes
     suffix: str
@@ -64,7 +65,8 @@ def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None
     """
     try:
         whole = form == "as-is" and all(one.start is None and one.end is None for one in utterances)
-        data = _read(wav) if whole or wav.endswith("|") or is_local(wav) is None else None
+        apart = wav.endswith("|") or in_ark(wav) or is_local(wav) is None  # not a local file of its own
+        data = _read(wav) if whole or apart else None
         source = (is_local(wav) or wav) if data is None else data
         head, size = _head(source)
         if not size:
@@ -108,9 +110,20 @@ def _told(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
+def in_ark(wav: str) -> bool:
+    """Return whether the audio lies in one of Kaldi's arks: ``wavs.ark:OFFSET``."""
+    path, _, offset = wav.rpartition(":")
+    return path.endswith(".ark") and offset.isdecimal()
+
+
 def _read(wav: str) -> bytes:
     if wav.endswith("|"):  # the list's reader lets commands through only where they are allowed
         return run_command(wav)
+    if in_ark(wav):
+        from uio_pipes.formats.kaldi.ark import ark_audio  # only here: it needs torch
+
+        path, _, offset = wav.rpartition(":")
+        return ark_audio(open_file(path), int(offset)).read()
     with open_binary(wav) as file:
         return file.read()
 

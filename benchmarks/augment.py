@@ -1,0 +1,128 @@
+"""Claim: every augmentation of waveforms takes at most the CPU time of Lhotse's or torchaudio's.
+
+Tones of 5 s at 16 kHz, in memory, through a graph of this package with one stage, against the peer's function
+called on the same waveforms. The peer gets a value from the middle of what the stage draws; as a cutoff, it draws one,
+too: ``python -m benchmarks.augment``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
+from benchmarks.corpus import RATE
+from uio_pipes.dsp.tones import toned
+
+MODULE = "benchmarks.augment"
+SAMPLES = sized(5 * RATE, RATE // 2)
+COUNT = sized(20, 2)
+SLOW = {"pitch_shift": 1, "lowpass": 2}  # calls of a peer that makes a huge filter for each
+
+Wave = npt.NDArray[np.float32]
+STAGES: dict[str, Callable[[Any], Any]] = {
+    "codec, Opus": lambda graph: graph.codec(["opus"], (0.9, 0.9)),
+    "codec, MP3": lambda graph: graph.codec(["mp3"], (0.9, 0.9)),
+    "codec, Vorbis": lambda graph: graph.codec(["vorbis"], (0.9, 0.9)),
+    "codec, GSM": lambda graph: graph.codec(["gsm"]),
+    "codec, µ-law": lambda graph: graph.codec(["mulaw"]),
+    "lowpass": lambda graph: graph.lowpass((3500, 7500)),
+    "clip": lambda graph: graph.clip(hard=0),
+    "loudness": lambda graph: graph.loudness(),
+    "pitch_shift": lambda graph: graph.pitch_shift((-2, 2)),
+    "reverberate, computed rooms": lambda graph: graph.reverberate(rt60=(0.1, 0.8)),
+}
+
+
+def peers() -> dict[str, tuple[str, Callable[[Wave], object]]]:
+    """Return what others have for the same purpose: a name, and the function of a waveform (1, S)."""
+    import torch
+    import torchaudio.functional
+    from lhotse.augmentation import Clipping, Compress, Resample, ReverbWithImpulseResponse
+
+    cutoffs = np.random.default_rng(0)
+
+    def coded(codec: str) -> Callable[[Wave], object]:
+        return lambda wave: Compress(codec, 0.9)(wave, RATE)
+
+    def lowpass(wave: Wave) -> object:
+        rate = 2 * int(cutoffs.uniform(3500, 7500))
+        return Resample(rate, RATE)(np.asarray(Resample(RATE, rate)(wave, RATE)), rate)
+
+    def pitch(wave: Wave) -> object:
+        return torchaudio.functional.pitch_shift(torch.from_numpy(wave), RATE, 2)
+
+    room = {"sr": RATE, "max_T60": 0.8}
+    return {
+        "codec, Opus": ("Lhotse", coded("opus")),
+        "codec, MP3": ("Lhotse", coded("mp3")),
+        "codec, Vorbis": ("Lhotse", coded("vorbis")),
+        "codec, GSM": ("Lhotse (takes 16 kHz for 8)", coded("gsm")),
+        "lowpass": ("Lhotse, by resampling", lowpass),
+        "clip": ("Lhotse", lambda wave: Clipping(hard=False, gain_db=10.0)(wave, RATE)),
+        "pitch_shift": ("torchaudio", pitch),
+        "reverberate, computed rooms": (
+            "Lhotse (FRA-RIR)",
+            lambda wave: ReverbWithImpulseResponse(rir_generator=dict(room))(wave, RATE),
+        ),
+    }
+
+
+def _wave(number: int) -> Wave:
+    """Return tones with some noise, (1, S)."""
+    noise = np.random.default_rng(number).standard_normal(SAMPLES).astype(np.float32)
+    text = "".join(chr(97 + 7 * i * (number + 1) % 26) for i in range(-(-SAMPLES // RATE) * 4))
+    return (0.2 * toned(text, RATE)[:SAMPLES] + 0.005 * noise)[None]
+
+
+def measure(name: str, peer: bool) -> dict[str, Any]:
+    """Measure the milliseconds of CPU for an utterance."""
+    import uio_pipes as uio
+
+    waves = [_wave(i) for i in range(COUNT)]
+    if peer:
+        function = peers()[name][1]
+        waves = waves[: SLOW.get(name, COUNT)]
+        if name not in SLOW:
+            function(waves[0])  # tables and kernels are made
+        began = time.process_time()
+        for wave in waves:
+            function(wave)
+    else:
+        rows = [{"key": str(i), "wav": wave, "sample_rate": RATE} for i, wave in enumerate(waves)]
+        graph = STAGES[name](uio.from_iterable(rows))
+        list(uio.Loader(graph, seed=1))
+        began = time.process_time()
+        for _ in uio.Loader(graph, seed=2):
+            pass
+    return {"ms": (time.process_time() - began) * 1e3 / len(waves)}
+
+
+def main() -> None:
+    """Measure all and write results/augment.md."""
+    arguments = begin(measure, parser(__doc__, repeats=5))
+    report = Report("augment", "Augmentations of waveforms")
+    others = peers()
+    jobs = {
+        (name, peer): {"name": name, "peer": peer} for name in STAGES for peer in (False, *[True] * (name in others))
+    }
+    results = rounds(MODULE, {f"{n}{' (peer)' * p}": job for (n, p), job in jobs.items()}, arguments.repeats)
+    ran = report.ran(results)
+    rows, slower = [], []
+    for name in STAGES:
+        mine, theirs = ran.get(name, []), ran.get(f"{name} (peer)", [])
+        times = ratio(median(theirs, "ms"), median(mine, "ms")) if theirs else "–"
+        rows.append([name, spread(mine, "ms"), spread(theirs, "ms"), others.get(name, ("none",))[0], times])
+        if median(mine, "ms") > 1.1 * median(theirs, "ms"):
+            slower.append(name)
+    report.table("CPU milliseconds for 5 s", ["stage", "this package", "peer", "which", "as fast"], rows, plot=[1, 2])
+    report.target("none takes more than 1.1 × its peer's time", not slower, ", ".join(slower) or "none")
+    report.write()
+
+
+if __name__ == "__main__":
+    main()

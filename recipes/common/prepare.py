@@ -1,0 +1,130 @@
+"""From Kaldi's ``wav.scp`` and ``text`` of each part to all files that WeNet-style training reads: stages 1 to 3::
+
+    OUT/global_cmvn                                 1: WeNet's JSON, of train
+    OUT/dict/lang_char.txt                          2: <blank> 0, <unk> 1, <sos/eos> 2, then train's tokens
+    OUT/PART/data.list                              3: a JSON object a line
+    OUT/PART/shards/shards_000000000.tar …          3: and OUT/PART/shards.list
+
+They do not need the corpus itself: write ``wav.scp`` and ``text`` (and Kaldi's ``segments``, if there are any) for a
+corpus of your own, and start there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import typer
+
+from uio_pipes.base.errors import ListError
+from uio_pipes.prep.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
+from uio_pipes.prep.dictionary import DictionaryProblem, write_characters, write_pieces
+from uio_pipes.prep.pack import OtherPacking, PackingFailed, PackSettings, pack
+from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.prep.writing.cutting import Form
+from uio_pipes.prep.writing.files import count_lines
+
+from .corpus import CorpusMissing
+from .kaldi import make_raw_list, read_texts, write_kaldi
+
+__all__ = [
+    "PROBLEMS",
+    "bpe_pieces",
+    "make_cmvn",
+    "make_dictionary",
+    "make_indexed",
+    "make_lists",
+    "make_shards",
+    "run_stages_1_to_3",
+    "unigram_pieces",
+    "write_characters",
+    "write_part",
+]
+
+PROBLEMS = (CorpusMissing, CmvnFailed, DictionaryProblem, ListError, OtherPacking, PackingFailed)
+SHARD_SIZE = 1000  # utterances, as WeNet's
+TOUCH_SIZE = 20_000  # utterances in a TouchDataset
+MIN_SHARDS = 16  # even of a small corpus: every rank and worker needs one
+
+WriteDictionary = Callable[[Path, Iterable[str]], int]  # folder and texts → number of tokens
+
+
+def write_part(folder: Path, utterances: Sequence[Utterance], missing: int) -> str:
+    """Write ``wav.scp`` and ``text`` of one part; return a report. ``missing``: recordings without a text."""
+    write_kaldi(folder, utterances)
+    without = f" ({missing} without a text left out)" if missing else ""
+    return f"{folder.name} {len(utterances)}{without}"
+
+
+def make_cmvn(out: Path, num_mel_bins: int, num_workers: int) -> str:
+    """Stage 1: write ``global_cmvn``."""
+    settings = CmvnSettings(num_mel_bins)
+    sums = compute_cmvn(make_raw_list(out / "train"), out / "global_cmvn", settings, num_workers)
+    failed = f"; {sums.failures} could not be read" if sums.failures else ""
+    return f"{out / 'global_cmvn'}: {sums.frame_num} frames of {sums.utterances} utterances{failed}"
+
+
+def make_dictionary(out: Path, write: WriteDictionary = write_characters) -> str:
+    """Stage 2: write the dictionary of train's texts; ``write`` says of what."""
+    tokens = write(out / "dict", read_texts(out / "train"))
+    return f"{out / 'dict'}: {tokens} {'pieces' if (out / 'dict' / 'spm.model').is_file() else 'tokens'}"
+
+
+def bpe_pieces(count: int) -> WriteDictionary:
+    """Return a writer of ``count`` SentencePiece pieces for Mandarin."""
+    return lambda folder, texts: write_pieces(folder, texts, count)
+
+
+def unigram_pieces(count: int) -> WriteDictionary:
+    """Return a writer of ``count`` SentencePiece pieces for a language with blanks between words, as in WeNet."""
+    return lambda folder, texts: write_pieces(folder, texts, count, "unigram", dummy_prefix=True)
+
+
+def make_lists(out: Path, parts: Iterable[str]) -> str:
+    """Stage 3: write the raw lists."""
+    return "  ".join(str(make_raw_list(out / part)) for part in parts)
+
+
+def make_shards(
+    out: Path, parts: Iterable[str], shard_size: int = 0, jobs: int = 0, form: Form = PackSettings.form
+) -> str:
+    """Stage 3: pack the raw lists into shards. ``shard_size`` 0: 1000 utterances, or fewer if that gives too few
+    shards."""
+    report = []
+    for part in parts:
+        folder = out.resolve() / part
+        size = shard_size or max(1, min(SHARD_SIZE, count_lines(folder / "data.list") // MIN_SHARDS))
+        report.append(_packed(folder, "shards", PackSettings(size, form=form, name="shards_{:09d}.tar"), jobs))
+    return "\n".join(report)
+
+
+def make_indexed(out: Path, parts: Iterable[str], jobs: int = 0) -> str:
+    """Stage 3: pack the raw lists into TouchDatasets."""
+    settings = PackSettings(TOUCH_SIZE, name="data-{:05d}")
+    return "\n".join(_packed(out.resolve() / part, "indexed", settings, jobs) for part in parts)
+
+
+def _packed(folder: Path, form: str, settings: PackSettings, jobs: int) -> str:
+    target = folder / f"{form}.list"
+    return f"{target}: {pack(folder / 'data.list', folder / form, target, settings, _processes(folder, jobs))}"
+
+
+def _processes(folder: Path, jobs: int) -> int:
+    """Return the number of processes: at most one for a thousand utterances, because starting one takes as long."""
+    return max(1, min(jobs or os.cpu_count() or 1, count_lines(folder / "data.list") // 1000))
+
+
+def run_stages_1_to_3(
+    out: Path,
+    parts: Sequence[str],
+    shard_size: int,
+    num_mel_bins: int,
+    write: WriteDictionary = write_characters,
+    form: Form = PackSettings.form,
+) -> None:
+    """Run them, shards included."""
+    typer.echo(make_cmvn(out, num_mel_bins, os.cpu_count() or 1))
+    typer.echo(make_dictionary(out, write))
+    typer.echo(make_lists(out, parts))
+    typer.echo(make_shards(out, parts, shard_size, form=form))

@@ -1,0 +1,50 @@
+"""Loaders whose lanes move to other numbers of workers at given batches, whatever the rates are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import uio_pipes as uio
+from uio_pipes.run.tuning import Plan, Tuner
+
+__all__ = ["PLANS", "Scripted", "moving", "patient"]
+
+PLANS = (Plan(1, 2), Plan(3, 1), Plan(2, 4), Plan(4, 2), Plan(1, 1))
+
+
+class Scripted(Tuner):
+    """Wants the next of ``plans`` after every ``every`` batches since the last move, at the end the first one again, or
+    the last for good (``once``). ``followed``: those it got."""
+
+    def __init__(self, plans: tuple[Plan, ...] = PLANS, every: int = 3, once: bool = False) -> None:
+        super().__init__(plans[0], Plan(8, 8))
+        self.plans, self.every, self.once = plans, every, once
+        self.followed: list[Plan] = []
+        self.batches = 0
+
+    def began(self, batches: int) -> None:
+        self.followed.append(self.plan)
+        self.batches = 0
+
+    def add(self, lane: int, counts: Mapping[str, Any], step: float, wait: float, make: float, lanes: int) -> None:
+        self.batches += 1
+        if self.batches == self.every and not (self.once and self.plan == self.plans[-1]):
+            self.plan = self.plans[(self.plans.index(self.plan) + 1) % len(self.plans)]
+
+
+def moving(pipeline: uio.Pipeline, tuner: Tuner | None = None, **options: Any) -> uio.Loader:
+    """Return a loader with ``num_workers="auto"`` that is driven by ``tuner``."""
+    loader = uio.Loader(pipeline, num_workers="auto", **options)
+    loader._tuner = tuner or Scripted()
+    return loader
+
+
+def patient(loader: uio.Loader) -> Iterator[Any]:
+    """Iterate over the batches; before each one, wait until new workers are ready, so that each wish is followed."""
+    for batch in loader:
+        yield batch
+        run = loader._run
+        while run is not None and run.successors is not None and not run.successors.ready:
+            time.sleep(0.002)

@@ -1,0 +1,166 @@
+"""``fields={"wav": "audio"}`` in every source: the user's names count before the source looks at what is there."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import touchdataset
+from contract import Case, check_cuts, record
+from corpus import wav_bytes
+
+import uio_pipes as uio
+from uio_pipes.formats.naming import names_of, renamed
+from uio_pipes.prep.index_lists import index_lists
+
+COUNT = 5
+
+
+def raw(root: Path) -> dict[str, Any]:
+    lines = []
+    for i in range(COUNT):
+        (root / f"{i}.wav").write_bytes(wav_bytes(i))
+        lines.append({"id": i, "audio": str(root / f"{i}.wav"), "text": f"t{i}", "wav": "another"})
+    (root / "raw.list").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return {"paths": root / "raw.list", "fields": {"key": "id", "wav": "audio", "txt": "text"}}
+
+
+def shard(root: Path) -> Path:
+    with tarfile.open(root / "s.tar", "w") as tar:
+        for i in range(COUNT):
+            for suffix, data in {
+                "txt": b"not this",
+                "trans": b"t%d" % i,
+                "wav": wav_bytes(50 + i),
+                "far": wav_bytes(i),
+                "cls": b"s%d" % i,
+            }.items():
+                info = tarfile.TarInfo(f"{i}.{suffix}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return root / "s.tar"
+
+
+TAR_NAMES = {"wav": "far", "txt": "trans", "speaker": "cls"}
+
+
+def shards(root: Path) -> dict[str, Any]:
+    return {"paths": shard(root), "fields": TAR_NAMES, "grouping": "webdataset"}
+
+
+def indexed_shards(root: Path) -> dict[str, Any]:
+    path = shard(root)
+    index_lists([str(path)], grouping="webdataset")
+    return {"paths": path, "fields": TAR_NAMES}
+
+
+def touch(root: Path) -> dict[str, Any]:
+    given = []
+    for i in range(COUNT):
+        pcm = np.frombuffer(wav_bytes(i)[44:], "<i2")
+        given.append((pcm, {"id": i, "text": f"t{i}", "rate": 8000, "wav": "", "who": f"s{i}"}))
+    names = {"key": "id", "txt": "text", "sample_rate": "rate", "speaker": "who"}
+    return {"dirs": touchdataset.write(root / "touch", given), "fields": names}
+
+
+def kaldi(root: Path) -> dict[str, Any]:
+    for i in range(COUNT):
+        (root / f"{i}.wav").write_bytes(wav_bytes(i))
+    (root / "wav.scp").write_text("".join(f"{i} {root / f'{i}.wav'}\n" for i in range(COUNT)))
+    (root / "text").write_text("".join(f"{i} t{i}\n" for i in range(COUNT)))
+    (root / "utt2spk").write_text("".join(f"{i} s{i}\n" for i in range(COUNT)))
+    return {"scp": root, "fields": {"who": "speaker"}}
+
+
+def iterable(root: Path) -> dict[str, Any]:
+    items = [{"id": i, "audio": wav_bytes(i), "text": f"t{i}", "wav": 7} for i in range(COUNT)]
+    return {"items": items, "fields": {"key": "id", "wav": "audio", "txt": "text"}}
+
+
+SOURCES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "from_raw_list": raw,
+    "from_shard_list": shards,
+    "from_tar_index": indexed_shards,
+    "from_indexed": touch,
+    "from_kaldi": kaldi,
+    "from_iterable": iterable,
+}
+START = {"from_kaldi": "scp", "from_indexed": "dirs", "from_iterable": "items"}
+
+
+def begun(name: str, given: dict[str, Any]) -> uio.Pipeline:
+    rest = dict(given)
+    start: uio.Pipeline = getattr(uio, name)(rest.pop(START.get(name, "paths")), **rest)
+    return start if name != "from_iterable" else start.sharding_filter()
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_takes_the_users_names(name: str, tmp_path: Path) -> None:
+    pipeline = begun(name, SOURCES[name](tmp_path)).decode_audio()
+    got = list(uio.Loader(pipeline))
+    assert [s["key"] for s in got] == [str(i) for i in range(COUNT)]
+    assert [s["txt"] for s in got] == [f"t{i}" for i in range(COUNT)]
+    assert [s["wav"].shape[1] for s in got] == [(len(wav_bytes(i)) - 44) // 2 for i in range(COUNT)]
+    if name not in ("from_raw_list", "from_iterable"):
+        assert [s["who" if name == "from_kaldi" else "speaker"] for s in got] == [f"s{i}" for i in range(COUNT)]
+    recorded = record(Case(pipeline.shuffle(3).batch(2).pad(), {"lanes": 2}))
+    check_cuts(recorded, range(len(recorded.digests) + 1))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_names_are_in_the_fingerprint_only_if_given(name: str, tmp_path: Path) -> None:
+    given = SOURCES[name](tmp_path)
+    named = begun(name, given)
+    plain = begun(name, {**given, "fields": None})
+    assert "fields" not in "".join(plain.fingerprint())
+    assert "fields={" in "".join(named.fingerprint())
+    assert str(given["fields"]) in str(named)
+    assert name == "from_iterable" or hash(named.stages)
+    with pytest.raises(uio.PipelineError, match=r'as in {"wav": "audio"'):
+        begun(name, {**given, "fields": {"wav": 3}})
+
+
+def test_a_state_of_other_names_is_refused(tmp_path: Path) -> None:
+    given = raw(tmp_path)
+    state = uio.Loader(begun("from_raw_list", given)).state_dict()
+    with pytest.raises(uio.StateError, match="fields="):
+        uio.Loader(begun("from_raw_list", {**given, "fields": {"key": "text", "wav": "audio"}})).load_state_dict(state)
+
+
+def test_one_utterance_of_an_index_under_our_names(tmp_path: Path) -> None:
+    given = indexed_shards(tmp_path)
+    index = uio.open_index(given["paths"], fields=TAR_NAMES)
+    assert (index["3"]["txt"], index["3"]["speaker"], index["3"]["wav"]) == ("t3", "s3", wav_bytes(3))
+
+
+def test_two_names_for_the_transcript_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(uio.PipelineError, match="both name the member of the transcript"):
+        uio.from_shard_list("a.tar", text="json:text", fields={"txt": "trans"})
+    plain = uio.from_shard_list(shard(tmp_path), grouping="webdataset", fields={"wav": "far", "txt": "cls"})
+    assert [s["txt"] for s in uio.Loader(plain)] == [f"s{i}" for i in range(COUNT)]
+
+
+def test_a_shard_without_the_named_audio_says_so(tmp_path: Path) -> None:
+    loader = uio.Loader(uio.from_shard_list(shard(tmp_path), grouping="webdataset", fields={"wav": "close"}))
+    with pytest.raises(uio.TooManyFailures, match="missing_audio"):
+        list(loader)
+
+
+def test_renaming() -> None:
+    fields = {"audio": 1, "wav": 2, "age": 3}
+    assert renamed(fields, {"wav": "none"}) == {"audio": 1, "age": 3}
+    assert renamed(fields, {"wav": "audio"}) == {"wav": 1, "age": 3}
+    assert renamed(fields, names_of("x", {"a": "audio", "b": "audio", "c": "none"})) == {
+        "wav": 2,
+        "age": 3,
+        "a": 1,
+        "b": 1,
+    }
+    assert renamed({"a": 1, "b": 2}, {"a": "b", "b": "a"}) == {"a": 2, "b": 1}
+    assert renamed(fields, None) == fields

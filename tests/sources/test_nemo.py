@@ -1,0 +1,354 @@
+"""``from_nemo``: manifests as NeMo lays them out, in files and in tars; nothing is opened to plan."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from contract import Case, check_cuts, keys_of, record
+from fault_server import serving
+from nemo_data import Tarred, plain, tar, tarred, wav, write
+from test_kaldi import run
+
+import uio_pipes as uio
+from uio_pipes.base.errors import ListError, PipelineError, TooManyFailures
+from uio_pipes.formats.nemo.paths import expanded, shard_number
+from uio_pipes.formats.tar.directory import TarDirectory
+from uio_pipes.io.access import PLAIN
+from uio_pipes.io.local import LocalFile
+from uio_pipes.prep.convert import convert
+from uio_pipes.prep.index_lists import index_lists
+from uio_pipes.prep.recognize import recognize
+from uio_pipes.prep.verify import verify
+from uio_pipes.reports.inspect import inspect
+from uio_pipes.reports.simulate import simulate
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Tarred:
+    return tarred(tmp_path_factory.mktemp("nemo") / "data", [4, 3, 4])
+
+
+def delivered(pipeline: uio.Pipeline, **options: Any) -> tuple[list[str], dict[str, int]]:
+    """Return the keys that a trainer gets, and the counts of what was skipped."""
+    loader = uio.Loader(pipeline.decode_audio().batch(1), **options)
+    return [key for batch in loader for key in keys_of(batch)], loader.stats().skipped
+
+
+def pcm(number: int, start: float = 0, end: float | None = None) -> np.ndarray:
+    audio, rate = soundfile.read(io.BytesIO(wav(number)), dtype="float32")
+    return audio[round(start * rate) : None if end is None else round(end * rate)]
+
+
+# Rows
+
+
+def test_rows_give_text_duration_and_every_other_name(tmp_path: Path) -> None:
+    samples, ledger = run(uio.from_nemo(plain(tmp_path, 4)).decode_audio())
+    assert [s.key for s in samples] == ["u0", "u0-000010-000025", "u1", "u2", "u3", "u3-000010-000025"]
+    assert (samples[0]["txt"], samples[0]["lang"], ledger.failures) == ("文0", "zh", 0)
+    np.testing.assert_array_equal(samples[2]["wav"][0].numpy(), pcm(1))
+    cut = samples[5]
+    assert (cut["txt"], cut["start"], cut["end"], "offset" in cut) == ("cut 3", 0.1, 0.35, False)
+    np.testing.assert_array_equal(cut["wav"][0].numpy(), pcm(3, 0.1, 0.35))
+
+
+def test_what_lhotse_reads_of_the_same_rows_is_the_same(tmp_path: Path) -> None:
+    lhotse = pytest.importorskip("lhotse")
+    samples, _ = run(uio.from_nemo(plain(tmp_path, 6)).decode_audio())
+    for sample in samples:
+        cut = lhotse.Recording.from_file(tmp_path / "wavs" / f"{sample.key.split('-')[0]}.wav").to_cut()
+        if "start" in sample:
+            cut = cut.truncate(offset=sample["start"], duration=sample["duration"])
+        np.testing.assert_array_equal(sample["wav"].numpy(), cut.load_audio())
+
+
+def test_a_relative_path_starts_at_the_manifest_or_else_at_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = plain(tmp_path / "a", 1)
+    monkeypatch.chdir(tmp_path)
+    assert delivered(uio.from_nemo("a/manifest.json"))[0] == ["u0", "u0-000010-000025"]
+    shutil.move(tmp_path / "a" / "wavs", tmp_path / "wavs")
+    assert delivered(uio.from_nemo(manifest))[0] == ["u0", "u0-000010-000025"]
+    shutil.rmtree(tmp_path / "wavs")
+    pipeline = uio.from_nemo(manifest)
+    with pytest.raises(TooManyFailures, match=r"a/wavs/u0.wav.*missing_file"):
+        delivered(pipeline)
+
+
+def test_keys_come_from_the_row_if_it_has_one_and_can_be_chosen(tmp_path: Path) -> None:
+    row = {"audio_filepath": "x/a.b.wav", "duration": 1.5, "text": "t"}
+    rows = [row, {**row, "id": 7}, {**row, "key": "k"}, {**row, "utt": "mine"}]
+    manifest = write(tmp_path / "m.json", rows)
+    assert [s.key for s in run(uio.from_nemo(manifest))[0]] == ["a.b", "7", "k", "a.b"]
+    chosen = uio.from_nemo(manifest, fields={"key": "utt", "txt": "utt"})
+    assert [(s.key, s.get("txt")) for s in run(chosen)[0]][3] == ("mine", "mine")
+
+
+def test_rows_marked_skipme_are_counted_and_no_failures(tmp_path: Path) -> None:
+    row = {"audio_filepath": "a.wav", "duration": 1.0, "text": "t"}
+    rows = [{**row, "_skipme": True}, row, {**row, "_skipme": False}, {**row, "_skipme": 1}]
+    pipeline = uio.from_nemo(write(tmp_path / "m.json", rows))
+    samples, ledger = run(pipeline)
+    assert (len(samples), ledger.skipped, ledger.failures) == (2, {"skipme": 2}, 0)
+    assert len(uio.Loader(pipeline.decode_audio().batch(1))) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"duration": 1.0, "text": "t"}, "missing_audio"),
+        ({"audio_filepath": ["a.wav", "b.wav"], "duration": 1.0}, "missing_audio"),
+        ({"audio_filepath": "a.wav", "duration": 1.0, "offset": -1}, "bad_segment"),
+        ({"audio_filepath": "a.wav", "duration": 1.0, "offset": "x"}, "bad_segment"),
+        ({"audio_filepath": "a.wav", "duration": 0, "offset": 1}, "bad_segment"),
+        ({"audio_filepath": "a.wav", "duration": float("nan"), "offset": 1}, "bad_segment"),
+    ],
+    ids=str,
+)
+def test_bad_rows_are_counted_by_line(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
+    good = {"audio_filepath": "a.wav", "duration": 1.0}
+    manifest = write(tmp_path / "m.json", [good, row, good])
+    samples, ledger = run(uio.from_nemo(manifest))
+    assert (len(samples), ledger.skipped) == (2, {reason: 1})
+    assert f"{manifest}, line 2" in ledger.reports[0]
+
+
+def test_damaged_lines_cost_one_row_each(tmp_path: Path) -> None:
+    line = b'{"audio_filepath": "a.wav", "duration": 1.0, "text": "\xe6\x96\x87"}'
+    bad = [line[:-1], line.replace(b"\xe6", b"\xff"), line + b" x"]
+    (tmp_path / "m.json").write_bytes(b"\n".join([line, *bad, line]))
+    samples, ledger = run(uio.from_nemo(tmp_path / "m.json"))
+    assert (len(samples), ledger.skipped) == (2, {"bad_line": 3})
+
+
+def test_a_list_of_shards_is_no_manifest(tmp_path: Path) -> None:
+    (tmp_path / "shards.list").write_text("a.tar\n")
+    with pytest.raises(ListError, match=r"shards.list, line 1 is not a JSON object.*audio_filepath"):
+        run(uio.from_nemo(tmp_path / "shards.list"))
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("d/audio__OP_0..2_CL_.tar", ["d/audio_0.tar", "d/audio_1.tar", "d/audio_2.tar"]),
+        ("d/audio_{0..1}.tar", ["d/audio_0.tar", "d/audio_1.tar"]),
+        ("d/audio_(0..1).tar", ["d/audio_0.tar", "d/audio_1.tar"]),
+        ("d/audio_[00..01].tar", ["d/audio_00.tar", "d/audio_01.tar"]),
+        ("d/audio_<0..1>.tar", ["d/audio_0.tar", "d/audio_1.tar"]),
+        ("d_(a,b)/m.json, c.json", ["d_a/m.json", "d_b/m.json", "c.json"]),
+        ("corpus (old)/m.json", ["corpus (old)/m.json"]),
+        ("s3://b/_OP_a,b_CL_/audio_0.tar", ["s3://b/a/audio_0.tar", "s3://b/b/audio_0.tar"]),
+    ],
+)
+def test_names_are_expanded_as_in_nemo(name: str, files: list[str]) -> None:
+    assert list(expanded([name], PLAIN)) == files
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("x_9/audio_12.tar", 12), ("manifest_3_normalized.json", 3), ("m_v2_07.json.gz", 7), ("s3://b/a_1.tar?k=_2", 1)],
+)
+def test_the_last_number_of_a_name_is_that_of_the_shard(name: str, number: int) -> None:
+    assert shard_number(name) == number
+
+
+# Tars
+
+
+def expected(shards: Tarred) -> list[str]:
+    stems = (row["audio_filepath"].removesuffix(".wav") for row in shards.rows)
+    return [f"{stem}-000010-000020" if "-sub" in stem else stem for stem in stems]
+
+
+@pytest.mark.parametrize("which", ["sharded", "whole", "pairs", "groups", "gz"])
+def test_tarred_manifests_in_each_form(shards: Tarred, which: str, tmp_path: Path) -> None:
+    root = shards.whole.parent
+    ones = [str(root / "sharded_manifests" / f"manifest_{i}.json") for i in range(3)]
+    tars = [str(root / f"audio_{i}.tar") for i in range(3)]
+    (tmp_path / "all.json.gz").write_bytes(gzip.compress(shards.whole.read_bytes()))
+    given: Any = {
+        "sharded": (shards.manifests, shards.tars),
+        "whole": (shards.whole, shards.tars),
+        "pairs": (ones, tars[::-1]),  # paired by their numbers
+        "groups": ([[one] for one in ones], [[one] for one in tars]),
+        "gz": (tmp_path / "all.json.gz", tars),
+    }[which]
+    samples, ledger = run(uio.from_nemo(*given).decode_audio())
+    assert [s.key for s in samples] == expected(shards)
+    assert ledger.failures == 0
+    for sample in samples:
+        number = int(sample.key.removeprefix("data_u").split("-")[0])
+        cut = (0.1, 0.1 + 0.2) if "-sub1" in sample.key else ()
+        np.testing.assert_array_equal(sample["wav"][0].numpy(), pcm(number, *cut))
+
+
+def test_two_data_sets_whose_shards_have_the_same_numbers(shards: Tarred, tmp_path: Path) -> None:
+    other = tarred(tmp_path / "other", [2, 2])
+    both = uio.from_nemo([shards.manifests, other.manifests], [shards.tars, other.tars])
+    assert delivered(both)[0] == expected(shards) + expected(other)
+
+
+def test_planning_opens_nothing_but_the_manifest(shards: Tarred, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalFile, "read_upto", lambda *_: pytest.fail("a file was opened"))
+    monkeypatch.setattr(TarDirectory, "find", lambda *_: pytest.fail("a member was looked for"))
+    pipeline = uio.from_nemo(shards.manifests, shards.tars, shuffle=True).decode_audio().fbank().sort(5)
+    pipeline = pipeline.dynamic_batch(max_frames=300).pad()
+    assert simulate(pipeline, num_workers=2).utterances == len(shards.rows)
+    assert len(uio.Loader(pipeline)) > 2
+
+
+def test_an_epoch_stops_and_goes_on_anywhere(shards: Tarred) -> None:
+    pipeline = uio.from_nemo(shards.manifests, shards.tars, shuffle=True).decode_audio().sort(4).batch(3).pad()
+    recorded = record(Case(pipeline, {"lanes": 2}))
+    check_cuts(recorded, range(len(recorded.digests) + 1))
+
+
+def test_headers_are_read_once_and_payloads_are_not(shards: Tarred, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory, sizes = TarDirectory(str(shards.whole.parent / "audio_0.tar")), list[int]()
+    read = LocalFile.read_upto
+    monkeypatch.setattr(LocalFile, "read_upto", lambda f, at, n: sizes.append(n) or read(f, at, n))  # type: ignore[func-returns-value]
+    assert directory.find(("nothing.wav", "./data_u1.WAV"))[1] == len(wav(1))
+    assert max(sizes) <= 4096
+    read_before = len(sizes)
+    directory.find(("data_u2.wav",))
+    assert len(sizes) == read_before
+
+
+def test_an_index_is_used_instead_of_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tarred(tmp_path / "data", [3, 3])
+    report = index_lists([str(tmp_path / "data" / "audio_*.tar")], text="", manifests=None)
+    assert (report.utterances, report.problems) == (6, [])
+    monkeypatch.setattr(TarDirectory, "_headers", lambda _: pytest.fail("headers were read"))
+    assert delivered(uio.from_nemo(data.manifests, data.tars)) == (expected(data), {})
+
+
+def test_remote_manifests_and_tars(shards: Tarred) -> None:
+    with serving() as server:
+        for file in shards.whole.parent.glob("*.*"):
+            server.add(file.name, file.read_bytes())
+        names = f"{server.url}/tarred_audio_manifest.json", f"{server.url}/audio__OP_0..2_CL_.tar"
+        keys, skipped = delivered(uio.from_nemo(*names, shuffle=True))
+    assert (sorted(keys), skipped) == (sorted(expected(shards)), {})
+
+
+# What is wrong with tars
+
+
+def test_missing_members_and_wrong_shards_are_counted_by_name(tmp_path: Path) -> None:
+    tar(tmp_path / "audio_0.tar", {"a.wav": wav(0)})
+    tar(tmp_path / "audio_1.tar", {"b.wav": wav(1)})
+    row = {"duration": 3.0, "text": "t"}
+    names = [("a.wav", 0), ("b.wav", 0), ("b.wav", 1), ("a.wav", 7), ("a.wav", None)]
+    rows = [{**row, "audio_filepath": name, "shard_id": shard} for name, shard in names]
+    pipeline = uio.from_nemo(write(tmp_path / "m.json", rows), str(tmp_path / "audio_(0..1).tar"))
+    loader = uio.Loader(pipeline.decode_audio().batch(1))
+    assert [key for batch in loader for key in keys_of(batch)] == ["a", "b"]
+    assert loader.stats().skipped == {"missing_member": 1, "wrong_shard": 2}
+
+
+def test_a_row_in_the_manifest_of_another_shard(tmp_path: Path) -> None:
+    data = tarred(tmp_path / "data", [2, 2])
+    rows = [{**row, "shard_id": 1} for row in data.rows if row["shard_id"] == 0]
+    write(tmp_path / "data" / "sharded_manifests" / "manifest_0.json", rows)
+    assert delivered(uio.from_nemo(data.manifests, data.tars))[1] == {"wrong_shard": 3}
+
+
+@pytest.mark.parametrize("damage", ["header", "cut", "gz", "gone"])
+def test_damaged_tars_cost_only_what_is_lost(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    data = tarred(tmp_path / "data", [3, 2])
+    path = tmp_path / "data" / "audio_0.tar"
+    whole = bytearray(path.read_bytes())
+    second = 512 + -(-len(wav(0)) // 512) * 512
+    if damage == "header":
+        whole[second : second + 8] = b"\xff" * 8
+    content = {"cut": bytes(whole[: second + 700]), "gz": gzip.compress(whole)}.get(damage, bytes(whole))
+    path.unlink() if damage == "gone" else path.write_bytes(content)
+    keys, skipped = delivered(uio.from_nemo(data.manifests, data.tars))
+    lost = {"header": {"missing_member": 1}, "gz": {"compressed_tar": 4}, "gone": {"missing_file": 4}}
+    assert skipped == lost.get(damage, {"truncated": 1, "missing_member": 1})
+    assert keys == [key for key in expected(data) if key in keys]
+    assert len(keys) == 7 - sum(skipped.values())
+    if damage == "header":
+        assert "it is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["flip", "cut", "zeros", "lost block"])
+def test_whatever_happens_to_a_tar_every_row_is_right_or_counted(tmp_path: Path, kind: str) -> None:
+    data = tarred(tmp_path / "data", [5])
+    path, rng = tmp_path / "data" / "audio_0.tar", np.random.default_rng(len(kind))
+    whole, of_headers = path.read_bytes(), [0]
+    for i in range(4):
+        of_headers.append(of_headers[-1] + 512 + -(-len(wav(i)) // 512) * 512)
+    for _ in range(12):
+        at = int(rng.choice(of_headers)) + int(rng.integers(0, 512))  # payloads have no checksum
+        hurt = bytearray(whole)
+        if kind == "flip":
+            hurt[at] ^= 1 << int(rng.integers(8))
+        elif kind == "cut":
+            hurt = hurt[: int(rng.integers(of_headers[1] + 512, len(whole)))]  # the first member stays
+        elif kind == "zeros":
+            hurt[at // 512 * 512 : (at // 512 + 1) * 512] = bytes(512)
+        else:
+            del hurt[at // 512 * 512 : (at // 512 + 1) * 512]
+        path.write_bytes(hurt)
+        loader = uio.Loader(uio.from_nemo(data.whole, str(path)).decode_audio().batch(1))
+        given = [sample for batch in loader for sample in batch]
+        assert len(given) + sum(loader.stats().skipped.values()) == len(data.rows)
+        for sample in given:
+            number = int(sample["key"].removeprefix("data_u").split("-")[0])
+            cut = (0.1, 0.1 + 0.2) if "-sub1" in sample["key"] else ()
+            np.testing.assert_array_equal(sample["wav"][0].numpy(), pcm(number, *cut))
+
+
+def test_manifests_and_tars_that_do_not_pair(shards: Tarred, tmp_path: Path) -> None:
+    root = str(shards.whole.parent)
+    with pytest.raises(ListError, match="shard 2 is only in one of them"):
+        run(uio.from_nemo(shards.manifests, f"{root}/audio_(0..1).tar"))
+    shutil.copy(f"{root}/audio_0.tar", tmp_path / "one.tar")
+    with pytest.raises(ListError, match="a shard number of its own"):
+        run(uio.from_nemo(shards.whole, [f"{root}/audio_0.tar", str(tmp_path / "one.tar")]))
+    with pytest.raises(PipelineError, match="as many data sets"):
+        uio.from_nemo([["a.json"], ["b.json"]], [["a.tar"]])
+    with pytest.raises(PipelineError, match="manifest must be a path"):
+        uio.from_nemo([])
+
+
+# The commands
+
+
+def test_inspect_verify_and_convert_know_a_manifest(tmp_path: Path) -> None:
+    manifest = str(plain(tmp_path / "plain", 6))
+    known = recognize(manifest)
+    assert known.kind == "NeMo manifest"
+    contents = inspect(known.pipeline)
+    assert (contents.utterances, contents.failures) == (8, {})
+    (tmp_path / "plain" / "wavs" / "u1.wav").write_bytes(wav(1)[:300])
+    *_, report = verify([manifest])
+    assert report.reasons == {"truncated_audio": 1}
+    made = convert(manifest, str(tmp_path / "out"), to="raw")
+    assert made.utterances == 7
+
+
+def test_verify_names_members_that_no_row_wants_and_damage(tmp_path: Path) -> None:
+    data = tarred(tmp_path / "data", [2, 2])
+    tar(tmp_path / "data" / "audio_1.tar", {"data_u2.wav": wav(2), "data_u3.wav": wav(3), "extra.wav": wav(4)})
+    *_, report = verify([str(data.whole)])
+    assert report.reasons == {"unlisted_member": 1}
+    found = report.findings[0]
+    assert (Path(found.url).name, found.member) == ("audio_1.tar", "extra.wav")
+    assert recognize(str(tmp_path / "data" / "sharded_manifests" / "manifest_0.json")).kind == "NeMo manifest"
+    (tmp_path / "data" / "audio_0.tar").unlink()
+    (tmp_path / "data" / "audio_1.tar").unlink()
+    with pytest.raises(ListError, match=r"no audio_0.tar"):
+        recognize(str(data.whole))

@@ -1,0 +1,203 @@
+"""Damaged Parquet files: nothing is silently short, and the rest is delivered."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from corpus import wav_bytes
+from parquet_corpus import rows, write
+
+import uio_pipes as uio
+
+LENIENT: dict[str, Any] = {"max_consecutive_failures": 10**6, "max_failures": 10**6}
+PAGES: dict[str, Any] = {"use_dictionary": False, "data_page_size": 1, "write_batch_size": 1}
+
+
+def run(path: Path, **arguments: Any) -> tuple[dict[str, bytes], dict[str, int]]:
+    """What is delivered, and what is counted."""
+    loader = uio.Loader(uio.from_parquet(path, **arguments).batch(1), **LENIENT)
+    got = {sample["key"]: sample["wav"] + sample["txt"].encode() for batch in loader for sample in batch}
+    return got, dict(loader.stats().skipped)
+
+
+def flipped(path: Path, at: int, bit: int = 1) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= bit
+    path.write_bytes(data)
+
+
+def footer(data: bytes) -> int:
+    """Its length."""
+    return int.from_bytes(data[-8:-4], "little")
+
+
+def chunk(path: Path, group: int, column: int) -> tuple[int, int]:
+    """First and last byte + 1 of a column's pages."""
+    meta = pq.ParquetFile(path).metadata.row_group(group).column(column)
+    return meta.data_page_offset, meta.data_page_offset + meta.total_compressed_size
+
+
+@pytest.mark.parametrize(
+    ("cut", "says"),
+    [
+        (lambda data: b"", "it is empty"),
+        (lambda data: data[:-1], "does not end in PAR1"),
+        (lambda data: data[: len(data) // 2], "does not end in PAR1"),
+        (lambda data: data[:-8] + b"\xff\xff\xff\x7fPAR1", "footer is damaged .*longer than the file"),
+        (lambda data: data[: -8 - footer(data)] + bytes(footer(data)) + data[-8:], "footer is damaged"),
+        (lambda data: b"key wav\n" * 9, "does not end in PAR1"),
+    ],
+    ids=["empty", "a byte short", "half", "footer too long", "zeros in the footer", "text"],
+)
+def test_a_file_whose_footer_cannot_be_read_is_named(tmp_path: Path, cut: Any, says: str) -> None:
+    write(tmp_path / "a.parquet", rows(5))
+    bad = write(tmp_path / "b.parquet", rows(5))
+    bad.write_bytes(cut(bad.read_bytes()))
+    with pytest.raises(uio.ListError, match=f"b.parquet.*{says}.*fetch"):
+        list(uio.Loader(uio.from_parquet(str(tmp_path / "*.parquet"))))
+
+
+def test_a_damaged_page_costs_its_rows_and_those_after_it_in_the_row_group(tmp_path: Path) -> None:
+    """Every fault is found, since these pages have checksums."""
+    given = rows(15)
+    path = write(tmp_path / "a.parquet", given, write_page_checksum=True, **PAGES)
+    begin, end = chunk(path, 1, 1)
+    flipped(path, (begin + end) // 2)
+    got, skipped = run(path)
+    lost = skipped.pop("bad_page")
+    assert not skipped
+    assert 1 <= lost < 5
+    assert sorted(got) == [r["id"] for i, r in enumerate(given) if not 10 - lost <= i < 10]
+
+
+def test_a_failure_tells_file_row_group_row_and_remedy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path / "a.parquet", rows(10), write_page_checksum=True, use_dictionary=False)
+    flipped(path, chunk(path, 1, 1)[0] + 100)
+    _, skipped = run(path)
+    assert skipped == {"bad_page": 5}
+    assert "a.parquet, row group 1, row 0" in caplog.text
+    assert "the column audio cannot be read there (could not verify page integrity" in caplog.text
+    assert "fetch the file again" in caplog.text
+    loader = uio.Loader(uio.from_parquet(path), on_error="raise")
+    with pytest.raises(uio.DataError, match="row group 1, row 0"):
+        list(loader)
+
+
+def test_a_damaged_text_column_costs_its_row_group(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", rows(10), write_page_checksum=True, use_dictionary=False)
+    flipped(path, chunk(path, 0, 3)[1] - 3)
+    got, skipped = run(path)
+    assert skipped == {"bad_page": 5}
+    assert sorted(got) == [f"P{i:04d}" for i in range(5, 10)]
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_whatever_byte_is_damaged_nothing_is_silently_lost(tmp_path: Path, checksums: bool) -> None:
+    """A bit flipped anywhere. With checksums what is delivered is right, too, unless the footer itself was hit: Parquet
+    has no checksum of that."""
+    path = write(tmp_path / "a.parquet", rows(9, seconds=(0.01, 0.02)), group=4, write_page_checksum=checksums)
+    sound, data = run(path)[0], path.read_bytes()
+    end = len(data) - 8 - footer(data)
+    draw = random.Random(5)
+    spots = [*draw.sample(range(4, end), 90), *draw.sample(range(end, len(data)), 60)]
+    outcomes = set()
+    for at in spots:
+        path.write_bytes(data)
+        flipped(path, at, 1 << draw.randrange(8))
+        try:
+            got, skipped = run(path, fields={"key": "id", "wav": "audio", "txt": "text"})
+        except uio.ListError as error:
+            assert "a.parquet" in str(error)  # noqa: PT017
+            outcomes.add("refused")
+            continue
+        except uio.TooManyFailures:
+            outcomes.add("all lost")
+            continue
+        if checksums and at < end:
+            assert all(sound.get(key) == value for key, value in got.items()), at
+            assert len(got) + sum(skipped.values()) == 9, at
+        outcomes.add("counted" if skipped else "delivered")
+    assert {"refused", "counted"} <= outcomes
+
+
+def test_null_audio_is_counted_with_or_without_a_duration(tmp_path: Path) -> None:
+    given = rows(6)
+    given[1]["audio"], given[4]["audio"] = None, {"bytes": None, "path": None}
+    for extra in ({}, {"duration": 3.0}):
+        path = write(tmp_path / "a.parquet", [{**r, **extra} for r in given])
+        loader = uio.Loader(uio.from_parquet(path).decode_audio().batch(2).pad(), **LENIENT)
+        assert sorted(k for batch in loader for k in batch["keys"]) == ["P0000", "P0002", "P0003", "P0005"]
+        assert loader.stats().skipped == {"missing_audio": 2}
+
+
+def test_text_that_is_not_utf8_costs_one_row(tmp_path: Path) -> None:
+    texts = pa.array([b"a", b"\xff\xfe", b"c"]).view(pa.string())
+    table = pa.table({"audio": [wav_bytes(i) for i in range(3)], "text": texts})
+    pq.write_table(table, tmp_path / "a.parquet")
+    got, skipped = run(tmp_path / "a.parquet")
+    assert list(got) == ["a-000000", "a-000002"]
+    assert skipped == {"bad_value": 1}
+
+
+def test_bad_times_cost_one_row(tmp_path: Path) -> None:
+    given = [{**r, "start": 0.1, "end": 0.2} for r in rows(4)]
+    given[2]["end"] = 0.05
+    path = write(tmp_path / "a.parquet", given)
+    loader = uio.Loader(uio.from_parquet(path).decode_audio())
+    assert [len(s["wav"][0]) for s in loader] == [800] * 3
+    assert loader.stats().skipped == {"bad_segment": 1}
+
+
+@pytest.mark.parametrize(
+    ("second", "arguments", "says"),
+    [
+        ({"audio": wav_bytes(0), "text": "a", "age": 1}, {}, "column for wav is audio .file. in .*a.parquet"),
+        ({"audio": {"bytes": b"", "path": ""}, "text": "a"}, {}, "age is age .*no such column here"),
+        ({"audio": {"bytes": b"", "path": ""}, "text": "a", "age": 1, "sex": "f"}, {}, "has columns that .*sex"),
+        ({"audio": {"bytes": b"", "path": ""}}, {"fields": {"txt": "text"}}, "b.parquet has no column 'text' for txt"),
+    ],
+    ids=["another kind", "one less", "one more", "a named one less"],
+)
+def test_files_with_other_columns_are_named(tmp_path: Path, second: Any, arguments: Any, says: str) -> None:
+    first = {"audio": {"bytes": wav_bytes(0), "path": "a"}, "text": "a", "age": 1}
+    write(tmp_path / "a.parquet", [first])
+    write(tmp_path / "b.parquet", [second])
+    with pytest.raises(uio.ListError, match=says):
+        len(uio.Loader(uio.from_parquet(str(tmp_path / "*.parquet"), **arguments)))
+
+
+def test_a_column_that_some_files_lack_may_be_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", rows(2))
+    write(tmp_path / "b.parquet", [{**r, "age": 5} for r in rows(2, 2)])
+    assert len(list(uio.Loader(uio.from_parquet(str(tmp_path / "*.parquet"), columns=["speaker_id"])))) == 4
+
+
+@pytest.mark.parametrize(
+    ("row", "arguments", "says"),
+    [
+        ({"audio": 5, "text": "a"}, {}, "column audio for wav is int64, but must be bytes"),
+        ({"speech": b"", "words": "a"}, {}, "no column of audio or text among speech, words: name it"),
+        ({"audio": b""}, {"fields": {"wav": "speech"}}, "no column 'speech' for wav, only audio"),
+        ({"audio": b""}, {"columns": ["age"]}, "no column 'age', only audio"),
+    ],
+    ids=str,
+)
+def test_columns_that_cannot_be_used_are_named(tmp_path: Path, row: Any, arguments: Any, says: str) -> None:
+    path = write(tmp_path / "a.parquet", [row])
+    with pytest.raises(uio.ListError, match=says):
+        list(uio.Loader(uio.from_parquet(path, **arguments)))
+
+
+def test_a_missing_file_and_no_rows(tmp_path: Path) -> None:
+    with pytest.raises(uio.ListError, match=r"none.parquet: no such file"):
+        list(uio.Loader(uio.from_parquet(tmp_path / "none.parquet")))
+    with pytest.raises(uio.ListError, match="no file matches"):
+        list(uio.Loader(uio.from_parquet(str(tmp_path / "*.parquet"))))
+    pq.write_table(pa.table({"audio": pa.array([], pa.binary())}), tmp_path / "empty.parquet")
+    with pytest.raises(uio.ListError, match="have no rows"):
+        list(uio.Loader(uio.from_parquet(tmp_path / "empty.parquet")))

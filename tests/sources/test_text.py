@@ -1,0 +1,167 @@
+"""``from_text`` and ``from_jsonl``: text without audio, alone and in pairs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import keys_of
+from test_kaldi import run
+
+import uio_pipes as uio
+from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.formats.lists import lines
+from uio_pipes.prep.recognize import recognize
+from uio_pipes.reports.simulate import simulate
+
+TEXT = "# a heading\n  two blanks before\n\n \t\n\u3000\n{0..3}\nthe last, without an end"
+
+
+def code_points(text: str) -> list[int]:
+    return [ord(c) for c in text]
+
+
+@pytest.fixture(params=["in memory", "on disk"])
+def text(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(lines, "IN_MEMORY", 1 << 20 if request.param == "in memory" else 0)
+    path = tmp_path / "a.txt"
+    path.write_text(TEXT)
+    return path
+
+
+# Lines
+
+
+def test_a_line_is_an_utterance_as_it_is_and_blank_lines_are_counted(text: Path) -> None:
+    samples, ledger = run(uio.from_text(text))
+    found = [(s.key, s["txt"]) for s in samples]
+    said = ["# a heading", "  two blanks before", "{0..3}", "the last, without an end"]
+    assert found == list(zip(["a.txt:1", "a.txt:2", "a.txt:6", "a.txt:7"], said, strict=True))
+    assert (ledger.skipped, ledger.failures) == ({"blank_line": 3}, 0)
+    assert len(uio.Loader(uio.from_text(text).batch(1))) == 4
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 300])
+def test_many_lines_in_any_order(tmp_path: Path, end: str, count: int) -> None:
+    said = [f"文 {i}" for i in range(count)]
+    (tmp_path / "a.txt").write_bytes(end.join([*said, ""]).encode())
+    assert [s["txt"] for s in run(uio.from_text(tmp_path / "a.txt"))[0]] == said
+    shuffled = [s["txt"] for s in run(uio.from_text(tmp_path / "a.txt", shuffle=True))[0]]
+    assert sorted(shuffled) == sorted(said)
+
+
+def test_compressed_texts_globs_and_files_of_one_name(tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.txt.gz").write_bytes(gzip.compress(f"文{folder}\n".encode()))
+    (tmp_path / "a" / "y.txt.gz").write_bytes(gzip.compress(b"y\n"))
+    samples, _ = run(uio.from_text(f"{tmp_path}/*/*.txt.gz"))
+    keys = [f"{tmp_path}/a/x.txt.gz:1", "y.txt.gz:1", f"{tmp_path}/b/x.txt.gz:1"]
+    assert [(s.key, s["txt"]) for s in samples] == list(zip(keys, ["文a", "y", "文b"], strict=True))
+
+
+def test_a_line_that_is_not_utf8_costs_one_utterance(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\n\xff\xfe\nthree\n")
+    samples, ledger = run(uio.from_text(tmp_path / "a.txt"))
+    assert ([s["txt"] for s in samples], ledger.skipped) == (["one", "three"], {"bad_text": 1})
+    assert "a.txt, line 2" in ledger.reports[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the text .*a.txt is empty: it holds no line"),
+        (b"a\0b\n", "the text .* has no lines of text .a NUL in line 1"),
+    ],
+)
+def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(ListError, match=message):
+        run(uio.from_text(tmp_path / "a.txt"))
+    with pytest.raises(ListError, match=r"is a folder; name the files in it by a glob .*/\*.txt"):
+        run(uio.from_text(tmp_path))
+
+
+def test_a_text_of_blank_lines_gives_nothing_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n\n")
+    assert list(uio.Loader(uio.from_text(tmp_path / "a.txt").batch(1))) == []
+
+
+# Pairs
+
+
+def test_pairs_stay_aligned_where_a_line_is_blank(tmp_path: Path) -> None:
+    (tmp_path / "a.zh").write_text("一\n\n三\n四\n")
+    (tmp_path / "a.en").write_text("one\ntwo\n \nfour\n")
+    samples, ledger = run(uio.from_text({"txt": tmp_path / "a.zh", "target": tmp_path / "a.en"}))
+    assert [(s.key, s["txt"], s["target"]) for s in samples] == [("a.zh:1", "一", "one"), ("a.zh:4", "四", "four")]
+    assert ledger.skipped == {"blank_line": 2}
+
+
+def test_files_with_unequal_numbers_of_lines_are_refused_with_both(tmp_path: Path) -> None:
+    (tmp_path / "a.zh").write_text("一\n二\n三\n")
+    (tmp_path / "a.en").write_text("one\n")
+    (tmp_path / "b.zh").write_text("一\n")
+    with pytest.raises(ListError, match=r"a.zh has 3 lines, .*a.en has 1"):
+        run(uio.from_text({"txt": tmp_path / "a.zh", "target": tmp_path / "a.en"}))
+    with pytest.raises(ListError, match="2 files of txt and 1 of target"):
+        run(uio.from_text({"txt": f"{tmp_path}/*.zh", "target": tmp_path / "a.en"}))
+
+
+@pytest.mark.parametrize("paths", [{}, {"key": "a"}, {"": "a"}, [], 3, {"txt": []}], ids=str)
+def test_wrong_arguments_fail_at_once(paths: Any) -> None:
+    with pytest.raises(PipelineError, match="from_text"):
+        uio.from_text(paths)
+
+
+# JSON lines
+
+
+def test_json_lines_keep_their_names(tmp_path: Path) -> None:
+    rows = [{"text": "a", "id": 5, "lang": "en"}, {"text": "# b", "key": "k"}, {"text": 7}, {"n": 1}, {"text": ["x"]}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    samples, ledger = run(uio.from_jsonl(tmp_path / "a.jsonl"))
+    assert [(s.key, s["txt"]) for s in samples] == [("5", "a"), ("k", "# b"), ("a.jsonl:3", "7")]
+    assert samples[0]["lang"] == "en"
+    assert ledger.skipped == {"missing_text": 1, "bad_text": 1}
+    other = uio.from_jsonl(tmp_path / "a.jsonl", text="lang", fields={"key": "text"})
+    assert [(s.key, s["txt"]) for s in run(other)[0]] == [("a", "en")]
+    assert recognize(str(tmp_path / "a.jsonl")).kind == "text in JSON lines"
+
+
+def test_lines_that_are_not_json_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    with pytest.raises(ListError, match=r"a.txt, line 1 is not a JSON object"):
+        run(uio.from_jsonl(tmp_path / "a.txt"))
+    with pytest.raises(PipelineError, match="text must be the name"):
+        uio.from_jsonl("a.jsonl", text="")
+
+
+# Behind them
+
+
+def test_batches_of_text_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join("x" * (i + 1) + "\n" for i in range(9)))
+    labelled = uio.from_text(tmp_path / "a.txt", shuffle=True).tokenize(code_points).filter(token_max_length=7)
+    loader = uio.Loader(labelled.shuffle(4).batch(3).pad())
+    batches = list(loader)
+    assert sorted(key for batch in batches for key in keys_of(batch)) == [f"a.txt:{i}" for i in range(1, 8)]
+    for batch in batches:
+        assert set(batch) == {"keys", "target", "target_lengths"}
+        lengths = [int(key.partition(":")[2]) for key in batch["keys"]]
+        assert batch["target_lengths"].tolist() == lengths == sorted(lengths, reverse=True)
+    assert loader.stats().skipped == {"too_many_tokens": 2}
+    assert simulate(labelled.batch(3).pad()).steps == [3]
+
+
+@pytest.mark.parametrize("by_length", ["sort", "dynamic_batch", "bucket_batch"])
+def test_stages_that_go_by_length_say_that_text_has_none(tmp_path: Path, by_length: str) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    arguments = {"dynamic_batch": (100,), "bucket_batch": ([10], [1, 1])}.get(by_length, ())
+    pipeline = getattr(uio.from_text(tmp_path / "a.txt"), by_length)(*arguments)
+    with pytest.raises(PipelineError, match=r"text without audio; batch it by number with .batch"):
+        run(pipeline)

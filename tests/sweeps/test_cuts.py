@@ -1,0 +1,116 @@
+"""Lhotse's cuts and Shars damaged in every way: manifests plain and compressed, and the files of a Shar."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cuts_corpus import cut_of, write_cuts
+from shar_corpus import shar
+from sweeps.damages import DAMAGES, damaged
+from sweeps.sweep import Outcome, rows, trials
+from sweeps.table import assert_documented
+
+import uio_pipes as uio
+from uio_pipes.base.errors import NOTES
+
+TABLE = True
+SEED = 5
+USUAL = 480
+CUTS = 12
+HOW = {name: name if name in ("a bit flipped", "cut off") else "any of the others" for name in DAMAGES}
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A file that is damaged, and whether the utterances are those of a Shar."""
+
+    name: str
+    file: str
+    of_shar: bool = False
+
+
+THINGS = (
+    Thing("Lhotse cuts, .jsonl", "cuts.jsonl"),
+    Thing("Lhotse cuts, .jsonl.gz", "cuts.jsonl.gz"),
+    Thing("Lhotse Shar, cuts.jsonl.gz", "shar/cuts.000000.jsonl.gz", of_shar=True),
+    Thing("Lhotse Shar, recording.tar", "shar/recording.000000.tar", of_shar=True),
+)
+
+
+class Bench:
+    """One thing in a folder of its own, damaged again and again."""
+
+    def __init__(self, root: Path, thing: Thing) -> None:
+        self.thing, self.path = thing, root / thing.file
+        root.mkdir()
+        if thing.of_shar:
+            shar(root / "shar", [CUTS])
+        else:
+            draw = random.Random(2)  # more than is doubled: a manifest that is there twice is sound
+            write_cuts(
+                self.path, [cut_of(root, n) | {"custom": {"id": draw.randbytes(2000).hex()}} for n in range(CUTS)]
+            )
+        self.whole = self.path.read_bytes()
+        self.targets = [0, len(self.whole) // 2, len(self.whole) - 9, len(self.whole) - 1]
+        self.time = self.path.stat().st_mtime_ns
+        self.sound, reported = self.read()
+        assert len(self.sound) == CUTS
+        assert set(reported) <= NOTES
+
+    def read(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return the utterances delivered, and the reasons counted."""
+        start = uio.from_lhotse_shar(self.path.parent) if self.thing.of_shar else uio.from_lhotse_cuts(self.path)
+        given: list[tuple[str, Any]] = []
+        try:
+            loader = uio.Loader(start.decode_audio())
+            given.extend((s["key"], (s.get("txt"), s.get("speaker"), s["wav"].numpy().tobytes())) for s in loader)
+        except uio.ListError:
+            return {}, ("refused",)
+        except uio.TooManyFailures:  # nothing at all could be read
+            assert given == []
+        delivered = dict(given)
+        return delivered, (*sorted(loader.stats().skipped), *(["twice"] if len(delivered) < len(given) else []))
+
+    def trial(self, damage: str, seed: str) -> Outcome:
+        """Damage it, read it."""
+        self.path.write_bytes(damaged(self.whole, damage, self.targets, random.Random(seed)))
+        self.time += 1_000_000_000  # otherwise a manifest of the same size would be known already
+        os.utime(self.path, ns=(self.time, self.time))
+        delivered, reasons = self.read()
+        reported = tuple(reason for reason in reasons if reason != "twice")
+        result: Literal["reported", "unchanged", "silent"] = "reported" if reported else "silent"
+        if delivered == self.sound and not reasons:
+            result = "unchanged"
+        return Outcome(self.thing.name, HOW[damage], result, reported, seed)
+
+
+def sweep(trials: int, seed: int) -> Iterator[Outcome]:
+    """Each damage to each thing, in turns."""
+    logger = logging.getLogger("uio_pipes")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with tempfile.TemporaryDirectory() as root:
+            benches = [Bench(Path(root) / f"{n}", thing) for n, thing in enumerate(THINGS)]
+            turns = itertools.cycle([(bench, damage) for bench in benches for damage in DAMAGES])
+            for number, (bench, damage) in enumerate(itertools.islice(turns, trials)):
+                yield bench.trial(damage, f"{seed}/{number}")
+    finally:
+        logger.setLevel(level)
+
+
+def test_damaged_cuts_and_shars() -> None:
+    """Text of a plain manifest and audio in a tar have no checksum; whatever else is wrong is reported."""
+    found = rows(sweep(trials(USUAL), SEED))
+    for (thing, damage), row in found.items():
+        if thing.endswith(".gz"):
+            assert row.silent == [], (thing, damage)
+    assert_documented(found)

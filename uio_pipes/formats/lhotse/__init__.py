@@ -1,0 +1,1 @@
+"""Lhotse's cuts, read without Lhotse: their recordings, features, arrays and texts."""

@@ -1,0 +1,192 @@
+"""A recording by its Lhotse manifest: of one or several files or URLs, changed as the manifest says, not read yet."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from uio_pipes.audio.bounds import check_claims
+from uio_pipes.audio.decode import check_channel, sample_range
+from uio_pipes.audio.recording import Recording, decoded
+from uio_pipes.audio.sniff import sniff_codec
+from uio_pipes.base.errors import DataError
+from uio_pipes.formats.lhotse.sources import Source, opened
+from uio_pipes.formats.lhotse.times import samples_in
+from uio_pipes.formats.lhotse.transforms import Span, rate_before, resampled, transforms_of
+from uio_pipes.formats.lhotse.window import Window, bounds, fitted, is_whole, times
+from uio_pipes.io.access import Access
+from uio_pipes.io.audio_info import AudioInfo
+from uio_pipes.io.local import RandomFile, Ref
+from uio_pipes.io.lookahead import Early, Whole
+from uio_pipes.io.opening import is_local, open_file
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Recorded(Recording, Early):
+    """The ``channels`` of a recording (None: all), or only the ``window`` of it. Nothing is opened to make one.
+
+    ``sources``: its audio, if that is not what the manifest says. ``size`` and ``read_at`` are of the first file as it
+    is stored. Raises: DataError ``bad_cut`` or ``no_such_channel``.
+    """
+
+    __slots__ = ("_sources", "access", "channels", "manifest", "window")
+
+    def __init__(
+        self,
+        manifest: Mapping[str, Any],
+        channels: Any,
+        access: Access,
+        window: Window | None = None,
+        sources: list[Source] | None = None,
+    ) -> None:
+        samples, rate = manifest["num_samples"], manifest["sampling_rate"]
+        if type(samples) is not int or samples <= 0 or type(rate) is not int:
+            message = f"the recording is said to have {samples!r} samples at {rate!r} Hz: write its manifest again"
+            raise DataError("bad_cut", message)
+        check_claims(rate)
+        offered = [channel for source in manifest["sources"] for channel in source["channels"]]
+        wanted = offered if channels is None else channels if isinstance(channels, list) else [channels]
+        self.manifest, self.access, self.window, self._sources = manifest, access, window, sources
+        self.channels = [channel for channel in offered if channel in wanted]
+        if not self.channels or len(self.channels) < len(wanted):
+            raise DataError("no_such_channel", f"the cut is of channel {channels}, the recording has {offered}")
+        self.info = AudioInfo(samples if window is None else window.samples, rate, len(self.channels))
+        self.offset, self.head, self.crc = 0, b"", None
+
+    @property
+    def sources(self) -> list[Source]:
+        """The audio files: paths, references to remote files, or bytes. Raises: DataError ``bad_cut``."""
+        if self._sources is None:
+            self._sources = [opened(s["type"], s["source"], self.access) for s in self.manifest["sources"]]
+        return self._sources
+
+    @property
+    def file(self) -> RandomFile:  # type: ignore[override]
+        first = self.sources[0]
+        return first.file if isinstance(first, Ref) else open_file(first if isinstance(first, str) else "")
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        first = self.sources[0]
+        return first.size if isinstance(first, Ref) else len(first) if isinstance(first, bytes) else self.file.size
+
+    def read_at(self, start: int, size: int) -> bytes:
+        first = self.sources[0]
+        if isinstance(first, bytes):
+            return first[start : start + size]
+        return first.read_at(start, size) if isinstance(first, Ref) else self.file.read_upto(start, size)
+
+    @property
+    def is_a_file(self) -> bool:
+        """True if it is one whole audio file, with all of its channels and unchanged."""
+        sources = self.manifest["sources"]
+        plain = len(sources) == 1 and not self.manifest.get("transforms") and self.window is None
+        return plain and self.channels == sources[0]["channels"]
+
+    def read(self) -> bytes:
+        """Return the bytes of an audio file: the recording's own, or a float wav of what is wanted of it."""
+        if self.is_a_file:
+            first = self.sources[0]
+            return first if isinstance(first, bytes) else first.read() if isinstance(first, Ref) else self._contents()
+        import soundfile
+
+        waveform, rate = self.decode(None, None, None)
+        out = io.BytesIO()
+        soundfile.write(out, waveform.numpy().T, rate, format="WAV", subtype="FLOAT")
+        return out.getvalue()
+
+    def _contents(self) -> bytes:
+        file = self.file
+        return file.read(0, file.size)
+
+    @property
+    def far(self) -> bool:
+        for source in self.manifest["sources"]:
+            if source["type"] in ("file", "url") and is_local(source["source"]) is None:
+                return True
+        return False
+
+    def fetch_early(self) -> int:
+        return sum(source.fetch_early() for source in self.sources if isinstance(source, Whole))
+
+    def whole(self) -> Recorded:
+        """Return all of the recording of which this is a part."""
+        return self if self.window is None else self._with(None)
+
+    def between(self, start: float, end: float) -> Recorded:
+        first = samples_in(start, self.info.sample_rate)
+        return self._with(Window(first, samples_in(end - start, self.info.sample_rate)))
+
+    def _with(self, window: Window | None) -> Recorded:
+        return Recorded(self.manifest, self.channels, self.access, window, self._sources)
+
+    def decode(self, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
+        """Return the seconds from ``start`` to ``end``, sample by sample what Lhotse loads. Raises: DataError."""
+        samples, rate, channels = self.info
+        check_channel(channel, channels)
+        wanted = self.channels if channel is None else [self.channels[channel]]
+        first, last = (0, samples) if start is None and end is None else sample_range(samples, rate, start, end)
+        if self.window is not None:
+            first, last = first + self.window.first, last + self.window.first
+        return self._load(first, last - first, wanted), rate
+
+    def _load(self, first: int, count: int, channels: list[int]) -> torch.Tensor:
+        rate, total = self.info.sample_rate, self.manifest["num_samples"]
+        span: Span = first / rate, None if is_whole(count, total, rate) else count / rate
+        changes = transforms_of(self.manifest)
+        for change in reversed(changes):
+            span = change.before(span, rate)
+        waveform = self._stored(span, channels)
+        for change in changes:
+            waveform = change.apply(waveform, rate)
+        return fitted(waveform, count, rate)
+
+    def _stored(self, span: Span, channels: list[int]) -> torch.Tensor:
+        """Return a span of these channels as they are stored."""
+        import torch
+
+        rate = rate_before(self.manifest)
+        start, end = bounds(span, rate)
+        found = []
+        for source, stored in zip(self.manifest["sources"], self.sources, strict=True):
+            rows = [row for row, channel in enumerate(source["channels"]) if channel in channels]
+            if rows:
+                waveform, own = decoded(stored, None, start, end)
+                if max(rows) >= len(waveform):
+                    raise DataError("no_such_channel", f"the file has {len(waveform)} channels, not {max(rows) + 1}")
+                found.append(self._at_rate(waveform[rows], own, rate, stored))
+        if len({waveform.shape[1] for waveform in found}) > 1:
+            raise DataError("length_mismatch", "the files of the recording's channels differ in length: make them anew")
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def _at_rate(self, waveform: torch.Tensor, own: int, rate: int, stored: Source) -> torch.Tensor:
+        """Raises: DataError ``wrong_rate``, but for Opus, which has no rate of its own."""
+        if own == rate:
+            return waveform
+        head = self.read_at(0, 64) if not isinstance(stored, bytes) else stored[:64]
+        if sniff_codec(head) != "opus":
+            raise DataError("wrong_rate", f"the manifest says {rate} Hz, the audio has {own}: correct one of them")
+        return resampled(waveform, own, rate)
+
+    def __repr__(self) -> str:
+        return f"Recorded({self.manifest.get('id')!r}, channels={self.channels}, window={self.window})"
+
+
+class Unaligned(Recorded):
+    """A recording with a time of its own, which is not cut along with the utterance."""
+
+    __slots__ = ()
+
+    def between(self, start: float, end: float) -> Unaligned:
+        return self
+
+
+def placed(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return ``fields`` with the whole recording as ``wav``, and ``start`` and ``end`` of what is wanted of it."""
+    wav = fields.get("wav")
+    if isinstance(wav, Recorded) and wav.window is not None:
+        fields |= {"wav": wav.whole(), **times(wav.window, wav.info.sample_rate)}
+    return fields

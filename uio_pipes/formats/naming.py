@@ -1,0 +1,30 @@
+"""``fields={"wav": "audio"}``: the names that utterances' fields have in the user's data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from uio_pipes.base.checks import require
+
+Names = tuple[tuple[str, str], ...]  # (name of the field, its name in the data)
+Renames = Names | Mapping[str, str] | None
+
+
+def names_of(stage: str, fields: Mapping[str, str] | None) -> Names:
+    """Check ``fields``, names by the names that they have in the data. Raises: PipelineError."""
+    ok = fields is None or (
+        isinstance(fields, Mapping) and all(isinstance(n, str) and n for pair in fields.items() for n in pair)
+    )
+    require(ok, stage, "fields must be names of fields by ours", fields, 'as in {"wav": "audio", "txt": "text"}')
+    return () if fields is None else tuple(fields.items())
+
+
+def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:
+    """Return ``fields`` under our names. One that is not there stays out, even if another has our name; others keep
+    their names."""
+    if not names:
+        return dict(fields)
+    pairs = names.items() if isinstance(names, Mapping) else names
+    taken = {name for pair in pairs for name in pair}
+    return {**{n: v for n, v in fields.items() if n not in taken}, **{o: fields[t] for o, t in pairs if t in fields}}

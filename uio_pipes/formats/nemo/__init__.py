@@ -1,0 +1,1 @@
+"""NeMo's manifests, and the tars that they may point into."""

@@ -1,0 +1,133 @@
+"""The utterances of NeMo's manifests: all lanes of a process share one table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, ClassVar
+
+from uio_pipes.base.errors import DataError, LeftOut
+from uio_pipes.formats.lists.json_records import JsonRecords
+from uio_pipes.formats.lists.lines import Lines
+from uio_pipes.formats.lists.raw_line import check_segment
+from uio_pipes.formats.naming import Names
+from uio_pipes.formats.nemo.audio import audio_file
+from uio_pipes.formats.nemo.paths import Group, data_sets
+from uio_pipes.formats.nemo.tars import Tars, findings
+from uio_pipes.formats.tar.directory import MemberRef
+from uio_pipes.io.access import Access
+
+_AUDIO = ("audio_filepath", "audio_filename", "audio_file")  # NeMo takes each of them
+
+
+class NemoTable(JsonRecords):
+    """The rows of all manifests, in their order. ``tars``: None if the rows name files.
+
+    Raises: ListError if a manifest is missing, empty or of another kind, or manifests and tars do not pair.
+    """
+
+    wanted: ClassVar[str] = 'a manifest has {"audio_filepath": …, "duration": …, "text": …} a line'
+
+    def __init__(
+        self, manifests: tuple[Group, ...], tars: tuple[Group, ...] | None, access: Access, names: Names = ()
+    ) -> None:
+        sets = data_sets(manifests, tars, access)
+        super().__init__(tuple(chain.from_iterable(each.manifests for each in sets)), access, names)
+        self._tars: dict[str, Tars | None] = {}  # by manifest
+        for each in sets:
+            self._tars |= dict.fromkeys(each.manifests, None if each.tars is None else Tars(each, access))
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all rows, and of the tars' names."""
+        tars = (tars for tars in dict.fromkeys(self._tars.values()) if tars is not None)
+        names = [os.path.basename(each.url) for each in chain.from_iterable(t.directories for t in tars)]
+        return blake2b(repr((self.lines.digest, names)).encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def skips(self) -> bool:
+        """True if rows may be marked to be left out."""
+        return any("_skipme" in text for file in self.lines.files for text in file.texts())
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """Return the fields of a row, nothing opened. Raises: LeftOut ``skipme``, DataError."""
+        row = self.line(number)
+        if row.pop("_skipme", False):
+            raise LeftOut("skipme", "the row is marked with _skipme", url=self.place(number))
+        try:
+            path = _path(row)
+            _cut(row)
+            row["key"] = _key(row, path)
+            row["wav"] = self._audio(row, path, number)
+        except DataError as error:
+            key = str(row.get("key", ""))
+            raise DataError(error.reason, error.message, url=self.place(number), member=key) from error
+        if "txt" not in row and isinstance(row.get("text"), (str, int, float)):
+            row["txt"] = str(row.pop("text"))
+        return row
+
+    def findings(self) -> Iterator[DataError]:
+        """Yield the damage of the tars, and notes on members that no row names. All rows and headers are read."""
+        yield from findings(self._members())
+
+    def _members(self) -> Iterator[MemberRef]:
+        for number in range(len(self)):
+            try:
+                wav = self.fields(number)["wav"]
+            except DataError:
+                continue
+            if isinstance(wav, MemberRef):
+                yield wav
+
+    def _audio(self, row: dict[str, Any], path: str, number: int) -> Any:
+        manifest, _ = self.lines.find(number)
+        assert isinstance(manifest, Lines)
+        tars = self._tars.get(manifest.name)
+        if tars is None:
+            return audio_file(path, manifest.name, self.access)
+        return tars.member(row, path, manifest.name)
+
+
+def _path(row: dict[str, Any]) -> str:
+    path = row.pop("wav", None)
+    for name in _AUDIO:
+        found = row.pop(name, None)
+        path = path if path is not None else found
+    if isinstance(path, str) and path:
+        return path
+    what = "several files as its audio, which are not joined" if isinstance(path, list) else "no audio_filepath"
+    raise DataError("missing_audio", f"the row has {what}: name one file, or its name with fields={{'wav': …}}")
+
+
+def _key(row: dict[str, Any], path: str) -> str:
+    """Return ``key`` or ``id``; or the file's name without its suffix and, as in NeMo, offset and duration."""
+    key = row.get("key", row.get("id"))
+    if key is not None:
+        return str(key)
+    stem = os.path.splitext(path[path.rfind("/") + 1 :])[0]
+    start, end = row.get("start"), row.get("end")
+    if not start:
+        return stem
+    return "-".join(
+        [stem, f"{round(start * 100):06d}", *([] if end is None else [f"{round((end - start) * 100):06d}"])]
+    )
+
+
+def _cut(row: dict[str, Any]) -> None:
+    """Replace ``offset`` by ``start`` and ``end``. Raises: DataError ``bad_segment``."""
+    offset, duration = row.pop("offset", None), row.get("duration")
+    if duration is None:
+        row.pop("duration", None)
+    if offset is not None:
+        row["start"] = offset
+    if offset is not None and duration is not None:
+        try:
+            row["end"] = offset + duration
+        except TypeError:
+            message = f"offset and duration must be seconds, not {offset!r} and {duration!r}: correct the row"
+            raise DataError("bad_segment", message) from None
+    if "start" in row or "end" in row:
+        check_segment(row, "", "")

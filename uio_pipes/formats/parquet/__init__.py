@@ -1,0 +1,1 @@
+"""Parquet files with an utterance a row, as Hugging Face's data sets are stored."""

@@ -1,0 +1,115 @@
+"""The columns of Parquet files, and the fields that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from uio_pipes.base.errors import ListError
+
+USUAL = {"wav": "audio", "txt": "text", "key": "id"}  # Hugging Face's names for ours
+_KEPT = ("wav", "feat", "txt", "key", "duration", "start", "end", "sample_rate")  # columns= is about all others
+_INTERNAL = "__index_level_"  # pandas' row numbers
+PAYLOADS = ("wav", "feat")
+LAZY = ("bytes", "file")  # kinds of columns that are read when they are touched
+
+
+class Column(NamedTuple):
+    """A column that becomes the field ``field``.
+
+    ``kind``: "bytes", "file" (``{bytes, path}``), "path", "decoded" (``{array, sampling_rate}``), "list", or "value".
+    ``reads``: what is read of it.
+    """
+
+    field: str
+    name: str
+    kind: str
+    reads: tuple[str, ...]
+
+    @property
+    def heavy(self) -> bool:
+        """True if it is read by itself."""
+        return self.kind in (*LAZY, "decoded", "list")
+
+
+def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[str, ...] | None) -> list[Column]:
+    """Return the columns to read. ``fields``: our names with theirs; ``wanted``: other columns, None for all.
+
+    Raises: ListError if a column is not there, or cannot be audio.
+    """
+    names: list[str] = schema.names
+    for own, theirs in fields.items():
+        if theirs not in names:
+            raise ListError(f"{url} has no column {theirs!r} for {own}, only {', '.join(names)}: correct fields=")
+    for name in wanted or ():
+        if name not in names:
+            raise ListError(f"{url} has no column {name!r}, only {', '.join(names)}: correct columns=")
+    ours = _with_usual(fields, names)
+    taken = set(ours.values())
+    others = [n for n in names if n not in taken and n not in ours and not n.startswith(_INTERNAL)]
+    rest = {name: name for name in others if wanted is None or name in wanted or name in _KEPT}
+    found = [_column(field, name, schema.field(name).type, url) for field, name in {**ours, **rest}.items()]
+    if not {"wav", "feat", "txt"} & {column.field for column in found}:
+        raise ListError(
+            f'{url} has no column of audio or text among {", ".join(names)}: name it, fields={{"wav": "COLUMN", …}}'
+        )
+    return found
+
+
+def _with_usual(fields: Mapping[str, str], names: list[str]) -> dict[str, str]:
+    """Return our names with theirs, also those of the columns that have Hugging Face's usual names."""
+    given = dict(fields)
+    for ours, usual in USUAL.items():
+        if ours not in given and ours not in names and usual in names and usual not in given.values():
+            given[ours] = usual
+    return given
+
+
+def check_same(first: list[Column], now: list[Column], url: str, first_url: str) -> None:
+    """Raises: ListError if a file has other columns than the first one, or of another kind."""
+    for a in first:
+        b = next((column for column in now if column.field == a.field), None)
+        if b is None or (a.kind, a.name) != (b.kind, b.name):
+            is_ = "no such column" if b is None else f"{b.name} ({b.kind})"
+            raise ListError(
+                f"{url}: the column for {a.field} is {a.name} ({a.kind}) in {first_url}, and {is_} here: read these "
+                "files by pipelines of their own, or name the columns that all of them have (fields=, columns=)"
+            )
+    if extra := sorted({column.field for column in now} - {column.field for column in first}):
+        raise ListError(
+            f"{url} has columns that {first_url} has not ({', '.join(extra)}): name those that all files have, columns="
+        )
+
+
+def _column(field: str, name: str, type_: Any, url: str) -> Column:
+    kind = _kind(type_)
+    parts = {"file": ("bytes", "path"), "decoded": ("array", "sampling_rate")}.get(kind)
+    reads = tuple(f"{name}.{part}" for part in parts if type_.get_field_index(part) >= 0) if parts else (name,)
+    if field == "wav" and kind == "text":
+        return Column(field, name, "path", reads)
+    if field in PAYLOADS and kind in ("value", "text"):
+        raise ListError(
+            f"{url}: the column {name} for {field} is {type_}, but must be bytes of audio files, their paths, "
+            "{bytes, path}, or lists of samples: name another one by fields="
+        )
+    if kind not in LAZY and field not in PAYLOADS:
+        kind, reads = "value", (name,)
+    return Column(field, name, kind, reads)
+
+
+def _kind(type_: Any) -> str:
+    import pyarrow as pa
+
+    is_ = pa.types
+    if is_.is_dictionary(type_):
+        type_ = type_.value_type
+    if is_.is_struct(type_):
+        has = {type_.field(i).name for i in range(type_.num_fields)}
+        if "array" in has and "sampling_rate" in has:
+            return "decoded"
+        return "file" if "bytes" in has or has == {"path"} else "value"
+    if is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_):
+        return "list"
+    if is_.is_string(type_) or is_.is_large_string(type_):
+        return "text"
+    return "bytes" if is_.is_binary(type_) or is_.is_large_binary(type_) else "value"

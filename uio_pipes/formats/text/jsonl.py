@@ -1,0 +1,28 @@
+"""Utterances that are lines of JSONL files, of which the text counts."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from uio_pipes.base.errors import DataError
+from uio_pipes.formats.lists.json_records import JsonRecords
+
+
+class JsonlTable(JsonRecords):
+    """Utterances with ``txt`` and whatever else their lines have. The key is ``key``, ``id``, or FILE:LINE."""
+
+    def parse(self, line: dict[str, Any], place: str) -> dict[str, Any]:
+        key, txt = line.get("key", line.get("id")), line.get("txt")
+        if key is None:
+            file, _, number = place.rpartition(", line ")
+            key = f"{os.path.basename(file)}:{number}"
+        if txt is None:
+            message = f"the line has no text (its names: {', '.join(line)}): choose another with text=…"
+            raise DataError("missing_text", message, url=place, member=str(key))
+        if isinstance(txt, (int, float)):
+            txt = str(txt)
+        if not isinstance(txt, str):
+            message = f"the text is {type(txt).__name__}, not a string: choose another name with text=…"
+            raise DataError("bad_text", message, url=place, member=str(key))
+        return {**line, "key": str(key), "txt": txt}

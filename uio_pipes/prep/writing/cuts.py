@@ -1,0 +1,123 @@
+"""Utterances as Lhotse's cuts: audio that is a file of its own is referred to, all other audio is written as files."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from uio_pipes.audio.length import audio_info
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.sample import Sample
+from uio_pipes.formats.lhotse.recording import Recorded
+from uio_pipes.formats.lhotse.times import samples_in
+from uio_pipes.io.audio_info import AudioInfo
+from uio_pipes.io.local import Ref
+from uio_pipes.io.lookahead import Whole
+from uio_pipes.io.opening import is_local
+from uio_pipes.prep.writing.converted import Converted, RawPart, decode, failure_of, metadata_of
+from uio_pipes.prep.writing.encoding import frames_of
+
+_OF_SPEECH = ("speaker", "language", "gender")
+_NOT_CUSTOM = frozenset(["key", "wav", "txt", "sample_rate", "supervisions", *_OF_SPEECH])
+_IN_SHAR = "shar"
+
+
+class Referred(NamedTuple):
+    """An utterance whose audio stays where it is: from ``first`` on, ``samples`` of the recording of a manifest."""
+
+    metadata: dict[str, Any]
+    dropped: list[str]
+    recording: dict[str, Any]
+    channels: list[int]
+    first: int
+    samples: int
+
+    @property
+    def frames(self) -> int:
+        return frames_of(self.samples, int(self.recording["sampling_rate"]))
+
+
+def refer(sample: Sample) -> Converted | Referred | DataError:
+    """Return an utterance with a reference to its audio file, or decoded if it has none; or its failure."""
+    try:
+        wav, fields = sample.fields.get("wav"), sample.fields
+        if isinstance(wav, Recorded):
+            own = all(source["type"] != _IN_SHAR for source in wav.manifest["sources"])
+            found = (dict(wav.manifest), wav.channels, wav.info) if own else None
+        elif isinstance(wav, (str, Whole)):
+            found = _of_file(wav, audio_info(wav, dict(fields)))
+        else:
+            found = None
+        if found is None:
+            return decode(sample)
+        recording, channels, info = found
+        first = samples_in(fields.get("start") or 0.0, info.sample_rate)
+        end = fields.get("end")
+        last = info.samples if end is None else min(info.samples, samples_in(end, info.sample_rate))
+        metadata, dropped = metadata_of(sample, recording["id"], info.sample_rate)
+    except Exception as error:
+        return failure_of(sample, error)
+    return Referred(metadata, dropped, recording, channels, first, last - first)
+
+
+def _of_file(wav: str | Whole, info: AudioInfo | None) -> tuple[dict[str, Any], list[int], AudioInfo] | None:
+    """Return the manifest of an audio file; None if only decoding shows its length."""
+    if info is None:
+        return None
+    path = wav.file.path if isinstance(wav, Ref) else wav
+    kind = "file" if is_local(path) is not None else "url"
+    return manifest(is_local(path) or path, kind, info), [0], info
+
+
+def manifest(path: str, kind: str, info: AudioInfo) -> dict[str, Any]:
+    """Return the manifest of a recording, as Lhotse writes it."""
+    channels = list(range(info.channels))
+    return {
+        "id": path,
+        "sources": [{"type": kind, "channels": channels, "source": path}],
+        "sampling_rate": info.sample_rate,
+        "num_samples": info.samples,
+        "duration": info.samples / info.sample_rate,
+        "channel_ids": channels,
+    }
+
+
+def cut_of(one: Referred) -> dict[str, Any]:
+    """Return the cut of an utterance, as Lhotse writes it."""
+    known, recording = one.metadata, one.recording
+    rate = recording["sampling_rate"]
+    duration = one.samples / rate
+    channel: Any = one.channels[0] if len(one.channels) == 1 else one.channels
+    said = known.get("supervisions") or [
+        {
+            "id": known["key"],
+            "recording_id": recording["id"],
+            "start": 0.0,
+            "duration": duration,
+            "channel": channel,
+            "text": known["txt"],
+            **{name: known[name] for name in _OF_SPEECH if isinstance(known.get(name), str)},
+        }
+    ]
+    theirs = {name for one in said for name in one.get("custom") or ()}
+    custom = {name: value for name, value in known.items() if name not in _NOT_CUSTOM | theirs}
+    return {
+        "id": known["key"],
+        "start": one.first / rate,
+        "duration": duration,
+        "channel": channel,
+        "supervisions": said,
+        "recording": recording,
+        **({"custom": custom} if custom else {}),
+        "type": "MonoCut" if len(one.channels) == 1 else "MultiCut",
+    }
+
+
+class CutsPart(RawPart):
+    """A folder of audio files, as far as they are not elsewhere, and the lines of the manifest of cuts."""
+
+    def store(self, one: Converted | Referred) -> None:
+        if isinstance(one, Converted):
+            info = AudioInfo(len(one.samples), int(one.metadata["sample_rate"]), 1)
+            recording = manifest(self.write_audio(one), "file" if self.out.path is not None else "url", info)
+            one = Referred(one.metadata, one.dropped, recording, [0], 0, info.samples)
+        self.write_line(cut_of(one))

@@ -1,0 +1,134 @@
+"""``from_parquet``: the rows of Parquet files, in any order of row groups, and of rows within each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakValueDictionary
+
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Origin
+from uio_pipes.core.stage import names
+from uio_pipes.formats.parquet.columns import PAYLOADS
+from uio_pipes.formats.parquet.group import LIGHT, Cell, Group
+from uio_pipes.formats.parquet.order import RowOrder
+from uio_pipes.formats.parquet.table import ParquetTable, fields_in
+from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.sources.listing import ListingNode, RecordListing
+from uio_pipes.sources.loading import Loading
+
+
+class Row(NamedTuple):
+    """A row that has not been read yet, and its position in the order of the epoch."""
+
+    table: ParquetTable
+    number: int
+    origin: Origin
+    order: RowOrder
+    position: int
+
+    @property
+    def key(self) -> str:
+        return self.table.key(self.number)
+
+    @property
+    def place(self) -> str:
+        return self.table.place(self.number)
+
+
+@dataclass(frozen=True)
+class ListParquet(RecordListing):
+    """Rows of Parquet files. ``shuffle``: row groups, and the rows in each, in another order in each epoch."""
+
+    name: ClassVar[str] = "list_parquet"
+
+    paths: tuple[str, ...]
+    shuffle: bool = False
+    columns: tuple[str, ...] | None = None
+    access: Access = field(default=PLAIN, repr=False)
+    fields: Mapping[str, str] | None = names()
+
+    def describe(self, *, stable: bool = False) -> str:
+        """As for every stage; fingerprints leave the paths out, since the footers have a fingerprint of their own."""
+        shown = f"{self.name}(shuffle={self.shuffle}, columns={self.columns}{self._named()})"
+        return shown if stable else super().describe()
+
+    def table(self) -> ParquetTable:
+        """Read the footers. Raises: ListError naming the file."""
+        return ParquetTable(self.paths, self.access, self.fields or {}, self.columns)
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        return _ParquetNode(self, lane, site)
+
+
+class _ParquetNode(ListingNode):
+    order: RowOrder
+
+    def make_order(self) -> RowOrder:
+        orders = self.lane.shared("row orders", WeakValueDictionary[Hashable, RowOrder])
+        seed = self.lane.order_key(self.site) if self.stage.shuffle else None
+        key = (self.stage, seed)
+        order = orders.get(key)
+        if order is None:
+            order = orders[key] = RowOrder(self.table.rows, self.lane.count, seed)
+        return order
+
+    def next(self) -> Row:
+        record = super().next()
+        return Row(self.table, record.number, record.origin, self.order, self.position - 1)
+
+
+@dataclass(frozen=True)
+class LoadFromParquet(Loading):
+    """The utterances in rows of Parquet files. The row group that a lane enters next is read ahead."""
+
+    name: ClassVar[str] = "load_from_parquet"
+    takes: ClassVar[tuple[str, ...]] = ("record",)
+
+    def loader(self, lane: Lane) -> Callable[[Row], dict[str, Any]]:
+        return _Rows(lane).load
+
+    def key(self, item: Row, error: DataError) -> str:
+        return error.key or item.key
+
+
+class _Rows:
+    """Loads the rows of one lane; it holds the row group that the lane is in, and the next one."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.at = self.ahead_at = -1
+        self.group: Group | None = None
+        self.ahead: Group | None = None
+
+    def load(self, item: Row) -> dict[str, Any]:
+        at, row = item.table.locate(item.number)
+        if self.group is None or at != self.at:
+            self.at, self.group, self.ahead = at, item.table.group(at), None
+        if self.lane.makes_batches and self.ahead is None:
+            self._begin(item)
+        fields = fields_in(self.group, row)
+        if self.lane.makes_batches:
+            for name in PAYLOADS:
+                _take(fields, name)
+        return fields
+
+    def _begin(self, item: Row) -> None:
+        following = item.order.following(item.position)
+        self.ahead = self.group if following is None else item.table.group(following)
+        assert self.group is not None
+        assert self.ahead is not None
+        for group in (self.group, self.ahead):
+            group.begin(LIGHT, *(c.name for c in group.columns if c.heavy and c.field in PAYLOADS))
+
+
+def _take(fields: dict[str, Any], name: str) -> None:
+    """Replace a reference by what it stands for; one that cannot be read raises its error when it is touched."""
+    cell = fields.get(name)
+    if isinstance(cell, Cell):
+        with suppress(DataError):
+            fields[name] = cell.taken()

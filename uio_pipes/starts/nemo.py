@@ -1,0 +1,81 @@
+"""Pipelines that begin with NeMo's manifests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from uio_pipes.base.checks import require
+from uio_pipes.formats.naming import names_of
+from uio_pipes.io.access import CACHE_SIZE, Access
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.sources.nemo import ListNemo
+
+Path = str | os.PathLike[str]
+Paths = Path | Iterable[Path | Iterable[Path]]
+
+
+def from_nemo(
+    manifest: Paths,
+    tarred_audio: Paths | None = None,
+    *,
+    fields: Mapping[str, str] | None = None,
+    shuffle: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: Path | None = None,
+    cache_size: int | str = CACHE_SIZE,
+) -> Pipeline:
+    """Start a pipeline from NeMo's manifests, with or without tars; their utterances are read in any order.
+
+    A row ``{"audio_filepath": …, "duration": …, "text": …}`` gives the fields ``wav``, ``duration`` and ``txt``; with
+    ``offset``, also ``start`` and ``end``, and the utterance is that part of the audio. All other names are kept as
+    fields. The ``key`` is the row's ``key`` or ``id``, or else the file's name without its suffix, to which NeMo's
+    ``-OFFSET-DURATION`` (in hundredths of a second) is added if the offset is not 0. A row with ``_skipme`` is left out
+    and counted as ``skipme``.
+
+    Nothing but the manifests is read for planning, since they give the durations. A tar's headers are read when its
+    first member is needed, once in each process; ``uio index --text ''`` spares that.
+
+    Args:
+        manifest: manifest(s), plain or compressed: a path, URL or glob, with NeMo's braces for the shards
+            (``manifest__OP_0..127_CL_.json``, ``{0..127}``, ``(0..127)``, …) and commas between several; or several in
+            a list; or a list of such lists, one for each data set (NeMo's ``[[…], […]]``).
+        tarred_audio: the tars (``audio__OP_0..127_CL_.tar``), given like the manifests. Sharded manifests pair with
+            tars by the numbers in their names; rows of a single manifest by ``shard_id``; data sets by their order.
+            Default: None, rows name audio files. A relative path starts at the manifest's folder or, if there is no
+            such file, at the working directory.
+        fields: the names that fields have in the rows, by ours: ``{"txt": "text_pc"}``. Default: None, NeMo's names.
+        shuffle: whether to deal all utterances in another order in each epoch: a random order of all, without a
+            buffer. Default: False, the order of the manifests.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+        ListError: when the pipeline runs, if a manifest is missing, empty or not one, or manifests and tars do not
+            pair.
+    """
+    manifests = _groups("manifest", manifest)
+    tars = None if tarred_audio is None else _groups("tarred_audio", tarred_audio)
+    pairs = tars is None or len(tars) == len(manifests)
+    counts = (len(manifests), len(tars or ()))
+    require(pairs, "from_nemo", "there must be as many data sets of tars as of manifests", counts, "pair the lists")
+    access = Access.of("from_nemo", storage_options, cache, cache_size)
+    listing = ListNemo(manifests, tars, shuffle, names_of("from_nemo", fields), access)
+    return Pipeline((listing,)).sharding_filter().load_records()
+
+
+def _groups(name: str, given: Any) -> tuple[tuple[str, ...], ...]:
+    """Return the names of each data set."""
+    nested = isinstance(given, (list, tuple)) and any(isinstance(each, (list, tuple)) for each in given)
+    return tuple(_names(name, each) for each in given) if nested else (_names(name, given),)
+
+
+def _names(name: str, given: Any) -> tuple[str, ...]:
+    one = isinstance(given, (str, os.PathLike)) or not isinstance(given, Iterable)
+    paths = [given] if one else list(given)
+    ok = bool(paths) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p).strip() for p in paths)
+    require(ok, "from_nemo", f"{name} must be a path, or several in a list", given, "name a file")
+    return tuple(os.fspath(path) for path in paths)
