@@ -26,7 +26,7 @@ PARTS = {  # shown from the file to the batch
     "tar headers, checksums, names": ["uio_pipes.formats.tar.reader:TarReader.next"],
     "reading from the page cache": ["uio_pipes.io.local:LocalFile.read_upto"],
     "length from the wav header": ["uio_pipes.core.sample:measure"],
-    "wav to float32": ["uio_pipes.stages.decode_audio:decode"],
+    "wav to float32": ["uio_pipes.stages.decode_audio:decoded"],
     "noise for dither": ["uio_pipes.stages.fbank:noise"],
     "frames: mean, pre-emphasis, window": ["uio_pipes.dsp.fbank:Fbank.__call__"],
     "FFT": ["torch.fft:rfft"],

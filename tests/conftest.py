@@ -135,6 +135,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> list[uio.Pipeline]:
     return [pair, uio.from_jsonl(root / "a.jsonl", shuffle=True)]
 
 
+@pytest.fixture(scope="session")
 def parquet(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
     folder = tmp_path_factory.mktemp("parquet")
     for number, count in enumerate((13, 5, 9)):

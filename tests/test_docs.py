@@ -23,7 +23,7 @@ from uio_pipes.pipeline import Pipeline
 
 SOURCES = {"list_files", "from_iterable", "mix", "interleave"}
 RUN = {"python", "bash"}
-READ = {"", "diff", "mermaid"}
+READ = {"", "diff", "mermaid", "yaml"}
 BLOCKS = {page: pages.blocks(page) for page in PAGES}
 WITH_EXAMPLES = [page for page, found in BLOCKS.items() if any(block.language in RUN for block in found)]
 PROMISED = {  # what pages say that will be printed
@@ -90,6 +90,7 @@ def test_hardly_a_block_is_passed_over() -> None:
         ("README.md", "uio_pipes"),
         ("README.md", "Install"),
         ("README.md", "Recipes"),
+        ("remote.md", "HDFS and JuiceFS"),
     ]
 
 

@@ -335,7 +335,7 @@ ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"seed": None}, "seed.*None"),
     ({"seed": True}, "seed must be a whole number, not True"),
     ({"num_workers": True}, "num_workers must be a whole number, 0 or more, not True"),
-    ({"num_workers": "2"}, "num_workers must be a whole number, 0 or more, not '2'"),
+    ({"num_workers": "2"}, "num_workers must be a whole number or 'auto', not '2'"),
     ({"lanes": 2.0}, r"lanes must be a whole number, 1 or more, not 2\.0"),
     ({"prefetch": "2"}, "prefetch must be a whole number, 1 or more, not '2'"),
     ({"snapshot_every": True}, "snapshot_every must be a whole number, 1 or more, not True"),

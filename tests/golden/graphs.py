@@ -147,6 +147,12 @@ def machine() -> str:
     made = [array[:8] @ array[:8].T, np.log(array + 1)]  # so small that it takes one thread
     made += [torch.fft.rfft(tensor).abs(), tensor @ tensor.T, torch.sin(tensor), tensor.sum(1), np.cos(array * 9)]
     made += [torch.nn.functional.conv1d(tensor[None, :1], tensor[:4, None, :31])]
+    audio, filters = tensor.reshape(1, 1, -1), tensor[:, None, :]
+    for new, old, width in ((10, 9, 147), (10, 11, 180), (2, 1, 29), (1, 2, 58)):  # as in changes of speed and rate
+        made += [torch.nn.functional.conv1d(audio, filters[:new, :, :width].contiguous(), stride=old)]
+    for frames, bins in ((17, 40), (61, 40), (98, 23), (150, 80)):  # as in a mel bank
+        made += [np.resize(array, (frames, 257)) @ np.resize(array, (257, bins))]
+    made += [np.random.default_rng(3).standard_normal(5000, np.float32), np.sqrt(array + 1), np.exp(array)]
     return f"{digest(made)} torch {torch.__version__} numpy {np.__version__}"
 
 

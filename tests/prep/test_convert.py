@@ -184,23 +184,25 @@ def test_what_is_missing_of_a_conversion_is_made_again(to: Any, bad_corpus: Corp
             assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
 
 
-def test_a_killed_conversion_goes_on(many_shards: Corpus, tmp_path: Path) -> None:
-    arguments = ("convert", many_shards.list, tmp_path / "out", "--per-part", 1)
+@pytest.mark.parametrize("to", ["indexed", "raw"])
+def test_a_killed_conversion_goes_on(to: str, many_shards: Corpus, tmp_path: Path) -> None:
+    arguments = ("convert", many_shards.list, tmp_path / "out", "--per-part", 1, "--to", to)
     process = start(*arguments)
     try:
         for _ in range(600):
-            if len(list((tmp_path / "out").glob("data-*/metainfo.idx"))) >= 3 or process.poll() is not None:
+            if len(list((tmp_path / "out").glob("pack.journal/*-*.json"))) >= 3 or process.poll() is not None:
                 break
             time.sleep(0.01)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    there = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "pack.journal").glob("data-*.json")}
+    there = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "pack.journal").glob("*-*.json")}
     ended = command(*arguments, "--json")
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["utterances"] == 48
     assert {p: p.stat().st_mtime_ns for p in there} == there, "what was there is not made again"
-    same(made(uio.from_indexed(tmp_path / "out" / "data.list")), made(uio.from_shard_list(many_shards.list)))
+    source = uio.from_indexed if to == "indexed" else uio.from_raw_list
+    same(made(source(tmp_path / "out" / "data.list")), made(uio.from_shard_list(many_shards.list)))
 
 
 def test_the_command_reports_and_its_exit_code_tells(bad_corpus: Corpus, tmp_path: Path) -> None:

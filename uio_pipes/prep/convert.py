@@ -29,7 +29,7 @@ from uio_pipes.prep.writing.converted import Converted, Part, To, decode, open_p
 from uio_pipes.prep.writing.cuts import CutsPart, Referred, refer
 from uio_pipes.prep.writing.encoding import FileForm
 from uio_pipes.prep.writing.folder import Folder, write_to
-from uio_pipes.prep.writing.journal import Finished, Journal, write_failures
+from uio_pipes.prep.writing.journal import LIST, Finished, Journal, write_failures
 from uio_pipes.prep.writing.manifest import write_manifest
 from uio_pipes.run.lane_runner import one_thread
 
@@ -200,7 +200,7 @@ class _Work:
 
     def _write_list(self, target: str, finished: list[Finished]) -> None:
         if self.to in ("raw", "cuts"):
-            lines = b"".join(self.folder.read([f"{one.shard}/list.jsonl" for one in finished]))
+            lines = b"".join(self.folder.read([f"{one.shard}/{LIST}" for one in finished]))
             write_to(target, gzip.compress(lines, mtime=0) if target.endswith(".gz") else lines)
             return
         word = " audio+metainfo" if self.to == "indexed" else ""

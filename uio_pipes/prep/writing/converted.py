@@ -20,7 +20,7 @@ from uio_pipes.prep.writing.cutting import Audio
 from uio_pipes.prep.writing.encoding import FileForm, encode, frames_of, to_int16
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.indexed_writer import PairWriter
-from uio_pipes.prep.writing.journal import Finished
+from uio_pipes.prep.writing.journal import LIST, Finished
 from uio_pipes.prep.writing.tar_shard import ShardFile
 
 To = Literal["indexed", "shards", "raw", "cuts"]
@@ -148,7 +148,7 @@ class RawPart(Part):
         super().__init__(out, name)
         self.form = form
         self._folder: Path = self.stack.enter_context(out.staged_folder(name, mark))
-        self._list = self.stack.enter_context((self._folder / "list.jsonl").open("w", encoding="utf-8"))
+        self._list = self.stack.enter_context((self._folder / LIST).open("w", encoding="utf-8"))
 
     def store(self, one: Converted) -> None:
         self.write_line(one.metadata | {"wav": self.write_audio(one)})

@@ -35,19 +35,17 @@ class Folder:
         """Return the path or URL of a file in it."""
         return f"{self.url}/{name}" if self.path is None else str(self.path / name)
 
-    def sizes(self, suffixes: tuple[str, ...]) -> dict[str, int]:
-        """Return the sizes in bytes of all files below it with these suffixes, by their relative names."""
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes in bytes of all files below it, by their relative names."""
         if self.path is not None:
-            files = (path for path in self.path.rglob("*") if path.name.endswith(suffixes))
-            return {str(p.relative_to(self.path)): p.stat().st_size for p in files if not p.name.startswith(".")}
+            return dict(_sizes(self.path, ""))
         with self._reached():
             self._fs.invalidate_cache()
             try:
                 found = self._fs.find(self._root, detail=True)
             except FileNotFoundError:
                 return {}
-        return {name[len(self._root) :].lstrip("/"): int(info["size"] or 0)
-                for name, info in found.items() if name.endswith(suffixes)}  # fmt: skip
+        return {name[len(self._root) :].lstrip("/"): int(info["size"] or 0) for name, info in found.items()}
 
     def read(self, names: list[str]) -> list[bytes]:
         """Return the contents of files. Raises: FileNotFoundError for one that is missing."""
@@ -170,3 +168,14 @@ def _filesystem(url: str) -> tuple[Any, str]:
     except ValueError as error:
         raise ListError(f"{url}: {error}{meant(url)}") from error
     return filesystem, str(root).rstrip("/")
+
+
+def _sizes(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):  # another job may be writing it, and move it any time
+                continue
+            if entry.is_dir():
+                yield from _sizes(Path(entry.path), f"{prefix}{entry.name}/")
+            else:
+                yield prefix + entry.name, entry.stat().st_size

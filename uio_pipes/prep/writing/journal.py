@@ -13,6 +13,7 @@ shards of its own.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, TextIO
@@ -25,6 +26,7 @@ from uio_pipes.prep.writing.locks import taken
 
 NAME = "pack.journal"
 SETTINGS = f"{NAME}/settings.json"
+LIST = "list.jsonl"  # of a folder of audio files
 RETRIED = frozenset(["missing_file", "unreadable_file", "unopenable", "changed_file"])
 
 
@@ -89,13 +91,19 @@ class Journal:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the notes of other jobs too. A shard counts if its file is there and has the right size."""
-        sizes = self.folder.sizes((".tar", ".tar.zst", ".bin", ".json"))
-        names = [note for note in sorted(sizes) if note.startswith(f"{NAME}/") and note != SETTINGS]
-        for data in self.folder.read(names):
+        """Read the notes of other jobs too. A shard counts if its files are there and have the right size."""
+        sizes = self.folder.sizes()
+        audio = Counter[str]()  # bytes of audio in each folder that has a list
+        for path, size in sizes.items():
+            folder, _, name = path.rpartition("/")
+            if name != LIST and f"{folder}/{LIST}" in sizes:
+                audio[folder] += size
+        names = [note for note in sorted(sizes) if note.startswith(f"{NAME}/") and note.endswith(".json")]
+        for data in self.folder.read([name for name in names if name != SETTINGS]):
             done = Finished(**json.loads(data))
-            file = done.shard if done.shard.endswith((".tar", ".tar.zst")) else f"{done.shard}/audio.bin"
-            if not done.utterances or sizes.get(file) == done.bytes:
+            file = sizes.get(done.shard, sizes.get(f"{done.shard}/audio.bin"))
+            there = audio[done.shard] if f"{done.shard}/{LIST}" in sizes else file
+            if not done.utterances or there == done.bytes:
                 self.finished[done.shard] = done
 
     def add(self, done: Finished) -> None:
