@@ -48,8 +48,9 @@ POSITIONS = {
 
 
 def graphs(pipelines: list[uio.Pipeline]) -> dict[str, Callable[[], uio.Pipeline]]:
-    tar, raw, kaldi, shar, index, touch = pipelines
+    tar, raw, kaldi, shar, cuts, index, touch, *others = pipelines
     return {
+        **{each.stages[0].name: lambda each=each: each.shuffle(4).batch(3) for each in (cuts, *others)},  # type: ignore[misc]
         "tar": lambda: tar.decode_audio().shuffle(6).sort(4).dynamic_batch(max_frames=300).pad(),
         "raw list": lambda: raw.decode_audio().shuffle(5).bucket_batch([80], [2, 2]).pad(),
         "kaldi": lambda: kaldi.decode_audio().sort(5).bucket_batch(max_frames=300, num_buckets=3).pad(),
