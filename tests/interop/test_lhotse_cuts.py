@@ -235,6 +235,67 @@ def test_supervisions_are_joined_or_become_utterances_of_their_own(tmp_path: Pat
         np.testing.assert_array_equal(sample["emb"], own.load_emb())
 
 
+def telephone(root: Path) -> Any:
+    """A cut of two channels: a supervision of each, and one of both."""
+    cut = a_cut(root, channels=2)
+    cut.supervisions[0].channel, cut.supervisions[1].channel = 1, 0
+    cut.supervisions.append(SupervisionSegment("s0c", cut.recording_id, 1.6, 0.3, channel=[0, 1], text="three"))
+    return cut
+
+
+@pytest.mark.parametrize("shar", [False, True])
+def test_a_supervision_has_the_audio_of_its_channel(shar: bool, tmp_path: Path) -> None:
+    cut = telephone(tmp_path).truncate(offset=0.04)
+    source = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [cut]))
+    if shar:
+        source = uio.from_lhotse_shar(write_shar(tmp_path / "shar", CutSet.from_cuts([cut]), recording="wav"))
+        (cut,) = CutSet.from_shar(in_dir=tmp_path / "shar")
+    graph = source.segments(field="supervisions")
+    samples, skipped = delivered(graph.decode_audio(channel=None))
+    theirs = {own.id: own for own in cut.trim_to_supervisions(keep_overlapping=False)}
+    assert skipped == {}
+    assert [len(sample["wav"]) for sample in samples] == [1, 1, 2]
+    for sample in samples:
+        np.testing.assert_array_equal(sample["wav"].numpy(), theirs[sample["key"]].load_audio())
+    joined, _ = delivered(source.segments(field="supervisions", merge_seconds=5, cut_seconds=(0.3, 5)).decode_audio())
+    assert [sample["txt"] for sample in joined] == ["one", "two", "three"], "only those of one channel are joined"
+    np.testing.assert_array_equal(joined[1]["wav"].numpy(), theirs["s0b"].load_audio())
+
+
+def test_a_supervision_of_a_channel_that_is_not_there_is_counted(tmp_path: Path) -> None:
+    stereo, mono = telephone(tmp_path), a_cut(tmp_path, 1)
+    stereo.supervisions[0].channel = mono.supervisions[0].channel = 3
+    graph = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [stereo, mono])).segments(field="supervisions")
+    samples, skipped = delivered(graph)
+    assert ([sample["txt"] for sample in samples], skipped) == (["one", "three", "one", "two"], {"no_such_channel": 1})
+
+
+def test_of_supervisions_that_overlap_the_edge_what_lies_inside_is_cut_out(tmp_path: Path) -> None:
+    windows = list(CutSet.from_cuts([a_cut(tmp_path)]).cut_into_windows(0.6))
+    path = written(tmp_path / "cuts.jsonl", windows)
+    samples, skipped = delivered(uio.from_lhotse_cuts(path).segments(field="supervisions").decode_audio())
+    assert skipped == {"missing_segments": 1}, "of the window without speech"
+    assert [(s["key"], round(s["start"], 6), round(s["end"], 6)) for s in samples] == [
+        ("s0a", 0.1, 0.6), ("s0a", 0.6, 0.9), ("s0b", 1.0, 1.2), ("s0b", 1.2, 1.5),
+    ]  # fmt: skip
+    whole, _ = soundfile.read(tmp_path / "r0.wav", dtype="float32")
+    for sample in samples:
+        first, last = round(sample["start"] * 16_000), round(sample["end"] * 16_000)
+        np.testing.assert_array_equal(sample["wav"][0].numpy(), whole[first:last])
+
+
+def test_supervisions_outside_of_the_cut_are_counted(tmp_path: Path) -> None:
+    cut = a_cut(tmp_path)
+    for name, begin, duration in (("before", -2.0, 1.5), ("after", 2.0, 0.5), ("rounded", -1e-9, 2.0 + 1e-7)):
+        cut.supervisions.append(SupervisionSegment(name, cut.recording_id, begin, duration, text=name))
+    graph = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [cut])).segments(field="supervisions")
+    samples, skipped = delivered(graph.decode_audio())
+    assert ([sample["key"] for sample in samples], skipped) == (["rounded", "s0a", "s0b"], {"bad_segment": 2})
+    assert samples[0]["wav"].shape == (1, 32_000)
+    with pytest.raises(uio.DataError, match=r"-2.0 to -0.5 s, lies outside of the 2.000 s of the cut"):
+        list(uio.Loader(graph, on_error="raise"))
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_segments_of_a_shar_keep_speakers_and_cut_arrays(tmp_path: Path) -> None:
     cut = stored(a_cut(tmp_path), tmp_path).truncate(offset=0.04)

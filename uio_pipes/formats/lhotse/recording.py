@@ -120,6 +120,15 @@ class Recorded(Recording, Early):
         first = samples_in(start, self.info.sample_rate)
         return self._with(Window(first, samples_in(end - start, self.info.sample_rate)))
 
+    def of_channel(self, channel: Any) -> Recorded:
+        """Return one or several channels of the recording; of a recording that has only one, that one.
+
+        Raises: DataError ``no_such_channel``.
+        """
+        if sum(len(source["channels"]) for source in self.manifest["sources"]) == 1:
+            return self
+        return Recorded(self.manifest, channel, self.access, self.window, self._sources)
+
     def _with(self, window: Window | None) -> Recorded:
         return Recorded(self.manifest, self.channels, self.access, window, self._sources)
 
