@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import corpus
+import nemo_data
 import numpy as np
 import pytest
 import soundfile
@@ -485,6 +486,49 @@ def test_cuts_become_cuts_again_with_all_that_lhotse_knows(tmp_path: Path) -> No
     other = convert(done.data_list, str(tmp_path / "indexed"))
     (sample,) = uio.Loader(uio.from_indexed(other.data_list).decode_audio())
     np.testing.assert_allclose(sample["wav"].numpy(), cut.load_audio(), atol=2**-15)
+
+
+def test_nemos_files_stay_where_they_are(tmp_path: Path) -> None:
+    manifest = nemo_data.plain(tmp_path / "nemo")
+    done = convert(str(manifest), str(tmp_path / "out"), to="cuts")
+    same(done.data_list, uio.from_nemo(manifest))
+    assert list((tmp_path / "out").rglob("*.wav")) == []
+
+
+@pytest.mark.parametrize("resample", [None, 8000])
+def test_utterances_without_text_become_cuts_without_supervisions(resample: int | None, tmp_path: Path) -> None:
+    silent, named = a_cut(tmp_path).drop_supervisions(), a_cut(tmp_path, 1)
+    named.supervisions = [SupervisionSegment("s", named.recording_id, 0, named.duration, speaker="A")]
+    path = written(tmp_path / "cuts.jsonl", [silent, named])
+    raw = tmp_path / "nemo" / "m.json"
+    nemo_data.write(nemo_data.plain(tmp_path / "nemo").with_name(raw.name), [{"audio_filepath": "wavs/u1.wav"}])
+    for source, said in ((path, [[], ["A"]]), (raw, [[]])):
+        done = convert(str(source), str(tmp_path / f"out-{source.stem}"), to="cuts", resample=resample)
+        made = list(CutSet.from_file(done.data_list))
+        assert [[one.speaker for one in cut.supervisions] for cut in made] == said
+        assert all(cut.load_audio().shape == (1, cut.num_samples) for cut in made)
+    with pytest.raises(uio.ListError, match="2 missing_text"):
+        convert(str(path), str(tmp_path / "raw"), to="raw")
+
+
+@pytest.mark.parametrize("to", ["indexed", "shards", "raw", "cuts"])
+def test_what_has_no_place_in_the_new_form_is_not_read(to: Any, tmp_path: Path) -> None:
+    cut = stored(a_cut(tmp_path), tmp_path)
+    cut.short = a_cut(tmp_path, 1, seconds=1.0).recording
+    path = written(tmp_path / "cuts.jsonl", [cut])
+    for file in (tmp_path / "arrays").rglob("*.npy"):
+        file.unlink()
+    done = convert(str(path), str(tmp_path / "out"), to=to, form="flac")
+    assert (done.utterances, done.failed) == (1, {})
+    assert {"ali", "emb", "short", "target"} <= set(done.dropped)
+
+
+def test_a_custom_recording_shorter_than_its_cut_is_named(tmp_path: Path) -> None:
+    cut = a_cut(tmp_path)
+    cut.short = a_cut(tmp_path, 1, seconds=1.0).recording
+    graph = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [cut])).decode_audio()
+    with pytest.raises(uio.DataError, match=r"the field short: the recording r1: .* 1\.000 s"):
+        list(uio.Loader(graph, on_error="raise"))
 
 
 def test_a_killed_conversion_to_cuts_goes_on(tmp_path: Path) -> None:

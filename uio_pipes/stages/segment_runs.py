@@ -48,7 +48,7 @@ def parse_segments(
         try:
             runs.append(_segment(one, seconds, texts))
         except DataError as error:
-            fail(DataError(error.reason, f"segment {number}: {error.message}"))
+            fail(error.within(f"segment {number}"))
     return sorted(runs, key=lambda run: (run.start, run.end))
 
 

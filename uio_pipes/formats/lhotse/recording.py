@@ -163,7 +163,10 @@ class Recorded(Recording, Early):
         for source, stored in zip(self.manifest["sources"], self.sources, strict=True):
             rows = [row for row, channel in enumerate(source["channels"]) if channel in channels]
             if rows:
-                waveform, own = decoded(stored, None, start, end)
+                try:
+                    waveform, own = decoded(stored, None, start, end)
+                except DataError as error:
+                    raise error.within(f"the recording {self.manifest.get('id')}") from error
                 if max(rows) >= len(waveform):
                     raise DataError("no_such_channel", f"the file has {len(waveform)} channels, not {max(rows) + 1}")
                 found.append(self._at_rate(waveform[rows], own, rate, stored))
