@@ -216,6 +216,14 @@ def test_a_custom_recording_may_be_the_audio(tmp_path: Path) -> None:
         uio.from_lhotse_cuts(path, fields={"wav": 3})  # type: ignore[dict-item]
 
 
+def test_a_name_in_fields_that_no_cut_has_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "cuts.jsonl", [stored(a_cut(tmp_path), tmp_path)])
+    graph = uio.from_lhotse_cuts(path, fields={"wav": "targett"})
+    with pytest.raises(uio.DataError, match=r"no targett, which `fields` names; it has .*target.*recording") as caught:
+        list(uio.Loader(graph, on_error="raise"))
+    assert (caught.value.reason, caught.value.member) == ("missing_audio", "r0")
+
+
 def test_supervisions_are_joined_or_become_utterances_of_their_own(tmp_path: Path) -> None:
     cut = stored(a_cut(tmp_path), tmp_path).truncate(offset=0.04)
     path = written(tmp_path / "cuts.jsonl", [cut])
