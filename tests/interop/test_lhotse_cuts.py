@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import corpus
+import nemo_data
 import numpy as np
 import pytest
 import soundfile
@@ -215,6 +216,14 @@ def test_a_custom_recording_may_be_the_audio(tmp_path: Path) -> None:
         uio.from_lhotse_cuts(path, fields={"wav": 3})  # type: ignore[dict-item]
 
 
+def test_a_name_in_fields_that_no_cut_has_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "cuts.jsonl", [stored(a_cut(tmp_path), tmp_path)])
+    graph = uio.from_lhotse_cuts(path, fields={"wav": "targett"})
+    with pytest.raises(uio.DataError, match=r"no targett, which `fields` names; it has .*target.*recording") as caught:
+        list(uio.Loader(graph, on_error="raise"))
+    assert (caught.value.reason, caught.value.member) == ("missing_audio", "r0")
+
+
 def test_supervisions_are_joined_or_become_utterances_of_their_own(tmp_path: Path) -> None:
     cut = stored(a_cut(tmp_path), tmp_path).truncate(offset=0.04)
     path = written(tmp_path / "cuts.jsonl", [cut])
@@ -233,6 +242,67 @@ def test_supervisions_are_joined_or_become_utterances_of_their_own(tmp_path: Pat
         target, _ = soundfile.read(io.BytesIO(sample["target"]), dtype="float32")
         np.testing.assert_array_equal(target, own.load_target()[0])
         np.testing.assert_array_equal(sample["emb"], own.load_emb())
+
+
+def telephone(root: Path) -> Any:
+    """A cut of two channels: a supervision of each, and one of both."""
+    cut = a_cut(root, channels=2)
+    cut.supervisions[0].channel, cut.supervisions[1].channel = 1, 0
+    cut.supervisions.append(SupervisionSegment("s0c", cut.recording_id, 1.6, 0.3, channel=[0, 1], text="three"))
+    return cut
+
+
+@pytest.mark.parametrize("shar", [False, True])
+def test_a_supervision_has_the_audio_of_its_channel(shar: bool, tmp_path: Path) -> None:
+    cut = telephone(tmp_path).truncate(offset=0.04)
+    source = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [cut]))
+    if shar:
+        source = uio.from_lhotse_shar(write_shar(tmp_path / "shar", CutSet.from_cuts([cut]), recording="wav"))
+        (cut,) = CutSet.from_shar(in_dir=tmp_path / "shar")
+    graph = source.segments(field="supervisions")
+    samples, skipped = delivered(graph.decode_audio(channel=None))
+    theirs = {own.id: own for own in cut.trim_to_supervisions(keep_overlapping=False)}
+    assert skipped == {}
+    assert [len(sample["wav"]) for sample in samples] == [1, 1, 2]
+    for sample in samples:
+        np.testing.assert_array_equal(sample["wav"].numpy(), theirs[sample["key"]].load_audio())
+    joined, _ = delivered(source.segments(field="supervisions", merge_seconds=5, cut_seconds=(0.3, 5)).decode_audio())
+    assert [sample["txt"] for sample in joined] == ["one", "two", "three"], "only those of one channel are joined"
+    np.testing.assert_array_equal(joined[1]["wav"].numpy(), theirs["s0b"].load_audio())
+
+
+def test_a_supervision_of_a_channel_that_is_not_there_is_counted(tmp_path: Path) -> None:
+    stereo, mono = telephone(tmp_path), a_cut(tmp_path, 1)
+    stereo.supervisions[0].channel = mono.supervisions[0].channel = 3
+    graph = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [stereo, mono])).segments(field="supervisions")
+    samples, skipped = delivered(graph)
+    assert ([sample["txt"] for sample in samples], skipped) == (["one", "three", "one", "two"], {"no_such_channel": 1})
+
+
+def test_of_supervisions_that_overlap_the_edge_what_lies_inside_is_cut_out(tmp_path: Path) -> None:
+    windows = list(CutSet.from_cuts([a_cut(tmp_path)]).cut_into_windows(0.6))
+    path = written(tmp_path / "cuts.jsonl", windows)
+    samples, skipped = delivered(uio.from_lhotse_cuts(path).segments(field="supervisions").decode_audio())
+    assert skipped == {"missing_segments": 1}, "of the window without speech"
+    assert [(s["key"], round(s["start"], 6), round(s["end"], 6)) for s in samples] == [
+        ("s0a", 0.1, 0.6), ("s0a", 0.6, 0.9), ("s0b", 1.0, 1.2), ("s0b", 1.2, 1.5),
+    ]  # fmt: skip
+    whole, _ = soundfile.read(tmp_path / "r0.wav", dtype="float32")
+    for sample in samples:
+        first, last = round(sample["start"] * 16_000), round(sample["end"] * 16_000)
+        np.testing.assert_array_equal(sample["wav"][0].numpy(), whole[first:last])
+
+
+def test_supervisions_outside_of_the_cut_are_counted(tmp_path: Path) -> None:
+    cut = a_cut(tmp_path)
+    for name, begin, duration in (("before", -2.0, 1.5), ("after", 2.0, 0.5), ("rounded", -1e-9, 2.0 + 1e-7)):
+        cut.supervisions.append(SupervisionSegment(name, cut.recording_id, begin, duration, text=name))
+    graph = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [cut])).segments(field="supervisions")
+    samples, skipped = delivered(graph.decode_audio())
+    assert ([sample["key"] for sample in samples], skipped) == (["rounded", "s0a", "s0b"], {"bad_segment": 2})
+    assert samples[0]["wav"].shape == (1, 32_000)
+    with pytest.raises(uio.DataError, match=r"-2.0 to -0.5 s, lies outside of the 2.000 s of the cut"):
+        list(uio.Loader(graph, on_error="raise"))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -424,6 +494,49 @@ def test_cuts_become_cuts_again_with_all_that_lhotse_knows(tmp_path: Path) -> No
     other = convert(done.data_list, str(tmp_path / "indexed"))
     (sample,) = uio.Loader(uio.from_indexed(other.data_list).decode_audio())
     np.testing.assert_allclose(sample["wav"].numpy(), cut.load_audio(), atol=2**-15)
+
+
+def test_nemos_files_stay_where_they_are(tmp_path: Path) -> None:
+    manifest = nemo_data.plain(tmp_path / "nemo")
+    done = convert(str(manifest), str(tmp_path / "out"), to="cuts")
+    same(done.data_list, uio.from_nemo(manifest))
+    assert list((tmp_path / "out").rglob("*.wav")) == []
+
+
+@pytest.mark.parametrize("resample", [None, 8000])
+def test_utterances_without_text_become_cuts_without_supervisions(resample: int | None, tmp_path: Path) -> None:
+    silent, named = a_cut(tmp_path).drop_supervisions(), a_cut(tmp_path, 1)
+    named.supervisions = [SupervisionSegment("s", named.recording_id, 0, named.duration, speaker="A")]
+    path = written(tmp_path / "cuts.jsonl", [silent, named])
+    raw = tmp_path / "nemo" / "m.json"
+    nemo_data.write(nemo_data.plain(tmp_path / "nemo").with_name(raw.name), [{"audio_filepath": "wavs/u1.wav"}])
+    for source, said in ((path, [[], ["A"]]), (raw, [[]])):
+        done = convert(str(source), str(tmp_path / f"out-{source.stem}"), to="cuts", resample=resample)
+        made = list(CutSet.from_file(done.data_list))
+        assert [[one.speaker for one in cut.supervisions] for cut in made] == said
+        assert all(cut.load_audio().shape == (1, cut.num_samples) for cut in made)
+    with pytest.raises(uio.ListError, match="2 missing_text"):
+        convert(str(path), str(tmp_path / "raw"), to="raw")
+
+
+@pytest.mark.parametrize("to", ["indexed", "shards", "raw", "cuts"])
+def test_what_has_no_place_in_the_new_form_is_not_read(to: Any, tmp_path: Path) -> None:
+    cut = stored(a_cut(tmp_path), tmp_path)
+    cut.short = a_cut(tmp_path, 1, seconds=1.0).recording
+    path = written(tmp_path / "cuts.jsonl", [cut])
+    for file in (tmp_path / "arrays").rglob("*.npy"):
+        file.unlink()
+    done = convert(str(path), str(tmp_path / "out"), to=to, form="flac")
+    assert (done.utterances, done.failed) == (1, {})
+    assert {"ali", "emb", "short", "target"} <= set(done.dropped)
+
+
+def test_a_custom_recording_shorter_than_its_cut_is_named(tmp_path: Path) -> None:
+    cut = a_cut(tmp_path)
+    cut.short = a_cut(tmp_path, 1, seconds=1.0).recording
+    graph = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [cut])).decode_audio()
+    with pytest.raises(uio.DataError, match=r"the field short: the recording r1: .* 1\.000 s"):
+        list(uio.Loader(graph, on_error="raise"))
 
 
 def test_a_killed_conversion_to_cuts_goes_on(tmp_path: Path) -> None:

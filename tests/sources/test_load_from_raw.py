@@ -189,7 +189,8 @@ def test_duration_is_long_enough_for_features_at_any_rate(tmp_path: Path, rate: 
 def test_duration_below_the_truth_is_a_length_mismatch_naming_it(tmp_path: Path) -> None:
     path = tmp_path / "x.wav"
     path.write_bytes(audio(8000))
-    with pytest.raises(uio.DataError, match="duration") as error:
+    said = r"has 1\.000 s, at most 0\.600 s were planned: `duration`, 0\.5 in its entry, is too short"
+    with pytest.raises(uio.DataError, match=said) as error:
         planned_within({"key": "a", "wav": str(path), "txt": "t", "duration": 0.5}, on_error="raise")
     assert error.value.reason == "length_mismatch"
     assert error.value.member == "a"

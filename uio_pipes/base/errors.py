@@ -68,6 +68,11 @@ class DataError(UioError):
             offset,
         )
 
+    def within(self, what: str) -> DataError:
+        """Return this error with a message that begins with ``what`` it is about."""
+        message = f"{what}: {self.message}"
+        return DataError(self.reason, message, url=self.url, member=self.member, offset=self.offset)
+
     def __reduce__(self) -> tuple[object, ...]:
         own = {"key": self.key, "item": self.item}
         return _rebuild, (self.reason, self.message, self.url, self.member, self.offset), own

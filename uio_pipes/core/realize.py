@@ -47,14 +47,14 @@ def compute(sample: Sample) -> Plan | None:
 
 def check_length(sample: Sample, actual: Plan, planned: Plan) -> None:
     """Raises: DataError ``length_mismatch`` if the realized length is above the plan."""
-    longer = (
-        actual.frames > planned.frames
-        if actual.frames is not None and planned.frames is not None
-        else (actual.samples * planned.sample_rate > planned.samples * actual.sample_rate)
-    )
+    if actual.frames is not None and planned.frames is not None:
+        longer = actual.frames > planned.frames
+        has, most = f"{actual.frames} frames", f"{planned.frames}"
+    else:
+        longer = actual.samples * planned.sample_rate > planned.samples * actual.sample_rate
+        has, most = (f"{plan.samples / plan.sample_rate:.3f} s" for plan in (actual, planned))
     if longer:
-        message = (
-            f"realized as {actual}, longer than planned ({planned}): its header or `duration` is too short, "
-            "or a stage's length rule is wrong"
-        )
+        duration = sample.fields.get("duration")
+        told = "its header" if duration is None else f"`duration`, {duration} in its entry,"
+        message = f"it has {has}, at most {most} were planned: {told} is too short, or a stage's length rule is wrong"
         raise sample.failure(DataError("length_mismatch", message), "realize")

@@ -126,7 +126,7 @@ class Sample(MutableMapping[str, Any]):
                 try:
                     self.fields[name] = value.read()
                 except DataError as error:
-                    raise self.failure(error, "read") from error
+                    raise self.failure(error.within(f"the field {name}"), "read") from error
 
     @property
     def plan(self) -> Plan:

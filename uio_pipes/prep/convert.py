@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.pool import window
@@ -25,7 +26,7 @@ from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.reading.data_list import count_utterances
 from uio_pipes.prep.recognize import Recognized, recognize
-from uio_pipes.prep.writing.converted import Converted, Part, To, decode, open_part
+from uio_pipes.prep.writing.converted import Converted, Part, ShardPart, To, decode, open_part
 from uio_pipes.prep.writing.cuts import CutsPart, Referred, refer
 from uio_pipes.prep.writing.encoding import FileForm
 from uio_pipes.prep.writing.folder import Folder, write_to
@@ -132,7 +133,10 @@ class _Work:
         """Convert all parts that are not there yet, of ``total`` utterances."""
         decoded = self.pipeline.decode_audio()
         graph = decoded.resample(resample) if resample is not None else decoded
-        self.make = refer if self.to == "cuts" and resample is None else decode
+        if self.to == "cuts":
+            self.make = refer if resample is None else partial(decode, needs_text=False)
+        elif self.to == "shards":
+            self.make = partial(decode, keeps=ShardPart.keeps)
         node = graph._nodes(Lane(self.ledger))
         node.reset(None)
         with ThreadPoolExecutor(jobs) as pool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError
@@ -19,12 +19,16 @@ _OWN = frozenset(["start", "end", "duration", "wav", "feat", "sample_rate"])  # 
 
 
 class Run(NamedTuple):
-    """A stretch of the recording with its transcripts ``texts`` and the other ``fields`` that its segments agree on."""
+    """A stretch of the recording with its transcripts ``texts`` and the other ``fields`` that its segments agree on.
+
+    ``channel``: one or a list of those of the recording, as a supervision of Lhotse's says; None: all of them.
+    """
 
     start: float
     end: float
     texts: Mapping[str, str]
     fields: Mapping[str, Any]
+    channel: Any = None
 
 
 def parse_segments(
@@ -44,42 +48,57 @@ def parse_segments(
         try:
             runs.append(_segment(one, seconds, texts))
         except DataError as error:
-            fail(DataError(error.reason, f"segment {number}: {error.message}"))
+            fail(error.within(f"segment {number}"))
     return sorted(runs, key=lambda run: (run.start, run.end))
 
 
 def _segment(one: Any, seconds: float | None, texts: Sequence[str]) -> Run:
-    one = _of_supervision(one) if isinstance(one, dict) and "end" not in one and "duration" in one else one
-    start: Any = as_seconds(one.get("start")) if isinstance(one, dict) else None
-    end: Any = as_seconds(one.get("end")) if isinstance(one, dict) else None
+    if not isinstance(one, dict):
+        raise DataError("bad_segment", f'{one!r:.80} is no segment: segments are {{"start", "end", "txt"}}')
+    channel = None
+    if "end" not in one and "duration" in one:
+        channel, one = one.get("channel"), _of_supervision(one, seconds)
+    start, end = as_seconds(one.get("start")), as_seconds(one.get("end"))
     if not (is_number(start) and is_number(end)) or not 0 <= start < end:
-        raise DataError("bad_segment", f"start and end must be seconds with 0 <= start < end, not {one!r:.80}")
+        raise DataError(
+            "bad_segment", f"start and end must be seconds with 0 <= start < end, not {start!r} and {end!r}"
+        )
     if seconds is not None and end > seconds + TOLERANCE:
         raise DataError("bad_segment", f"{start} to {end} s does not lie inside the {seconds:.3f} s of audio")
     said = {name: one[name] for name in texts if isinstance(one.get(name), str)}
     if not said:
         raise DataError("missing_text", f"{start} to {end} s has no {' or '.join(texts)}")
     others = {name: value for name, value in one.items() if name not in _OWN and name not in texts}
-    return Run(float(start), float(end), said, others)
+    return Run(float(start), float(end), said, others, channel)
 
 
-def _of_supervision(said: dict[str, Any]) -> dict[str, Any]:
-    """Return a supervision of Lhotse's, which has ``duration`` and ``text``, as a segment; its ``id`` is the key."""
-    start, duration = said.get("start"), said["duration"]
-    if not (is_number(start) and is_number(duration)):
-        return said
+def _of_supervision(said: dict[str, Any], seconds: float | None) -> dict[str, Any]:
+    """Return a supervision of Lhotse's, which has ``duration`` and ``text``, as a segment; its ``id`` is the key.
+
+    Of one that overlaps the edge of the cut, only what lies inside. Raises: DataError ``bad_segment``.
+    """
+    start, duration = cast(Any, said.get("start")), said["duration"]
+    if not (is_number(start) and is_number(duration) and duration > 0):
+        message = f"start and duration must be seconds, the duration above 0, not {start!r} and {duration!r}"
+        raise DataError("bad_segment", message)
+    end = round(start + duration, _DIGITS)
+    first, last = max(0.0, start), end if seconds is None else min(end, seconds)
+    if first >= last:
+        cut = "the cut" if seconds is None else f"the {seconds:.3f} s of the cut"
+        raise DataError("bad_segment", f"the supervision, {start} to {end} s, lies outside of {cut}")
     named = {_SEGMENT.get(name, name): value for name, value in said.items() if name not in _MANIFEST}
-    return {**(said.get("custom") or {}), **named, "start": start, "end": round(start + duration, _DIGITS)}
+    return {**(said.get("custom") or {}), **named, "start": first, "end": last}
 
 
 def merged(runs: list[Run], most: float, first: int, separator: str | None) -> list[Run]:
-    """Join adjacent runs to at most ``most`` seconds, as long as they have a transcript in common. Joining begins anew
-    at run ``first``."""
+    """Join adjacent runs to at most ``most`` seconds, as long as they have a transcript in common and are of the same
+    channel. Joining begins anew at run ``first``."""
     out: list[Run] = []
     group: list[Run] = []
     end = 0.0
     for number, run in enumerate(runs):
         alike = any(all(name in other.texts for other in group) for name in run.texts)
+        alike = alike and all(run.channel == other.channel for other in group[:1])
         if group and (number == first or max(end, run.end) - group[0].start > most or not alike):
             out.append(_join(group, separator))
             group, end = [], 0.0
@@ -95,7 +114,7 @@ def _join(group: list[Run], separator: str | None) -> Run:
     texts = {n: join_text(each) if separator is None else separator.join(each) for n, each in said.items()}
     first = group[0].fields
     agreed = {n: v for n, v in first.items() if n != "key" and all(run.fields.get(n) == v for run in group)}
-    return Run(group[0].start, max(run.end for run in group), texts, agreed)
+    return Run(group[0].start, max(run.end for run in group), texts, agreed, group[0].channel)
 
 
 def pieces(run: Run, low: int, high: int, draws: Draws) -> Iterator[Run]:
@@ -130,4 +149,5 @@ def _piece(run: Run, at: int, length: int, total: int) -> Run:
         return run
     start = run.start + at / 1000
     end = run.end if at + length == total else start + length / 1000
-    return Run(start, end, dict.fromkeys(run.texts, ""), {n: v for n, v in run.fields.items() if n != "key"})
+    fields = {name: value for name, value in run.fields.items() if name != "key"}
+    return Run(start, end, dict.fromkeys(run.texts, ""), fields, run.channel)

@@ -15,6 +15,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, added
+from uio_pipes.formats.lhotse.recording import Recorded
 from uio_pipes.formats.touch.record import StoredRecord
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.flat_map import Expanding
@@ -30,8 +31,9 @@ class Segments(Stage):
     The result has the fields of the recording except for its list of segments, then ``start``, ``end``, ``txt`` and
     the other fields of the segment (of joined segments: those that agree), and as ``key`` the segment's own, or
     ``KEY-START-END`` in milliseconds. Of a supervision of Lhotse's, ``id`` becomes ``key`` and ``text`` becomes
-    ``txt``; ``speaker``, ``language`` and custom fields are fields. Custom arrays and recordings of Lhotse's cuts are
-    cut along. A segment that cannot be used is counted (``bad_segment``, ``missing_text``); the others stay. Times may
+    ``txt``; ``speaker``, ``language`` and custom fields are fields; the audio is that of its ``channel``, and if it
+    overlaps the edge of the cut, what lies inside. Custom arrays and recordings of Lhotse's cuts are cut along. A
+    segment that cannot be used is counted (``bad_segment``, ``missing_text``); the others stay. Times may
     be numbers or text. Of TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage
     before ``decode_audio`` and before everything that works on text.
 
@@ -42,7 +44,7 @@ class Segments(Stage):
             ``text``); dots lead into nested fields. Default: "info.segments".
         of: what to cut: the "segments", or the whole "recording", which needs ``cut_seconds``. Default: "segments".
         merge_seconds: seconds; neighbouring segments are joined as long as the result, pauses included, is not
-            longer. Default: None, segments are not joined.
+            longer. Supervisions of different channels are not joined. Default: None, segments are not joined.
         random_first: begin to join at a random segment, so that other segments are joined in each epoch; otherwise
             at the first. Needs ``merge_seconds``. Default: False.
         separator: text between joined transcripts. Default: None, which means a blank, except between scripts that
@@ -123,7 +125,12 @@ class _SegmentsNode(Expanding):
         seconds = _length(self.item)
         draws = self.item.draws(self.site.salt)
         for run in self._cuts(self._runs(seconds, draws), draws):
-            yield self._utterance(run)
+            try:
+                utterance = self._utterance(run)
+            except DataError as error:
+                self._fail(error)
+            else:
+                yield utterance
 
     def _runs(self, seconds: float | None, draws: Draws) -> list[Run]:
         """Return the runs to deliver, or to cut into pieces."""
@@ -169,6 +176,8 @@ class _SegmentsNode(Expanding):
         name = f"{parent.key}-{round(run.start * 1000):07d}-{round(run.end * 1000):07d}"
         start, end = base + run.start, base + run.end
         fields |= {n: v.between(start, end) for n, v in fields.items() if isinstance(v, Timed) and n != "wav"}
+        if run.channel is not None and isinstance(wav := fields.get("wav"), Recorded):
+            fields["wav"] = wav.of_channel(run.channel)
         fields.update(run.fields, **run.texts, start=start, end=end)
         fields["key"] = str(run.fields.get("key", name))
         sample = Sample(fields, parent.origin, self.run_key, parent.chain, parent.url)

@@ -93,6 +93,7 @@ def is_recording(value: Mapping[str, Any]) -> bool:
 
 Pairs = tuple[tuple[str, str | None], ...]  # our name, theirs; None: not to be read
 _LHOTSE = {"recording": "wav", "features": "feat", "text": "txt", "id": "key"}
+_THEIRS = {ours: theirs for theirs, ours in _LHOTSE.items()}
 
 
 def pairs_of(stage: str, fields: Mapping[str, str | None] | None) -> Pairs:
@@ -106,9 +107,8 @@ def pairs_of(stage: str, fields: Mapping[str, str | None] | None) -> Pairs:
 
 def unread(pairs: Pairs) -> frozenset[str]:
     """Return Lhotse's names of the data that are not to be read."""
-    lhotses = {ours: theirs for theirs, ours in _LHOTSE.items()}
     left_out = {ours for ours, theirs in pairs if theirs is None}
-    return frozenset(name for ours in left_out for name in (ours, lhotses.get(ours, ours)))
+    return frozenset(name for ours in left_out for name in (ours, _THEIRS.get(ours, ours)))
 
 
 class Wanted:
@@ -122,8 +122,10 @@ class Wanted:
         """Return the fields under our names. Raises: DataError ``missing_audio``."""
         if self.left_out:
             fields = {name: value for name, value in fields.items() if name not in self.left_out}
-        if self.names:
-            fields = renamed(fields, self.names)
-        if "wav" not in fields and "feat" not in fields:
-            raise DataError("missing_audio", "the cut has neither a recording nor features here")
-        return fields
+        found = renamed(fields, self.names)
+        if "wav" not in found and "feat" not in found:
+            asked = [_THEIRS.get(theirs, theirs) for ours, theirs in self.names if ours in ("wav", "feat")]
+            what = f"no {' and no '.join(asked)}, which `fields` names" if asked else "neither a recording nor features"
+            there = ", ".join(_THEIRS.get(name, name) for name in fields)
+            raise DataError("missing_audio", f"the cut has {what}; it has {there}")
+        return found

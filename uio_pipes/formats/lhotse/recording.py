@@ -120,6 +120,15 @@ class Recorded(Recording, Early):
         first = samples_in(start, self.info.sample_rate)
         return self._with(Window(first, samples_in(end - start, self.info.sample_rate)))
 
+    def of_channel(self, channel: Any) -> Recorded:
+        """Return one or several channels of the recording; of a recording that has only one, that one.
+
+        Raises: DataError ``no_such_channel``.
+        """
+        if sum(len(source["channels"]) for source in self.manifest["sources"]) == 1:
+            return self
+        return Recorded(self.manifest, channel, self.access, self.window, self._sources)
+
     def _with(self, window: Window | None) -> Recorded:
         return Recorded(self.manifest, self.channels, self.access, window, self._sources)
 
@@ -154,7 +163,10 @@ class Recorded(Recording, Early):
         for source, stored in zip(self.manifest["sources"], self.sources, strict=True):
             rows = [row for row, channel in enumerate(source["channels"]) if channel in channels]
             if rows:
-                waveform, own = decoded(stored, None, start, end)
+                try:
+                    waveform, own = decoded(stored, None, start, end)
+                except DataError as error:
+                    raise error.within(f"the recording {self.manifest.get('id')}") from error
                 if max(rows) >= len(waveform):
                     raise DataError("no_such_channel", f"the file has {len(waveform)} channels, not {max(rows) + 1}")
                 found.append(self._at_rate(waveform[rows], own, rate, stored))

@@ -36,12 +36,21 @@ def _fields(cut: dict[str, Any], values: dict[str, Value]) -> dict[str, Any]:
         if value.data is None:
             fields.pop(name, None)
         elif name == "recording":
-            fields |= {"wav": value.data, **_times(start, duration, value.meta)}
+            fields |= {"wav": _audio(cut, value), **_times(start, duration, value.meta)}
         elif name == "features":
             fields["feat"] = _features(cut, value)
         else:
             fields[name] = _custom(value, start, duration)
     return fields
+
+
+def _audio(cut: dict[str, Any], recording: Value) -> Payload:
+    """Return the audio; if it has several channels, as a recording of which segments take those they are of."""
+    sources = recording.meta.get("sources") or []
+    if "num_samples" not in recording.meta or sum(len(source["channels"]) for source in sources) < 2:
+        payload: Payload = recording.data
+        return payload
+    return Recorded(recording.meta, cut.get("channel"), PLAIN, None, [recording.data])
 
 
 def _times(start: float, duration: float | None, recording: dict[str, Any]) -> dict[str, float]:

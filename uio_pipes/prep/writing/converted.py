@@ -11,9 +11,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from uio_pipes.audio.recording import Recording
 from uio_pipes.base.errors import DataError, UioError
 from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import Sample
+from uio_pipes.formats.lhotse.stored import StoredArray
 from uio_pipes.io.local import Ref
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Audio
@@ -25,11 +27,12 @@ from uio_pipes.prep.writing.tar_shard import ShardFile
 
 To = Literal["indexed", "shards", "raw", "cuts"]
 _OF_AUDIO = frozenset(["wav", "start", "end", "duration", "sample_rate", "key", "txt"])
+_DATA = (Recording, StoredArray)  # which no form has a place for, except as the utterance's own audio
 
 
 class Converted(NamedTuple):
-    """A decoded utterance. ``metadata``: ``key``, ``wav`` (its former place), ``txt``, ``sample_rate``, and all fields
-    that can be written as JSON; ``dropped``: the names of the others."""
+    """A decoded utterance. ``metadata``: ``key``, ``wav`` (its former place), ``txt`` if there is one, ``sample_rate``,
+    and all fields that can be written as JSON; ``dropped``: the names of the others."""
 
     metadata: dict[str, Any]
     samples: npt.NDArray[np.int16]
@@ -40,14 +43,17 @@ class Converted(NamedTuple):
         return frames_of(len(self.samples), int(self.metadata["sample_rate"]))
 
 
-def decode(sample: Sample) -> Converted | DataError:
-    """Decode an utterance of a pipeline that ends with ``decode_audio``; return it, or its failure."""
+def decode(sample: Sample, *, needs_text: bool = True, keeps: frozenset[str] | None = None) -> Converted | DataError:
+    """Decode an utterance of a pipeline that ends with ``decode_audio``; return it, or its failure.
+
+    ``keeps``: fields that its form has a place for (None: all); no others are read.
+    """
     wav = sample.fields.get("wav")
     where = wav if isinstance(wav, str) else wav.file.path if isinstance(wav, Ref) else sample.url
     try:
         compute(sample)
-        sample.read()
-        metadata, dropped = metadata_of(sample, where, sample["sample_rate"])
+        sample.read([n for n, v in sample.fields.items() if not isinstance(v, _DATA) and (keeps is None or n in keeps)])
+        metadata, dropped = metadata_of(sample, where, sample["sample_rate"], needs_text)
         return Converted(metadata, to_int16(sample["wav"][0].numpy()), dropped)
     except Exception as error:
         return failure_of(sample, error)
@@ -61,10 +67,16 @@ def failure_of(sample: Sample, error: Exception) -> DataError:
     return failure
 
 
-def metadata_of(sample: Sample, where: str, sample_rate: int) -> tuple[dict[str, Any], list[str]]:
-    """Return the metadata of a :class:`Converted`, and the names of the fields that have no place in it."""
-    known = {"key": sample.key, "wav": where, "txt": _text(sample), "sample_rate": sample_rate}
-    dropped = []
+def metadata_of(sample: Sample, where: str, sample_rate: int, needs_text: bool) -> tuple[dict[str, Any], list[str]]:
+    """Return the metadata of a :class:`Converted`, and the names of the fields that have no place in it.
+
+    Raises: DataError ``missing_text``, if a text is needed.
+    """
+    said, dropped = sample.fields.get("txt"), []
+    if needs_text and not isinstance(said, str):
+        raise DataError("missing_text", "the utterance has no text")
+    text_or_none = {"txt": said} if isinstance(said, str) else {}
+    known: dict[str, Any] = {"key": sample.key, "wav": where, **text_or_none, "sample_rate": sample_rate}
     for name, value in sample.fields.items():
         if name not in _OF_AUDIO:
             try:
@@ -73,13 +85,6 @@ def metadata_of(sample: Sample, where: str, sample_rate: int) -> tuple[dict[str,
             except (TypeError, ValueError):
                 dropped.append(name)
     return known, dropped
-
-
-def _text(sample: Sample) -> str:
-    text = sample.fields.get("txt")
-    if not isinstance(text, str):
-        raise DataError("missing_text", "the utterance has no text")
-    return text
 
 
 class Part:

@@ -9,6 +9,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.core.sample import Sample
 from uio_pipes.formats.lhotse.recording import Recorded
 from uio_pipes.formats.lhotse.times import samples_in
+from uio_pipes.formats.nemo.audio import Nearby
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import Ref
 from uio_pipes.io.lookahead import Whole
@@ -43,23 +44,23 @@ def refer(sample: Sample) -> Converted | Referred | DataError:
         if isinstance(wav, Recorded):
             own = all(source["type"] != _IN_SHAR for source in wav.manifest["sources"])
             found = (dict(wav.manifest), wav.channels, wav.info) if own else None
-        elif isinstance(wav, (str, Whole)):
+        elif isinstance(wav, (str, Whole, Nearby)):
             found = _of_file(wav, audio_info(wav, dict(fields)))
         else:
             found = None
         if found is None:
-            return decode(sample)
+            return decode(sample, needs_text=False)
         recording, channels, info = found
         first = samples_in(fields.get("start") or 0.0, info.sample_rate)
         end = fields.get("end")
         last = info.samples if end is None else min(info.samples, samples_in(end, info.sample_rate))
-        metadata, dropped = metadata_of(sample, recording["id"], info.sample_rate)
+        metadata, dropped = metadata_of(sample, recording["id"], info.sample_rate, needs_text=False)
     except Exception as error:
         return failure_of(sample, error)
     return Referred(metadata, dropped, recording, channels, first, last - first)
 
 
-def _of_file(wav: str | Whole, info: AudioInfo | None) -> tuple[dict[str, Any], list[int], AudioInfo] | None:
+def _of_file(wav: str | Ref, info: AudioInfo | None) -> tuple[dict[str, Any], list[int], AudioInfo] | None:
     """Return the manifest of an audio file; None if only decoding shows its length."""
     if info is None:
         return None
@@ -82,22 +83,16 @@ def manifest(path: str, kind: str, info: AudioInfo) -> dict[str, Any]:
 
 
 def cut_of(one: Referred) -> dict[str, Any]:
-    """Return the cut of an utterance, as Lhotse writes it."""
+    """Return the cut of an utterance, as Lhotse writes it: without supervisions if nobody knows what is said, or by
+    whom."""
     known, recording = one.metadata, one.recording
     rate = recording["sampling_rate"]
     duration = one.samples / rate
     channel: Any = one.channels[0] if len(one.channels) == 1 else one.channels
-    said = known.get("supervisions") or [
-        {
-            "id": known["key"],
-            "recording_id": recording["id"],
-            "start": 0.0,
-            "duration": duration,
-            "channel": channel,
-            "text": known["txt"],
-            **{name: known[name] for name in _OF_SPEECH if isinstance(known.get(name), str)},
-        }
-    ]
+    spoken = {"text": known["txt"]} if "txt" in known else {}
+    spoken |= {name: known[name] for name in _OF_SPEECH if isinstance(known.get(name), str)}
+    whole = {"recording_id": recording["id"], "start": 0.0, "duration": duration, "channel": channel}
+    said = known.get("supervisions") or ([{"id": known["key"], **whole, **spoken}] if spoken else [])
     theirs = {name for one in said for name in one.get("custom") or ()}
     custom = {name: value for name, value in known.items() if name not in _NOT_CUSTOM | theirs}
     return {
