@@ -236,7 +236,12 @@ def test_features_that_are_no_numbers_are_one_failure(tmp_path: Path) -> None:
     bad = np.ones((9, 4), np.float32)
     bad[8, 3] = np.nan
     np.save(tmp_path / "bad.npy", bad)
-    items = [{"feat": np.ones((9, 4))}, {"feat": bad}, {"feat": str(tmp_path / "bad.npy")}, {"feat": bad / 0}]
+    items = [
+        {"feat": np.ones((9, 4))},
+        {"feat": bad},
+        {"feat": str(tmp_path / "bad.npy")},
+        {"feat": np.full((9, 4), -np.inf)},
+    ]
     loader = uio.Loader(uio.from_iterable(items).batch(4).pad())
     assert next(iter(loader))["keys"] == ["000000000"]
     assert loader.stats().skipped == {"bad_features": 3}
