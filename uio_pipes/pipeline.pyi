@@ -241,7 +241,7 @@ class Pipeline(Graph):
         wma have no reliable length there and are decoded when it is first needed. Samples that are arrays or tensors
         already, of shape (S,) or (C, S), are only converted; integers are taken as PCM of their width.
 
-        Failures: ``bad_audio``, ``truncated_audio``, ``empty_audio``, ``bad_segment``, ``no_such_channel``,
+        Failures: ``bad_audio``, ``truncated_audio``, ``empty_audio``, ``nan_audio``, ``bad_segment``, ``no_such_channel``,
         ``missing_codec``.
 
         Args:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from contract import Case, check_cuts, digest, record
 from corpus import wav_bytes
-from datasets import Audio, Dataset, concatenate_datasets, interleave_datasets, load_dataset
+from datasets import Audio, Dataset, DatasetDict, concatenate_datasets, interleave_datasets, load_dataset
 from parquet_corpus import rows, write
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import worker
@@ -112,7 +112,7 @@ def test_bytes_come_before_the_path_and_null_is_counted(tmp_path: Path) -> None:
         {"id": "n", "audio": {"bytes": None, "path": None}},
     ]
     data = Dataset.from_list(given).cast_column("audio", Audio(decode=False))
-    loader = uio.Loader(uio.from_iterable(data, fields=NAMES).decode_audio())
+    loader = uio.Loader(uio.from_iterable(data, fields={"key": "id", "wav": "audio"}).decode_audio())
     got = {s["key"]: s["wav"].shape[1] for s in loader}
     assert got == {"b": (len(wav_bytes(1)) - 44) // 2, "p": (len(wav_bytes(7)) - 44) // 2}
     assert loader.stats().skipped == {"missing_audio": 1}
@@ -137,6 +137,38 @@ def test_a_dataset_that_would_decode_is_refused_with_the_remedy() -> None:
     for items in (data, data.to_iterable_dataset()):
         with pytest.raises(uio.PipelineError, match=r'cast_column\("audio", Audio\(decode=False\)\)'):
             uio.from_iterable(items, fields=NAMES)
+
+
+@pytest.mark.parametrize("form", ["torch", "numpy"])
+def test_numbers_of_torch_and_numpy_are_numbers(form: str) -> None:
+    """The duration becomes float32, in which 2.06 is 2.0599999; as 2.06 it may stand for up to 2.07 s."""
+    samples = [0.1] * int(2.0649 * 8000)
+    item = {"id": "a", "audio": samples, "text": "a", "duration": 2.06, "rate": 8000, "speaker": 3}
+    data = Dataset.from_list([item]).with_format(form)
+    source = uio.from_iterable(data, fields={**NAMES, "sample_rate": "rate"})
+    (batch,) = uio.Loader(source.decode_audio().batch(1).pad())
+    assert batch["pcm"].shape == (1, len(samples))
+    assert batch["speaker"].tolist() == [3]
+    with_path = Dataset.from_list([{**r, "duration": 2.06} for r in rows(3)]).cast_column("audio", Audio(decode=False))
+    loader = uio.Loader(uio.from_iterable(with_path.with_format(form), fields=NAMES).decode_audio().batch(3).pad())
+    assert len(next(iter(loader))["keys"]) == 3
+
+
+def test_rows_of_another_format_are_refused_with_the_remedy() -> None:
+    with pytest.raises(uio.PipelineError, match=r"item 0 must be a mapping.*not Table.*\.with_format\(None\)"):
+        list(uio.Loader(uio.from_iterable(undecoded(3).with_format("arrow"), fields=NAMES)))
+
+
+def test_a_column_that_is_not_there_is_refused_at_once() -> None:
+    for items in (undecoded(3), streamed()):
+        with pytest.raises(uio.PipelineError, match="no column 'sentence', only id, audio, text"):
+            uio.from_iterable(items, fields={**NAMES, "txt": "sentence"})
+
+
+def test_all_splits_together_are_refused() -> None:
+    data = DatasetDict(train=undecoded(3), test=undecoded(2))
+    with pytest.raises(uio.PipelineError, match=r"one split.*choose one of train, test: data\['train'\]"):
+        uio.from_iterable(data, fields=NAMES)
 
 
 def test_a_decoder_that_comes_anyway_is_refused_with_the_remedy() -> None:

@@ -70,7 +70,7 @@ def test_verify_looks_at_features_and_text(tmp_path: Path) -> None:
     write(tmp_path / "t.parquet", [{"text": "a"}, {"text": "b"}])
     write(tmp_path / "f.parquet", [{"feat": np.ones((3, 2)).tolist(), "txt": "a"}, {"feat": None, "txt": "b"}])
     *_, report = verify([str(tmp_path / "t.parquet"), str(tmp_path / "f.parquet")])
-    assert (report.utterances, report.findings) == (4, [])
+    assert (report.utterances, report.reasons) == (4, {"missing_features": 1})
 
 
 def test_the_command_says_what_is_bad(folder: Path) -> None:

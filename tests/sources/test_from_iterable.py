@@ -220,6 +220,9 @@ def test_an_object_with_set_epoch_is_told_the_epoch() -> None:
         ({"wav": np.zeros(400, np.float32)}, "missing_sample_rate"),
         ({"wav": [0.0, 0.1], "sample_rate": 8000}, "bad_audio"),
         ({"wav": np.zeros((4000, 2), np.float32), "sample_rate": 8000}, "bad_audio"),
+        ({"wav": np.zeros(0, np.float32), "sample_rate": 8000}, "empty_audio"),
+        ({"wav": torch.tensor([0.1, torch.nan, 0.1]), "sample_rate": 8000}, "nan_audio"),
+        ({"wav": {"array": np.full(4000, np.inf), "sampling_rate": 8000}}, "nan_audio"),
     ],
 )
 def test_a_bad_item_is_one_failure(item: dict[str, Any], reason: str) -> None:
@@ -227,6 +230,21 @@ def test_a_bad_item_is_one_failure(item: dict[str, Any], reason: str) -> None:
     loader = uio.Loader(uio.from_iterable([item, good]).decode_audio().fbank(num_mel_bins=4))
     assert keys(loader) == ["000000001"]
     assert loader.stats().skipped == {reason: 1}
+
+
+def test_features_that_are_no_numbers_are_one_failure(tmp_path: Path) -> None:
+    bad = np.ones((9, 4), np.float32)
+    bad[8, 3] = np.nan
+    np.save(tmp_path / "bad.npy", bad)
+    items = [
+        {"feat": np.ones((9, 4))},
+        {"feat": bad},
+        {"feat": str(tmp_path / "bad.npy")},
+        {"feat": np.full((9, 4), -np.inf)},
+    ]
+    loader = uio.Loader(uio.from_iterable(items).batch(4).pad())
+    assert next(iter(loader))["keys"] == ["000000000"]
+    assert loader.stats().skipped == {"bad_features": 3}
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.float64, np.float16])

@@ -87,6 +87,10 @@ def test_audio_is_bytes_paths_or_samples(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "large.parquet")
     (sample,) = delivered(uio.from_parquet(tmp_path / "large.parquet"))
     assert (sample["wav"], sample["txt"]) == (sound, "a")
+    table = pa.table({"audio": pa.array([sound], pa.binary_view()), "text": pa.array(["a"], pa.string_view())})
+    pq.write_table(table, tmp_path / "view.parquet")
+    (sample,) = delivered(uio.from_parquet(tmp_path / "view.parquet"))
+    assert (sample["wav"], sample["txt"]) == (sound, "a")
     write(tmp_path / "list.parquet", [{"wav": pcm.tolist(), "sample_rate": 8000}])
     (sample,) = delivered(uio.from_parquet(tmp_path / "list.parquet").decode_audio())
     assert np.array_equal(sample["wav"].numpy(), pcm[None])
@@ -235,7 +239,8 @@ def test_a_file_that_changes_during_the_run_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"fields": ["audio"]}, 'fields must be .* as in {"wav": "audio"'),
+        ({"fields": ["audio"]}, 'from_parquet: fields must be .* as in {"wav": "audio"'),
+        ({"shuffle": 1}, "from_parquet: shuffle must be True or False, not 1"),
         ({"columns": "age"}, "columns must be names"),
         ({"paths": []}, "paths must be"),
         ({"paths": 5}, "paths must be"),

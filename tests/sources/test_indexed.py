@@ -22,6 +22,7 @@ from uio_pipes.base.errors import NothingRead
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.io.local import LocalFile
+from uio_pipes.prep.convert import convert
 
 COUNT = 37
 
@@ -78,6 +79,16 @@ def test_every_dtype_is_read(name: str, tmp_path: Path) -> None:
     (sample,), _ = run(uio.from_indexed(tmp_path).decode_audio())
     assert sample["wav"].dtype == torch.float32
     np.testing.assert_allclose(sample["wav"][0].numpy(), expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_samples_that_are_no_numbers_are_counted_and_not_converted(name: str, tmp_path: Path) -> None:
+    utterances = [((samples / 32768).astype(name), fields) for samples, fields in touchdataset.speech(3)]
+    utterances[1][0][5] = np.nan
+    folder = touchdataset.write(tmp_path / "a", utterances)
+    made, stats = run(uio.from_indexed(folder).decode_audio())
+    assert (len(made), stats.skipped) == (2, {"nan_audio": 1})
+    assert convert(str(folder), str(tmp_path / "out")).failed == {"nan_audio": 1}
 
 
 @pytest.mark.parametrize("name", list(touchdataset.CODES))

@@ -135,6 +135,40 @@ def test_null_audio_is_counted_with_or_without_a_duration(tmp_path: Path) -> Non
         assert loader.stats().skipped == {"missing_audio": 2}
 
 
+GOOD = {"array": [0.1] * 800, "sampling_rate": 8000}
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "reason"),
+    [
+        ({"audio": GOOD}, {"audio": None}, "missing_audio"),
+        ({"audio": GOOD}, {"audio": {**GOOD, "array": None}}, "missing_audio"),
+        ({"audio": GOOD}, {"audio": {**GOOD, "array": [0.1, None]}}, "bad_value"),
+        ({"audio": GOOD}, {"audio": {**GOOD, "array": [0.1, float("nan")]}}, "nan_audio"),
+        ({"audio": GOOD}, {"audio": {**GOOD, "array": []}}, "empty_audio"),
+        ({"audio": GOOD}, {"audio": {**GOOD, "sampling_rate": None}}, "missing_sample_rate"),
+        ({"wav": [1, 2], "sample_rate": 8000}, {"wav": None, "sample_rate": 8000}, "missing_audio"),
+        ({"wav": [1, 2], "sample_rate": 8000}, {"wav": [1, None], "sample_rate": 8000}, "bad_value"),
+        ({"wav": [1, 2], "sample_rate": 8000}, {"wav": [1, 2], "sample_rate": None}, "missing_sample_rate"),
+        ({"feat": [[1.0, 2.0]]}, {"feat": None}, "missing_features"),
+        ({"feat": [[1.0, 2.0]]}, {"feat": [None, [1.0, 2.0]]}, "bad_value"),
+        ({"feat": [[1.0, 2.0]]}, {"feat": [[1.0, None]]}, "bad_value"),
+        ({"feat": [[1.0, 2.0]]}, {"feat": [[1.0, float("nan")]]}, "bad_features"),
+    ],
+    ids=str,
+)
+def test_a_row_without_usable_numbers_costs_one_row(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, good: Any, bad: Any, reason: str
+) -> None:
+    path = write(tmp_path / "a.parquet", [good, bad, good])
+    pipeline = uio.from_parquet(path) if "feat" in good else uio.from_parquet(path).decode_audio()
+    loader = uio.Loader(pipeline.batch(3).pad())
+    (batch,) = loader
+    assert batch["keys"] == ["a-000000", "a-000002"]
+    assert loader.stats().skipped == {reason: 1}
+    assert "a.parquet, row group 0, row 1" in caplog.text
+
+
 def test_text_that_is_not_utf8_costs_one_row(tmp_path: Path) -> None:
     texts = pa.array([b"a", b"\xff\xfe", b"c"]).view(pa.string())
     table = pa.table({"audio": [wav_bytes(i) for i in range(3)], "text": texts})
@@ -184,6 +218,9 @@ def test_a_column_that_some_files_lack_may_be_left_out(tmp_path: Path) -> None:
         ({"speech": b"", "words": "a"}, {}, "no column of audio or text among speech, words: name it"),
         ({"audio": b""}, {"fields": {"wav": "speech"}}, "no column 'speech' for wav, only audio"),
         ({"audio": b""}, {"columns": ["age"]}, "no column 'age', only audio"),
+        ({"audio": b""}, {"fields": {"txt": "audio"}}, "column audio for txt is binary, but must be text"),
+        ({"audio": b""}, {"fields": {"key": "audio", "wav": "audio"}}, "column audio for key is binary"),
+        ({"audio": b"", "text": ["a"]}, {}, "column text for txt is list<.*>, but must be text"),
     ],
     ids=str,
 )
@@ -196,6 +233,10 @@ def test_columns_that_cannot_be_used_are_named(tmp_path: Path, row: Any, argumen
 def test_a_missing_file_and_no_rows(tmp_path: Path) -> None:
     with pytest.raises(uio.ListError, match=r"none.parquet: no such file"):
         list(uio.Loader(uio.from_parquet(tmp_path / "none.parquet")))
+    with pytest.raises(uio.ListError, match=r"is a folder; name the files in it by a glob .*/\*.parquet"):
+        list(uio.Loader(uio.from_parquet(tmp_path)))
+    with pytest.raises(uio.ListError, match="the name of a Parquet file ends in"):
+        list(uio.Loader(uio.from_parquet(write(tmp_path / "a.parquet", rows(9)).rename(tmp_path / "a.arrow"))))
     with pytest.raises(uio.ListError, match="no file matches"):
         list(uio.Loader(uio.from_parquet(str(tmp_path / "*.parquet"))))
     pq.write_table(pa.table({"audio": pa.array([], pa.binary())}), tmp_path / "empty.parquet")

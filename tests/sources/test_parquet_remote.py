@@ -103,6 +103,24 @@ def test_a_remote_file_that_changes_is_counted(server: FaultServer, tmp_path: Pa
     assert len(got) < 11
 
 
+def test_a_remote_file_with_another_etag_is_refused_when_a_state_is_loaded(server: FaultServer, tmp_path: Path) -> None:
+    url = server.add("a.parquet", next(iter(files(tmp_path).values())).read_bytes())
+    pipeline = uio.from_parquet(url).decode_audio().batch(2)
+    loader = uio.Loader(pipeline)
+    next(iter(loader))
+    state = loader.state_dict()
+    uio.Loader(pipeline).load_state_dict(state)
+    server.files["a.parquet"].etag = '"two"'
+    with pytest.raises(uio.StateError, match="list changed"):
+        uio.Loader(pipeline).load_state_dict(state)
+
+
+def test_a_missing_url_is_not_a_relative_path(server: FaultServer) -> None:
+    with pytest.raises(uio.ListError, match="no such file: correct the list or fetch") as error:
+        list(uio.Loader(uio.from_parquet(f"http://127.0.0.1:{server.server_address[1]}/none.parquet")))
+    assert "relative" not in str(error.value)
+
+
 def test_a_cache_keeps_the_files(server: FaultServer, tmp_path: Path) -> None:
     made = files(tmp_path)
     urls = [server.add(n, p.read_bytes()) for n, p in made.items()]

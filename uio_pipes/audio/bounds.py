@@ -1,6 +1,12 @@
-"""Bounds for the claims of a header. Beyond them it is damaged, and buffers made for it would fill the memory."""
+"""Bounds for the claims of a header, and for samples. Beyond them a header is damaged, and buffers made for it would
+fill the memory."""
 
 from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError
 
@@ -22,3 +28,9 @@ def check_claims(sample_rate: int, channels: int = 1) -> None:
             f"it claims {channels:,} channels, which must be 1 to {MOST_CHANNELS:,}: its header is damaged; "
             "make it again",
         )
+
+
+def check_finite(samples: npt.NDArray[Any]) -> None:
+    """Raise DataError ``nan_audio`` if some samples are NaN or infinite, as only floats can be."""
+    if not np.isfinite(samples).all():
+        raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make the audio again")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from uio_pipes.audio.bounds import check_finite
 from uio_pipes.audio.sniff import id3_size
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.regular import open_data
@@ -40,7 +41,7 @@ class Decoded(NamedTuple):
 def decode_coded(data: bytes | str, form: str, start: float | None, end: float | None) -> Decoded:
     """Decode the bytes of a file, or a local file, at least from ``start`` to ``end`` seconds.
 
-    Raises DataError: ``missing_codec`` without PyAV, ``bad_audio``, ``truncated_audio``.
+    Raises DataError: ``missing_codec`` without PyAV, ``bad_audio``, ``truncated_audio``, ``nan_audio``.
     """
     av = _library(form)
     if form != "m4a":  # the others have no index to seek by, and all their bytes are needed to notice a cut
@@ -107,7 +108,9 @@ def _decode(av: ModuleType, container: Any, stream: Any, start: float | None, en
     total = first + frames.samples
     if whole and "m4a" in container.format.name:  # its last packet is padded, but holds its true duration
         total = min(total, round(until * rate))
-    return Decoded(frames.joined()[:, : total - first], first, total, rate)
+    samples = frames.joined()[:, : total - first]
+    check_finite(samples)  # a damaged packet may decode to anything
+    return Decoded(samples, first, total, rate)
 
 
 class _Frames:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from uio_pipes.audio.bounds import check_claims
+from uio_pipes.audio.bounds import check_claims, check_finite
 from uio_pipes.audio.codecs import CODED, decode_coded
 from uio_pipes.audio.containers import HEAD, Wav, check_length, wav_header
 from uio_pipes.audio.flac import decode_flac
@@ -213,8 +213,8 @@ def _by_library(
                     "at once: cut it into segments",
                 )
             samples = audio.read(last - first, dtype="float32", always_2d=True)
-            if audio.subtype in ("FLOAT", "DOUBLE") and not np.isfinite(samples).all():
-                raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make the file again")
+            if audio.subtype in ("FLOAT", "DOUBLE"):
+                check_finite(samples)
             if len(samples) < last - first:
                 raise DataError(
                     "truncated_audio",

@@ -34,7 +34,10 @@ class _LoadFeatures:
             raise DataError("bad_features", f"cannot read the features: {error}") from error
         if array.ndim != 2 or not len(array):
             raise DataError("bad_features", f"features must be a (frames, bins) array, not of shape {array.shape}")
-        sample.fields["feat"] = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+        features = np.ascontiguousarray(array, dtype=np.float32)
+        if not np.isfinite(features).all():
+            raise DataError("bad_features", "some features are not numbers (NaN or infinite): make them again")
+        sample.fields["feat"] = torch.from_numpy(features)
 
 
 def _array(feat: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -80,8 +80,8 @@ def _not_regular(mode: int, url: str) -> DataError | None:
 def os_failure(error: OSError, url: str) -> DataError:
     """Return the ``DataError`` for an error of the operating system, or of fsspec, which raises the same classes."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        message = "no such file: correct the list (relative paths start at the working directory) or fetch the file"
-        return DataError("missing_file", message, url=url)
+        near = "" if "://" in url or os.path.isabs(url) else " (relative paths start at the working directory)"
+        return DataError("missing_file", f"no such file: correct the list{near} or fetch the file", url=url)
     if isinstance(error, PermissionError):
         message = "permission denied: make the file and its folders readable for this user, or check the credentials"
         return DataError("unreadable_file", message, url=url)

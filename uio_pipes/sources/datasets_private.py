@@ -23,6 +23,12 @@ def decoded_columns(items: Any) -> list[str]:
     return [name for name, f in columns if type(f).__name__ == "Audio" and getattr(f, "decode", False)]
 
 
+def unknown_columns(items: Any, fields: Mapping[str, str] | None) -> list[str]:
+    """Return the names in ``fields`` of columns that a dataset, which knows its columns, does not have."""
+    known = getattr(items, "column_names", None)
+    return [theirs for theirs in (fields or {}).values() if theirs not in known] if isinstance(known, list) else []
+
+
 def loses_items(items: Any) -> bool:
     """Return whether the state of an ``IterableDataset`` leaves items out: it has a shuffle buffer."""
     inner = getattr(items, _INSIDE, None)

@@ -13,7 +13,6 @@ from torchdata.nodes import BaseNode
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.audio.waveform import as_waveform
-from uio_pipes.base.checks import is_whole
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.core.chain import Link
 from uio_pipes.core.features import Loaded
@@ -21,9 +20,11 @@ from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
-from uio_pipes.formats.audio_value import UNDECODED, audio_of
+from uio_pipes.formats.audio_value import UNDECODED, audio_of, check_rate
 from uio_pipes.formats.naming import Renames, renamed
 from uio_pipes.sources.datasets_private import way_of_next
+
+NUMBERS = ("duration", "start", "end", "sample_rate", "speaker")  # fields that are read as numbers
 
 
 class IterableNode(Node):
@@ -70,19 +71,18 @@ class IterableNode(Node):
         if not isinstance(item, Mapping):
             raise PipelineError(
                 f"from_iterable: item {number} must be a mapping with key, wav (or feat) and txt, not "
-                f"{type(item).__name__}; change it by a generator or a Dataset around it"
+                f"{type(item).__name__}; change it by a Dataset around it, Hugging Face's by .with_format(None)"
             )
         given = renamed(item, self.names) if self.names else item
         fields = {name: value for name, value in given.items() if value is not None}
+        fields |= {name: _plain(fields[name]) for name in NUMBERS if name in fields}
         fields["key"] = str(fields.get("key", f"{number:09d}"))
         place = f"from_iterable, item {number}"
         if isinstance(fields.get("wav"), Mapping):
             fields = _with_audio(fields, place)
         wav = fields.get("wav")
         if isinstance(wav, (torch.Tensor, np.ndarray)):
-            if not is_whole(fields.get("sample_rate")):
-                message = "samples need their sample_rate, a whole number of Hz"
-                raise DataError("missing_sample_rate", message, url=place, member=fields["key"])
+            check_rate(fields, place)
         elif not isinstance(wav, (str, bytes, type(None))):
             if type(wav).__name__ == "AudioDecoder":  # of torchcodec, as datasets decode
                 raise PipelineError(f"from_iterable: {place} is a decoder of audio; {UNDECODED}")
@@ -175,6 +175,15 @@ class StateNode(IterableNode):
 
     def get_state(self) -> dict[str, Any]:
         return {**super().get_state(), "own": copy.deepcopy(self.keeper.state_dict())}
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of PyTorch's or NumPy's as Python's, a float by its shortest decimals: 2.06, not 2.0599999."""
+    if isinstance(value, (torch.Tensor, np.ndarray)) and not value.ndim:
+        value = np.asarray(value)[()]
+    if isinstance(value, np.floating):
+        return float(str(value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _with_audio(fields: dict[str, Any], place: str) -> dict[str, Any]:

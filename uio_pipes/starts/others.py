@@ -9,12 +9,13 @@ from typing import Any
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.formats.audio_value import UNDECODED
 from uio_pipes.formats.lhotse.cut import pairs_of, unread
 from uio_pipes.formats.shar.shards import Sources
 from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.datasets_private import decoded_columns
+from uio_pipes.sources.datasets_private import decoded_columns, unknown_columns
 from uio_pipes.sources.from_iterable import FromIterable, is_indexed
 from uio_pipes.sources.lhotse_cuts import ListCuts
 from uio_pipes.sources.lhotse_shar import LoadFromShar
@@ -111,8 +112,14 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
             "text"}``. Default: None, all have ours.
 
     Raises:
-        PipelineError: ``items`` can be iterated only once, or not at all, or is a dataset that decodes its audio.
+        PipelineError: ``items`` can be iterated only once, or not at all, or is a dataset that decodes its audio, has
+            all its splits, or lacks a column that ``fields`` names.
     """
+    if isinstance(items, Mapping) and hasattr(items, "column_names"):  # a DatasetDict
+        rule = "items must be one split of a data set, not a dict of them"
+        raise PipelineError(
+            f"{FromIterable.name}: {rule}; choose one of {', '.join(items)}: data[{next(iter(items), 'train')!r}]"
+        )
     remedy = "pass a list, a Dataset, an IterDataPipe or an object with __iter__"
     ok = not isinstance(items, (str, bytes, Mapping, Pipeline)) and (isinstance(items, Iterable) or is_indexed(items))
     require(ok, FromIterable.name, "the argument must yield utterances (mappings)", items, remedy)
@@ -122,7 +129,11 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
     decoded = decoded_columns(items)
     rule = "a dataset must leave its audio undecoded, or all of it is decoded whenever an item is touched"
     require(not decoded, FromIterable.name, rule, decoded, UNDECODED)
-    return Pipeline((FromIterable(items, fields),))
+    stage = FromIterable(items, fields)
+    if unknown := unknown_columns(items, fields):
+        there = ", ".join(items.column_names)  # type: ignore[attr-defined]
+        raise PipelineError(f"{stage.name}: the data set has no column {unknown[0]!r}, only {there}: correct fields=")
+    return Pipeline((stage,))
 
 
 def _sources(source: object) -> str | Sources:

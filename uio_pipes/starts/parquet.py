@@ -9,6 +9,7 @@ from typing import Any
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.parquet import ListParquet, LoadFromParquet
@@ -60,6 +61,8 @@ def from_parquet(
     given: list[Any] = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
     ok = bool(given) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p) for p in given)
     require(ok, _STAGE, "paths must be a path or URL, or several", paths, "name a file, or *.parquet")
+    require(isinstance(shuffle, bool), _STAGE, "shuffle must be True or False", shuffle, "choose one")
+    names_of(_STAGE, fields)
     kept = None if columns is None else tuple(columns)
     ok = not isinstance(columns, str) and all(isinstance(name, str) for name in kept or ())
     require(ok, _STAGE, "columns must be names of columns", columns, 'as in ["speaker_id"]')

@@ -92,6 +92,10 @@ def _column(field: str, name: str, type_: Any, url: str) -> Column:
             f"{url}: the column {name} for {field} is {type_}, but must be bytes of audio files, their paths, "
             "{bytes, path}, or lists of samples: name another one by fields="
         )
+    if field in ("txt", "key") and kind not in ("text", "value"):
+        raise ListError(
+            f"{url}: the column {name} for {field} is {type_}, but must be text or numbers: name another one by fields="
+        )
     if kind not in LAZY and field not in PAYLOADS:
         kind, reads = "value", (name,)
     return Column(field, name, kind, reads)
@@ -110,6 +114,6 @@ def _kind(type_: Any) -> str:
         return "file" if "bytes" in has or has == {"path"} else "value"
     if is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_):
         return "list"
-    if is_.is_string(type_) or is_.is_large_string(type_):
+    if str(type_) in ("string", "large_string", "string_view"):
         return "text"
-    return "bytes" if is_.is_binary(type_) or is_.is_large_binary(type_) else "value"
+    return "bytes" if str(type_) in ("binary", "large_binary", "binary_view") else "value"

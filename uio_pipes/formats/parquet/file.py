@@ -32,7 +32,8 @@ class ParquetFile:
     Attributes:
         rows: of each row group, the number of its rows.
         schema: the columns with their Arrow types.
-        digest: a hash of the footer, which holds the places and sizes of all columns, and of the file's size.
+        digest: a hash of the footer, which holds the places and sizes of all columns, of the file's size, and of its
+            ETag if it has one.
     """
 
     def __init__(self, url: str, access: Access) -> None:
@@ -49,7 +50,8 @@ class ParquetFile:
         self.rows = [self._metadata.row_group(i).num_rows for i in range(self._metadata.num_row_groups)]
         if min(self.rows, default=0) < 0 or sum(self.rows) != self._metadata.num_rows:
             raise self._damaged(f"it says {self._metadata.num_rows} rows, its row groups {sum(self.rows)}")
-        self.digest = blake2b(footer + size.to_bytes(8, "little"), digest_size=16).digest()
+        etag = stamp.encode() if (stamp := self.file.stamp).startswith("etag:") else b""
+        self.digest = blake2b(footer + size.to_bytes(8, "little") + etag, digest_size=16).digest()
 
     def _footer(self, size: int) -> bytes:
         tail = self.file.read(max(0, size - TAIL), min(size, TAIL))

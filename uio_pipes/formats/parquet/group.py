@@ -76,20 +76,18 @@ class Group:
         return found
 
     def fields(self, row: int) -> dict[str, Any]:
-        """Return the fields of a row; columns of bytes and files as references. What is null is left out.
+        """Return the fields of a row; columns of bytes and files as references. What is null is left out, but audio and
+        features, which are references that raise their error when they are touched.
 
         Raises: DataError.
         """
         fields: dict[str, Any] = {}
         for column in self.columns:
-            if column.kind in LAZY:
+            value = None if column.kind in LAZY else self._plain(column, row)
+            if value is not None:
+                fields |= audio_of(value) if column.kind == "decoded" else {column.field: value}
+            elif column.kind in LAZY or column.field in PAYLOADS:
                 fields[column.field] = Cell(self, column, row)
-                continue
-            value = self._plain(column, row)
-            if column.kind == "decoded" and value is not None:
-                fields |= audio_of(value)
-            elif value is not None:
-                fields[column.field] = value
         return fields
 
     def _plain(self, column: Column, row: int) -> Any:
@@ -100,7 +98,9 @@ class Group:
             if column.kind == "list":
                 return _array(scalar)
             if column.kind == "decoded":
-                return {"array": _array(scalar["array"]), "sampling_rate": scalar["sampling_rate"].as_py()}
+                array = scalar["array"]
+                rate = scalar["sampling_rate"].as_py()
+                return {"array": _array(array), "sampling_rate": rate} if array.is_valid else None
             return scalar.as_py()
         except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date that Python does not know
             message = f"the column {column.name} cannot be used: {error}"
@@ -148,20 +148,23 @@ class Cell(Ref):
         if self._column.kind == "file" and scalar.is_valid:
             path = scalar["path"].as_py() if "path" in scalar else None
             scalar = scalar.get("bytes")
-        if scalar is not None and scalar.is_valid:
+        if self._column.kind in LAZY and scalar is not None and scalar.is_valid:
             return memoryview(scalar.as_buffer())
         if path:
             return str(path)
         if self._column.field in PAYLOADS:
             message = f"the column {self._column.name} is null there: leave the row out"
-            raise DataError("missing_audio", message, url=self._group.place(self._row))
+            reason = "missing_audio" if self._column.field == "wav" else "missing_features"
+            raise DataError(reason, message, url=self._group.place(self._row))
         return memoryview(b"")
 
 
 def _array(scalar: Any) -> npt.NDArray[Any]:
-    """Return a list of numbers, or of lists of numbers, as an array."""
+    """Return a list of numbers, or of lists of numbers, as an array. Raises: ValueError if some are null."""
     values = scalar.values
+    if values.null_count:
+        raise ValueError(f"{values.null_count} of its {len(values)} values are null")
     if values.type.num_fields:
-        return np.stack([row.values.to_numpy(zero_copy_only=False) for row in values])
+        return np.stack([_array(row) for row in values])
     array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return array

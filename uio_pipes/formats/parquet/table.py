@@ -11,7 +11,11 @@ from itertools import accumulate
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.audio_value import check_rate
+from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.raw_line import check_segment
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.parquet.columns import check_same, columns_of
@@ -25,8 +29,16 @@ SUFFIXES = (".parquet", ".parq", ".pq")
 _OPENING = 16  # footers read at a time
 
 
+class _Names(Lines):
+    of_folder: ClassVar[str] = "the files in it by a glob ({}/*.parquet)"
+
+    def _no_text(self, line: int) -> ListError:
+        return ListError(f"{self.name} is not UTF-8 text (line {line}); the name of a Parquet file ends in .parquet")
+
+
 class _Files(Table):
     direct: ClassVar[tuple[str, ...]] = SUFFIXES
+    form: ClassVar[type[Lines]] = _Names
 
 
 class ParquetTable:
@@ -103,6 +115,8 @@ def fields_in(group: Group, row: int) -> dict[str, Any]:
     wav = fields.get("wav")
     if isinstance(wav, str) and is_local(wav) is None:
         fields["wav"] = Whole(open_file(wav, group.file.access))
+    elif isinstance(wav, np.ndarray):
+        check_rate(fields, group.place(row))
     if "start" in fields or "end" in fields:
         check_segment(fields, group.place(row), fields["key"])
     return fields

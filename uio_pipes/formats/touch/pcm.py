@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.bounds import check_claims
+from uio_pipes.audio.bounds import check_claims, check_finite
 from uio_pipes.audio.decode import check_channel, sample_range
 from uio_pipes.audio.recording import Recording
 from uio_pipes.formats.touch.file import DTYPES
@@ -54,7 +54,10 @@ class Pcm(StoredRecord, Recording):
         else:
             self.compare()
             data = self.file.read(self.offset + first * width, (last - first) * width)
-        return torch.from_numpy(_to_float(np.frombuffer(data, self.dtype))[None]), rate
+        samples = _to_float(np.frombuffer(data, self.dtype))
+        if self.dtype.kind == "f":
+            check_finite(samples)
+        return torch.from_numpy(samples[None]), rate
 
     def reading(self, bytes_: Ref) -> Pcm:
         return Pcm(_Fetched(bytes_), self.offset, self.size, self.dtype, self.info.sample_rate, self.crc)

@@ -18,7 +18,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from uio_pipes.audio.bounds import check_claims
+from uio_pipes.audio.bounds import check_claims, check_finite
 from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
 from uio_pipes.audio.containers import HEAD, check_length
 from uio_pipes.audio.mpeg import with_length
@@ -241,8 +241,8 @@ def _decode(audio: soundfile.SoundFile, wav: str, wanted: int) -> NDArray[np.int
         block = audio.read(min(BLOCK, wanted - done), dtype="int16" if exact else "float32", always_2d=True)[:, 0]
         if not len(block):
             break
-        if audio.subtype in ("FLOAT", "DOUBLE") and not np.isfinite(block).all():
-            raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make it again", url=wav)
+        if audio.subtype in ("FLOAT", "DOUBLE"):
+            check_finite(block)
         samples[done : done + len(block)] = block if exact else to_int16(block)
         done += len(block)
     return samples[:done]
