@@ -84,6 +84,11 @@ class Entry:
         """Return the number of levels of groups from here on."""
         return 0 if self.sources is None else 1 + max(entry.levels() for entry in self.sources)
 
+    def leaves(self) -> Iterator[Entry]:
+        """Yield the sources within, at all levels."""
+        for one in self.sources or ():
+            yield from [one] if one.sources is None else one.leaves()
+
     def items(self, key: str) -> Iterator[tuple[str, Any]]:
         """Yield the items of a list with their places."""
         items = self.values.get(key, [])
