@@ -189,7 +189,7 @@ def test_duration_is_long_enough_for_features_at_any_rate(tmp_path: Path, rate: 
 def test_duration_below_the_truth_is_a_length_mismatch_naming_it(tmp_path: Path) -> None:
     path = tmp_path / "x.wav"
     path.write_bytes(audio(8000))
-    with pytest.raises(uio.DataError, match="duration") as error:
+    with pytest.raises(uio.DataError, match=r"it has 1.0 s, more than the .* s planned: .*`duration`") as error:
         planned_within({"key": "a", "wav": str(path), "txt": "t", "duration": 0.5}, on_error="raise")
     assert error.value.reason == "length_mismatch"
     assert error.value.member == "a"
@@ -209,6 +209,9 @@ def test_duration_that_is_no_number_of_seconds(tmp_path: Path, duration: Any) ->
 BAD_LINES: list[tuple[str, Any]] = [
     ("bad_line", '{"key": "x", "wav": "x.wav", "txt": "cut o'),
     ("bad_line", '{"key": "x" "wav": "x.wav"}'),
+    ("bad_line", '"wav": "x.wav", "txt": "torn"}'),
+    ("bad_line", '{"key": "x", "wav": "x.wav", "txt": "\\ud800"}'),
+    ("missing_text", '{"key": "x", "wav": "x.wav", "txt": true}'),
     ("missing_key", {"wav": "x.wav", "txt": "t"}),
     ("missing_key", {"key": "", "wav": "x.wav", "txt": "t"}),
     ("missing_audio", {"key": "x", "txt": "t"}),

@@ -54,7 +54,13 @@ def check_length(sample: Sample, actual: Plan, planned: Plan) -> None:
     )
     if longer:
         message = (
-            f"realized as {actual}, longer than planned ({planned}): its header or `duration` is too short, "
-            "or a stage's length rule is wrong"
+            f"it has {_shown(actual, planned)}, more than the {_shown(planned, actual)} planned: its header or "
+            "`duration` is too short, or a stage's length rule is wrong"
         )
         raise sample.failure(DataError("length_mismatch", message), "realize")
+
+
+def _shown(plan: Plan, other: Plan) -> str:
+    if plan.frames is not None and other.frames is not None:
+        return f"{plan.frames} frames"
+    return f"{round(plan.samples / plan.sample_rate, 5)} s"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, mix64
+from uio_pipes.base.redact import redact
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
 from uio_pipes.io.local import Ref
@@ -192,6 +193,8 @@ class Sample(MutableMapping[str, Any]):
         if isinstance(error, DataError):
             reason, message, offset = error.reason, error.message, error.offset
             url, member = error.url or self.url, error.member or self.key
+            if (place := redact(self.url)) not in redact(url) + message:  # the line that names the file
+                message = f"{message} (named in {place})"
             offset = self.origin.offset if offset is None else offset
             return self._named(DataError(reason, message, url=url, member=member, offset=offset))
         if isinstance(error, UioError):

@@ -49,10 +49,18 @@ def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]
         raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
     if names:
         fields = renamed(fields, names)
-    for name in ("key", "txt"):
-        if isinstance(fields.get(name), (int, float)):
-            fields[name] = str(fields[name])
+    if "\\ud" in text or "\\uD" in text:
+        _check_characters(json.dumps(fields, ensure_ascii=False), place)
+    numbers_as_text(fields, "key", "txt")
     return fields
+
+
+def numbers_as_text(fields: dict[str, Any], *names: str) -> None:
+    """Make text of those of the fields ``names`` that are numbers; NaN, which pandas writes for nothing, is none."""
+    for name in names:
+        value = fields.get(name)
+        if type(value) is int or (type(value) is float and isfinite(value)):
+            fields[name] = str(value)
 
 
 def loads(text: str) -> Any:
@@ -64,7 +72,7 @@ def loads(text: str) -> Any:
 def _check_characters(text: str, place: str) -> None:
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # an invalid byte, kept as a surrogate
+    except UnicodeEncodeError as error:  # an invalid byte, kept as a surrogate, or half of an escaped pair
         raise DataError("bad_line", f"no UTF-8 (character {error.start + 1} of the line)", url=place) from error
 
 
