@@ -206,6 +206,12 @@ def test_a_pair_without_metadata_is_refused_with_the_remedy(folder: Path, listed
         run(uio.from_indexed(given))
 
 
+def test_video_alone_has_no_length(folder: Path) -> None:
+    source = uio.from_indexed(f"{folder} video+depth+metainfo").decode_video()
+    with pytest.raises(uio.PipelineError, match=r"it has no audio; batch it by number with .batch"):
+        run(source.dynamic_batch(100).pad())
+
+
 def test_texts_may_be_nested(tmp_path: Path) -> None:
     put(tmp_path, "metainfo", [json.dumps({"key": "a", "info": {"texts": {"whisper": "w"}}}).encode()])
     names = ["info.texts.whisper"]

@@ -185,5 +185,5 @@ def test_stages_that_go_by_length_say_that_text_has_none(tmp_path: Path, by_leng
     (tmp_path / "a.txt").write_text("one\n")
     arguments = {"dynamic_batch": (100,), "bucket_batch": ([10], [1, 1])}.get(by_length, ())
     pipeline = getattr(uio.from_text(tmp_path / "a.txt"), by_length)(*arguments)
-    with pytest.raises(PipelineError, match=r"text without audio; batch it by number with .batch"):
+    with pytest.raises(PipelineError, match=r"it has no audio; batch it by number with .batch"):
         run(pipeline)

@@ -138,7 +138,7 @@ class Sample(MutableMapping[str, Any]):
         plan = self.planned()
         if plan is None:
             why = (
-                "it is text without audio; batch it by number with .batch(…), and leave out what goes by length"
+                "it has no audio; batch it by number with .batch(…), and leave out what goes by length"
                 if self.text_only
                 else "it has neither features nor audio whose header gives it; put .decode_audio() before the stage "
                 "that filters, sorts or batches"

@@ -114,6 +114,8 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
         PipelineError: ``items`` can be iterated only once, or not at all, or is a dataset that decodes its audio.
     """
     remedy = "pass a list, a Dataset, an IterDataPipe or an object with __iter__"
+    if isinstance(items, Mapping):
+        remedy = f"choose one of its values, such as data[{next(iter(items), 'train')!r}]"
     ok = not isinstance(items, (str, bytes, Mapping, Pipeline)) and (isinstance(items, Iterable) or is_indexed(items))
     require(ok, FromIterable.name, "the argument must yield utterances (mappings)", items, remedy)
     once = isinstance(items, Iterator) and not isinstance(items, BaseNode)
