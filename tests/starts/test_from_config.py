@@ -196,6 +196,11 @@ def test_errors_in_a_dict_name_the_way_to_the_key() -> None:
         uio.from_config({"sources": [{"type": "raw_list", "path": "x"}]})
 
 
+def test_an_unknown_type_in_a_dict_is_named_by_its_key() -> None:
+    with pytest.raises(uio.PipelineError, match=r"^config\.sources\[0\]\.type: type has no 'txt_pair'"):
+        uio.from_config({"sources": [{"type": "txt_pair"}]})
+
+
 def test_options_of_storage_reach_every_source_but_no_message(lists: Path) -> None:
     read = uio.from_config(write("- {type: raw_list, paths: one.list}\n"), storage_options={"s3": {"secret": "S3CRET"}})
     (source,) = read.stages[0].branches.values()

@@ -78,7 +78,10 @@ class Entry:
         """Raises: PipelineError for a key that is not ``known``; ``what`` has such keys."""
         names = sorted(known)
         near = get_close_matches(key, names, 1)
-        self.fail(key, f"{what} has no {key!r}" + (f"; did you mean {near[0]!r}?" if near else f": {', '.join(names)}"))
+        self.fail(
+            key if key in self.values else "type",
+            f"{what} has no {key!r}" + (f"; did you mean {near[0]!r}?" if near else f": {', '.join(names)}"),
+        )
 
     def levels(self) -> int:
         """Return the number of levels of groups from here on."""
