@@ -210,7 +210,7 @@ BAD_LINES: list[tuple[str, Any]] = [
     ("bad_line", '{"key": "x", "wav": "x.wav", "txt": "cut o'),
     ("bad_line", '{"key": "x" "wav": "x.wav"}'),
     ("bad_line", '"wav": "x.wav", "txt": "torn"}'),
-    ("bad_line", '{"key": "x", "wav": "x.wav", "txt": "\\ud800"}'),
+    ("bad_text", '{"key": "x", "wav": "x.wav", "txt": "\\ud800"}'),
     ("missing_text", '{"key": "x", "wav": "x.wav", "txt": true}'),
     ("missing_key", {"wav": "x.wav", "txt": "t"}),
     ("missing_key", {"key": "", "wav": "x.wav", "txt": "t"}),

@@ -18,7 +18,7 @@ def parse(text: str, place: str, names: Renames = None) -> dict[str, Any]:
 
     Raises:
         ListError: the line is not a JSON object at all (another kind of list).
-        DataError: ``bad_line``, ``missing_key``, ``missing_audio``, ``missing_text`` or ``bad_segment``.
+        DataError: ``bad_line``, ``bad_text``, ``missing_key``, ``missing_audio``, ``missing_text`` or ``bad_segment``.
     """
     fields = parse_object(text, place, names)
     key = str(fields.get("key", ""))
@@ -34,7 +34,7 @@ def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]
 
     ``names``: our names of fields, with those in the line.
 
-    Raises: ListError, DataError ``bad_line``.
+    Raises: ListError, DataError ``bad_line`` or ``bad_text``.
     """
     if not text.startswith("{"):
         raise ListError(
@@ -50,7 +50,7 @@ def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]
     if names:
         fields = renamed(fields, names)
     if "\\ud" in text or "\\uD" in text:
-        _check_characters(json.dumps(fields, ensure_ascii=False), place)
+        _check_characters(json.dumps(fields, ensure_ascii=False), place, "bad_text")
     numbers_as_text(fields, "key", "txt")
     return fields
 
@@ -69,11 +69,11 @@ def loads(text: str) -> Any:
     return value if end == len(text) else json.loads(text)
 
 
-def _check_characters(text: str, place: str) -> None:
+def _check_characters(text: str, place: str, reason: str = "bad_line") -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:  # an invalid byte, kept as a surrogate, or half of an escaped pair
-        raise DataError("bad_line", f"no UTF-8 (character {error.start + 1} of the line)", url=place) from error
+        raise DataError(reason, f"no UTF-8 (character {error.start + 1} of the line)", url=place) from error
 
 
 LATEST = 1e9  # seconds: more is a mistake, and too much for counting samples
