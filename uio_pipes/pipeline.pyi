@@ -386,7 +386,7 @@ class Pipeline(Graph):
             rt60: (lowest, highest) reverberation time of computed rooms, the seconds in which sound decays by 60 dB, within
                 0.05 and 10; one is drawn evenly from between. In place of ``impulse_responses``. Default: None.
             room_size: (lowest, highest) length and width of computed rooms in metres, within 1 and 100; each is drawn
-                evenly from between. Default: (3.0, 10.0).
+                evenly from between. Large rooms with a short reverberation time are almost dry. Default: (3.0, 10.0).
 
         Raises:
             PipelineError: neither ``impulse_responses`` nor ``rt60`` is given, or both, or an argument breaks a rule.

@@ -56,6 +56,7 @@ def test_the_manifest_tells_what_is_there(packed: Path) -> None:
         data = Path(entry["shard"]).read_bytes()
         assert (entry["bytes"], entry["crc32"]) == (len(data), f"{zlib.crc32(data):08x}")
     assert sum(entry["utterances"] for entry in entries) == COUNT
+    assert {entry["utterances"] for entry in entries[:-1]} == {EACH}
     assert sum(entry["frames"] for entry in entries) == sum(30 + 10 * (i % 7) for i in range(COUNT))
 
 

@@ -393,6 +393,19 @@ METADATA: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.parametrize("rate", ["8000", 8000.0])
+def test_a_sample_rate_may_be_text(rate: Any, tmp_path: Path) -> None:
+    ((samples, fields),) = touchdataset.speech(1)
+    folder = touchdataset.write(tmp_path, [(samples, {**fields, "sample_rate": rate})])
+    (sample,), _ = run(uio.from_indexed(folder).decode_audio())
+    assert (sample["sample_rate"], type(sample["sample_rate"])) == (8000, int)
+
+
+def test_a_tab_may_stand_between_folder_and_pairs(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.list").write_text(f"{folder}\t audio+metainfo\n")
+    assert len(run(uio.from_indexed(tmp_path / "x.list"))[0]) == COUNT
+
+
 @pytest.mark.parametrize("name", list(METADATA))
 def test_a_bad_utterance_is_counted_and_the_others_stay(name: str, tmp_path: Path) -> None:
     utterances = touchdataset.speech(4)

@@ -210,6 +210,9 @@ def test_duration_that_is_no_number_of_seconds(tmp_path: Path, duration: Any) ->
 BAD_LINES: list[tuple[str, Any]] = [
     ("bad_line", '{"key": "x", "wav": "x.wav", "txt": "cut o'),
     ("bad_line", '{"key": "x" "wav": "x.wav"}'),
+    ("bad_line", '"wav": "x.wav", "txt": "torn"}'),
+    ("bad_text", '{"key": "x", "wav": "x.wav", "txt": "\\ud800"}'),
+    ("missing_text", '{"key": "x", "wav": "x.wav", "txt": true}'),
     ("missing_key", {"wav": "x.wav", "txt": "t"}),
     ("missing_key", {"key": "", "wav": "x.wav", "txt": "t"}),
     ("missing_audio", {"key": "x", "txt": "t"}),

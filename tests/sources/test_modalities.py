@@ -198,6 +198,26 @@ def test_folders_of_different_modalities_in_one_list(folder: Path, tmp_path: Pat
     assert stats.skipped == {"missing_audio": 3}
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_pair_without_metadata_is_refused_with_the_remedy(folder: Path, listed: bool, tmp_path: Path) -> None:
+    (tmp_path / "x.list").write_text(f"{folder} video\n")
+    given = tmp_path / "x.list" if listed else f"{folder} video"
+    with pytest.raises(uio.ListError, match=r"says 'video'; exactly one .* that of metadata .* try video\+metainfo"):
+        run(uio.from_indexed(given))
+
+
+def test_video_alone_has_no_length(folder: Path) -> None:
+    source = uio.from_indexed(f"{folder} video+depth+metainfo").decode_video()
+    with pytest.raises(uio.PipelineError, match=r"it has no audio; batch it by number with .batch"):
+        run(source.dynamic_batch(100).pad())
+
+
+def test_texts_may_be_nested(tmp_path: Path) -> None:
+    put(tmp_path, "metainfo", [json.dumps({"key": "a", "info": {"texts": {"whisper": "w"}}}).encode()])
+    names = ["info.texts.whisper"]
+    assert [s["txt"] for s in run(uio.from_indexed(tmp_path, texts=names).choose_text(names))[0]] == ["w"]
+
+
 def test_lanes_get_equal_shares_of_texts(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     put(tmp_path, "texttoken", [np.zeros(n, np.uint16) for n in rng.integers(1, 400, 200)])

@@ -92,6 +92,29 @@ def test_keys_come_from_the_row_if_it_has_one_and_can_be_chosen(tmp_path: Path) 
     assert [(s.key, s.get("txt")) for s in run(chosen)[0]][3] == ("mine", "mine")
 
 
+def test_an_offset_of_0_is_in_the_key_and_times_may_be_text(tmp_path: Path) -> None:
+    row = {"audio_filepath": "a.wav", "text": "t"}
+    times = [(None, 0.5), (0, 0.5), (0.0, 0.7), ("0.1", "0.5")]
+    manifest = write(tmp_path / "m.json", [{**row, "offset": offset, "duration": d} for offset, d in times])
+    samples, ledger = run(uio.from_nemo(manifest))
+    assert [s.key for s in samples] == ["a", "a-000000-000050", "a-000000-000070", "a-000010-000050"]
+    assert (samples[3]["start"], samples[3]["end"], samples[3]["duration"]) == (0.1, 0.6, 0.5)
+    assert ledger.failures == 0
+
+
+def test_a_missing_text_of_pandas_is_no_text(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "m.json", [{"audio_filepath": "a.wav", "duration": 1.0, "text": float("nan")}])
+    assert "txt" not in run(uio.from_nemo(manifest))[0][0]
+
+
+def test_a_missing_file_names_the_row_and_says_how_rows_name_files(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "m.json", [{"audio_filepath": "a.wav", "duration": 1.0, "shard_id": 0}])
+    loader = uio.Loader(uio.from_nemo(manifest).decode_audio().batch(1), on_error="raise")
+    message = r"neither from the manifest's folder nor .* tarred_audio=… \(named in .*m.json, line 1\)"
+    with pytest.raises(uio.DataError, match=message):
+        list(loader)
+
+
 def test_rows_marked_skipme_are_counted_and_no_failures(tmp_path: Path) -> None:
     row = {"audio_filepath": "a.wav", "duration": 1.0, "text": "t"}
     rows = [{**row, "_skipme": True}, row, {**row, "_skipme": False}, {**row, "_skipme": 1}]
@@ -108,6 +131,7 @@ def test_rows_marked_skipme_are_counted_and_no_failures(tmp_path: Path) -> None:
         ({"audio_filepath": ["a.wav", "b.wav"], "duration": 1.0}, "missing_audio"),
         ({"audio_filepath": "a.wav", "duration": 1.0, "offset": -1}, "bad_segment"),
         ({"audio_filepath": "a.wav", "duration": 1.0, "offset": "x"}, "bad_segment"),
+        ({"audio_filepath": "a.wav", "duration": "x", "offset": "y"}, "bad_segment"),
         ({"audio_filepath": "a.wav", "duration": 0, "offset": 1}, "bad_segment"),
         ({"audio_filepath": "a.wav", "duration": float("nan"), "offset": 1}, "bad_segment"),
     ],
@@ -123,10 +147,10 @@ def test_bad_rows_are_counted_by_line(tmp_path: Path, row: dict[str, Any], reaso
 
 def test_damaged_lines_cost_one_row_each(tmp_path: Path) -> None:
     line = b'{"audio_filepath": "a.wav", "duration": 1.0, "text": "\xe6\x96\x87"}'
-    bad = [line[:-1], line.replace(b"\xe6", b"\xff"), line + b" x"]
+    bad = [line[:-1], line.replace(b"\xe6", b"\xff"), line + b" x", line[9:]]
     (tmp_path / "m.json").write_bytes(b"\n".join([line, *bad, line]))
     samples, ledger = run(uio.from_nemo(tmp_path / "m.json"))
-    assert (len(samples), ledger.skipped) == (2, {"bad_line": 3})
+    assert (len(samples), ledger.skipped) == (2, {"bad_line": 4})
 
 
 def test_a_list_of_shards_is_no_manifest(tmp_path: Path) -> None:
@@ -212,6 +236,25 @@ def test_an_epoch_stops_and_goes_on_anywhere(shards: Tarred) -> None:
     pipeline = uio.from_nemo(shards.manifests, shards.tars, shuffle=True).decode_audio().sort(4).batch(3).pad()
     recorded = record(Case(pipeline, {"lanes": 2}))
     check_cuts(recorded, range(len(recorded.digests) + 1))
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_state_is_refused_if_a_tar_has_another_size(tmp_path: Path, far: bool) -> None:
+    data = tarred(tmp_path / "data", [2, 2])
+    audio = tmp_path / "data" / "audio_0.tar"
+    with serving() as server:
+        server.add("audio_0.tar", audio.read_bytes())
+        tars = [f"{server.url}/audio_0.tar" if far else str(audio), str(tmp_path / "data" / "audio_1.tar")]
+        pipeline = uio.from_nemo(data.whole, tars).decode_audio().batch(1)
+        loader = uio.Loader(pipeline)
+        next(iter(loader))
+        state = loader.state_dict()
+        uio.Loader(pipeline).load_state_dict(state)
+        longer = audio.read_bytes() + bytes(10240)
+        audio.write_bytes(longer)
+        server.add("audio_0.tar", longer)
+        with pytest.raises(uio.StateError, match="list"):
+            uio.Loader(pipeline).load_state_dict(state)
 
 
 def test_headers_are_read_once_and_payloads_are_not(shards: Tarred, monkeypatch: pytest.MonkeyPatch) -> None:

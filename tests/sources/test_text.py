@@ -133,6 +133,28 @@ def test_json_lines_keep_their_names(tmp_path: Path) -> None:
     assert recognize(str(tmp_path / "a.jsonl")).kind == "text in JSON lines"
 
 
+@pytest.mark.parametrize(
+    ("line", "reason", "message"),
+    [
+        ('{"content": null}', "missing_text", r"null as 'content', its text \(its names: content\): .*text=…"),
+        ('{"x": 1}', "missing_text", r"nothing as 'content', its text \(its names: x\)"),
+        ('{"content": true}', "bad_text", "the text is True, not a string"),
+        ('{"content": NaN}', "bad_text", "the text is nan, not a string"),
+        ('{"content": "a\\ud800"}', "bad_text", "no UTF-8"),
+        ('"content": "a"}', "bad_line", "not a JSON object"),
+        ('{"content": "a", "feat": [1, 2]}', "bad_features", r"the path of a .npy file, not \[1, 2\]"),
+    ],
+)
+def test_a_line_without_text_costs_one_utterance(tmp_path: Path, line: str, reason: str, message: str) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"content": "\\ud83d\\ude00"}}\n{line}\n{{"content": "b"}}\n')
+    pipeline = uio.from_jsonl(tmp_path / "a.jsonl", text="content")
+    loader = uio.Loader(pipeline.batch(1))
+    assert [sample["txt"] for batch in loader for sample in batch] == ["😀", "b"]
+    assert loader.stats().skipped == {reason: 1}
+    with pytest.raises(uio.DataError, match=rf"a.jsonl, line 2.*{message}"):
+        list(uio.Loader(pipeline.batch(1), on_error="raise"))
+
+
 def test_lines_that_are_not_json_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n")
     with pytest.raises(ListError, match=r"a.txt, line 1 is not a JSON object"):
@@ -163,5 +185,5 @@ def test_stages_that_go_by_length_say_that_text_has_none(tmp_path: Path, by_leng
     (tmp_path / "a.txt").write_text("one\n")
     arguments = {"dynamic_batch": (100,), "bucket_batch": ([10], [1, 1])}.get(by_length, ())
     pipeline = getattr(uio.from_text(tmp_path / "a.txt"), by_length)(*arguments)
-    with pytest.raises(PipelineError, match=r"text without audio; batch it by number with .batch"):
+    with pytest.raises(PipelineError, match=r"it has no audio; batch it by number with .batch"):
         run(pipeline)

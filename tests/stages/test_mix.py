@@ -211,7 +211,10 @@ def test_a_changed_source_or_weight_is_a_change_of_the_graph() -> None:
         (lambda: uio.mix([texts("a", 1)], [1, 2]), "1 numbers"),
         (lambda: uio.mix({"a": texts("a", 1)}, {"b": 1}), "must name the sources"),
         (lambda: uio.mix([texts("a", 1)], stop="never"), "stop must be one of"),  # type: ignore[arg-type]
-        (lambda: uio.mix([texts("a", 1), texts("b", 1).batch(2)]), "1 must give samples"),
+        (
+            lambda: uio.mix([texts("a", 1), texts("b", 1).batch(2)]),
+            "source .1. must give samples as other sources do, not 'batches'",
+        ),
         (lambda: uio.mix([texts("a", 1), uio.from_iterable([{"txt": ""}])]), "dealt to lanes, or none"),
         (lambda: uio.mix([texts("a", 1)]).sharding_filter(), "second sharding_filter"),
     ],

@@ -142,7 +142,7 @@ apply: [{shuffle: 10}]
         ("sources:\n- type: raw_lst\n  paths: x\n", "line 2: type has no 'raw_lst'; did you mean 'raw_list'?"),
         ("sources:\n- type: raw_list\n  pathz: x\n", "line 3: the type raw_list has no 'pathz'; did you mean 'paths'?"),
         ("sources:\n- paths: x\n", "line 2: type must be the name of a source, not None"),
-        ("sources:\n- type: raw_list\n", "line 2: from_raw_list() missing 1 required"),
+        ("sources:\n- type: raw_list\n", "line 2: the type raw_list needs 'paths'"),
         ("sources:\n- type: raw_list\n  paths: []\n", "line 2: list_files: at least one list"),
         (ONE + "  weight: 0\n", "line 4: weight must be a number above 0"),
         ("sources:\n- {type: raw_list, paths: x, weight: 1}\n- {type: raw_list, paths: x}\n", "line 3: weight must be"),
@@ -166,6 +166,17 @@ apply: [{shuffle: 10}]
         ("temperature: -1\n" + ONE, "line 1: temperature must be a number, 0 or more"),
         ("input_cfg: []\nsources: []\n", "line 1: input_cfg and sources mean the same"),
         ("- {type: group, sources: data.yaml}\n", "line 1: data.yaml is within itself"),
+        ("allow_pipes: true\n" + ONE, "line 1: no source in here takes 'allow_pipes': leave it out"),
+        ("text: content\n" + ONE, "line 1: 'text' cannot be given for all sources at once: give it to each that"),
+        ("paths: one.list\n" + ONE, "line 1: 'paths' cannot be given for all sources at once"),
+        ("weight: 3\n" + ONE, "line 1: the whole file has no 'weight'"),
+        (ONE + "name: r\n", "line 4: the whole file has no 'name'"),
+        ("shuffle: 'yes please'\n" + ONE, "line 1: list_files: shuffle must be True or False"),
+        (ONE + "  shuffle: 'yes please'\n", "line 4: list_files: shuffle must be True or False"),
+        (ONE + "  apply: [{tokenize: {ChrTokenizer: w}}]\n",
+         "no tokenizer 'ChrTokenizer'; did you mean 'CharTokenizer'?"),
+        (ONE + "- {type: raw_list, paths: x, apply: [{batch: 3}]}\n",
+         "line 4: mix: source '1' must give samples as other sources do"),
         ("17\n", "a mapping of keys and values is wanted here, not 17"),
     ],
 )  # fmt: skip
@@ -175,9 +186,19 @@ def test_errors_name_line_and_key(lists: Path, text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_an_option_of_a_group_may_be_for_some_of_its_sources(lists: Path) -> None:
+    read = uio.from_config(write("allow_pipes: true\n" + ONE + "- {type: group, sources: [{type: kaldi, scp: x}]}\n"))
+    assert "allow_pipes=True" in str(read)
+
+
 def test_errors_in_a_dict_name_the_way_to_the_key() -> None:
     with pytest.raises(uio.PipelineError, match=r"^config\.sources\[0\]\.path: the type raw_list has no 'path'"):
         uio.from_config({"sources": [{"type": "raw_list", "path": "x"}]})
+
+
+def test_an_unknown_type_in_a_dict_is_named_by_its_key() -> None:
+    with pytest.raises(uio.PipelineError, match=r"^config\.sources\[0\]\.type: type has no 'txt_pair'"):
+        uio.from_config({"sources": [{"type": "txt_pair"}]})
 
 
 def test_options_of_storage_reach_every_source_but_no_message(lists: Path) -> None:

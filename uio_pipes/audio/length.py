@@ -165,7 +165,9 @@ def _feature_frames(feat: Any) -> int:
         return npy_shape(file.read_upto(0, HEAD), file.size)[0]
     if isinstance(feat, Ref):
         return npy_shape(feat.read_at(0, min(HEAD, feat.size)), feat.size)[0]
-    return npy_shape(feat[:HEAD], len(feat))[0]
+    if not isinstance(feat, (bytes, bytearray, memoryview)):
+        raise DataError("bad_features", f"features must be an array or the path of a .npy file, not {feat!r:.40}")
+    return npy_shape(bytes(feat[:HEAD]), len(feat))[0]
 
 
 def npy_shape(head: bytes, size: int) -> tuple[int, int]:

@@ -63,7 +63,8 @@ def require_range(
     Raises: PipelineError that states the rule, the value and the remedy.
     """
     bounds = f"{least:,g} to {most:,g} {unit}".rstrip()
-    rule, remedy = f"{name} must be (lowest, highest), within {bounds}", "give two numbers, the lower one first"
+    rule = f"{name} must be (lowest, highest), within {bounds}"
+    remedy = f"try ({value}, {value})" if is_number(value) else "give two numbers, the lower one first"
     ok = isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_number, value))
     require(ok and least <= value[0] <= value[1] <= most, stage, rule, value, remedy)  # type: ignore[index]
     return (value[0], value[1])  # type: ignore[index]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, mix64
+from uio_pipes.base.redact import redact
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
 from uio_pipes.io.local import Ref
@@ -137,7 +138,7 @@ class Sample(MutableMapping[str, Any]):
         plan = self.planned()
         if plan is None:
             why = (
-                "it is text without audio; batch it by number with .batch(…), and leave out what goes by length"
+                "it has no audio; batch it by number with .batch(…), and leave out what goes by length"
                 if self.text_only
                 else "it has neither features nor audio whose header gives it; put .decode_audio() before the stage "
                 "that filters, sorts or batches"
@@ -192,6 +193,8 @@ class Sample(MutableMapping[str, Any]):
         if isinstance(error, DataError):
             reason, message, offset = error.reason, error.message, error.offset
             url, member = error.url or self.url, error.member or self.key
+            if (place := redact(self.url)) not in redact(url) + message:  # the line that names the file
+                message = f"{message} (named in {place})"
             offset = self.origin.offset if offset is None else offset
             return self._named(DataError(reason, message, url=url, member=member, offset=offset))
         if isinstance(error, UioError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.audio.length import Plan
-from uio_pipes.base.checks import KINDS, require
+from uio_pipes.base.checks import KINDS, require, require_range
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.base.redact import redact
@@ -19,7 +19,7 @@ from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import Access
 
 Upstream = Callable[[Lane], Node]
-NAMES = "names"
+NAMES, RANGE = "names", "range"
 
 
 def added(default: Any, **options: Any) -> Any:
@@ -33,6 +33,11 @@ def added(default: Any, **options: Any) -> Any:
 def names() -> Any:
     """Return the field for a source's argument ``fields``: our names of fields, by those in the data."""
     return added(None, hash=False, metadata={NAMES: True})
+
+
+def within(least: float, most: float, unit: str = "") -> dict[str, Any]:
+    """Return the metadata of a parameter that is a pair (lowest, highest) within two bounds, or may be None."""
+    return {RANGE: (least, most, unit)}
 
 
 class NumberedLines(Protocol):
@@ -105,7 +110,11 @@ class Stage:
         """Check the kinds of the arguments; subclasses call this first and then check their rules."""
         for f in fields(self):
             value = getattr(self, f.name)
-            if str(f.type) in KINDS:
+            if RANGE in f.metadata:
+                if value is not None or f.default is not None:
+                    pair = require_range(self.name, f.name, value, *f.metadata[RANGE])
+                    object.__setattr__(self, f.name, pair)
+            elif str(f.type) in KINDS:
                 what, fits = KINDS[str(f.type)]
                 require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
             if NAMES in f.metadata:

@@ -28,3 +28,13 @@ def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:
     pairs = names.items() if isinstance(names, Mapping) else names
     taken = {name for pair in pairs for name in pair}
     return {**{n: v for n, v in fields.items() if n not in taken}, **{o: fields[t] for o, t in pairs if t in fields}}
+
+
+def nested(fields: Mapping[str, Any], name: str) -> Any:
+    """Return the field ``name``, or else what its dots lead to, as in "info.texts.whisper"; None if it is not there."""
+    if (value := fields.get(name)) is not None or "." not in name:
+        return value
+    value = fields
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

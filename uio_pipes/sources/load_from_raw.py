@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.core.items import Item
 from uio_pipes.core.stage import names
 from uio_pipes.formats.lists.raw_line import parse
@@ -34,7 +34,12 @@ class LoadFromRaw(Loading):
     fields: Mapping[str, str] | None = names()
 
     def load(self, item: Item) -> dict[str, Any]:
-        fields = parse(item.text, item.place, self.fields)
+        try:
+            fields = parse(item.text, item.place, self.fields)
+        except ListError as error:
+            if not item.origin.item:  # the first line: a list of another kind
+                raise
+            raise DataError("bad_line", f"not a JSON object: {item.text[:80]!r}", url=item.place) from error
         for name in ("wav", "feat"):
             value = fields.get(name)
             if isinstance(value, str) and is_local(value) is None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 
-from uio_pipes.base.checks import is_number, is_whole, require, require_range
+from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import added
+from uio_pipes.core.stage import added, within
 from uio_pipes.dsp.noise import add_noise
 from uio_pipes.stages.noise_clips import Clips, ClipStage
 
@@ -58,23 +58,18 @@ class AddNoise(ClipStage):
     bad: ClassVar[str] = "bad_noise"
 
     noises: str | Sequence[str]
-    snr: Sequence[float] = (5.0, 20.0)
+    snr: Sequence[float] = field(default=(5.0, 20.0), metadata=within(-100, 100, "dB"))
     probability: float = 1.0
     cache_mb: int = 256
     clips: Sequence[int] = added((1, 1))
-    part: Sequence[float] | None = added(None)
+    part: Sequence[float] | None = added(None, metadata=within(0, 1))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = len(self.snr) == 2 and all(map(is_number, self.snr)) and -100 <= self.snr[0] <= self.snr[1] <= 100
-        require(ok, self.name, "snr must be (lowest, highest) in dB, within ±100", self.snr, "try (5, 20)")
-        object.__setattr__(self, "snr", tuple(self.snr))
         counts = self.clips if isinstance(self.clips, (list, tuple)) else ()
         ok = len(counts) == 2 and all(map(is_whole, counts)) and 1 <= counts[0] <= counts[1] <= 100
         require(ok, self.name, "clips must be (fewest, most), whole numbers from 1 to 100", self.clips, "try (3, 7)")
         object.__setattr__(self, "clips", tuple(counts))
-        if self.part is not None:
-            object.__setattr__(self, "part", require_range(self.name, "part", self.part, 0, 1))
 
     def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         wanted, snr, choice = draws.uniform() < self.probability, draws.uniform(*self.snr), clips.choose(draws)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from uio_pipes.base.checks import check_names, is_number, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance
+from uio_pipes.formats.naming import nested
 from uio_pipes.io.local import Ref
 
 _ONE = 1 << 32  # the greatest weight as a whole number, so that every machine draws the same
@@ -75,11 +76,7 @@ class ChooseText(PerUtterance):
 
 def _text(sample: Sample, name: str) -> str | None:
     """Return a transcript, which a shard may hold as a member of its own. Raises: DataError ``bad_text``."""
-    value: Any = sample.fields.get(name)
-    if value is None and "." in name:
-        value = sample.fields
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
+    value = nested(sample.fields, name)
     value = value.read() if isinstance(value, Ref) else value
     if isinstance(value, bytes):
         try:

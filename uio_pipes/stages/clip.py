@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 
-from uio_pipes.base.checks import require, require_range
+from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.stage import within
 from uio_pipes.dsp.clipping import clip
 from uio_pipes.stages.perturbation import Perturbation
 
@@ -31,13 +32,12 @@ class Clip(Perturbation):
 
     name: ClassVar[str] = "clip"
 
-    gain_db: Sequence[float] = (0.0, 20.0)
+    gain_db: Sequence[float] = field(default=(0.0, 20.0), metadata=within(-100, 100, "dB"))
     hard: float = 0.5
     probability: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "gain_db", require_range(self.name, "gain_db", self.gain_db, -100, 100, "dB"))
         require(0 <= self.hard <= 1, self.name, "hard must be a probability from 0 to 1", self.hard, "try 0.5")
 
     def change(self, waveform: torch.Tensor, sample_rate: int, draws: Draws) -> torch.Tensor:

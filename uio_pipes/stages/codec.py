@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 
-from uio_pipes.base.checks import require, require_range
+from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.stage import within
 from uio_pipes.dsp.transcode import CODECS, transcode
 from uio_pipes.stages.perturbation import Perturbation
 
@@ -36,7 +37,7 @@ class Codec(Perturbation):
     name: ClassVar[str] = "codec"
 
     codecs: Sequence[str] = ("opus", "mp3", "vorbis", "gsm", "mulaw")
-    compression_level: Sequence[float] = (0.8, 0.99)
+    compression_level: Sequence[float] = field(default=(0.8, 0.99), metadata=within(0, 1))
     probability: float = 1.0
 
     def __post_init__(self) -> None:
@@ -46,8 +47,6 @@ class Codec(Perturbation):
         rule = f"codecs must be a list of {', '.join(map(repr, CODECS))}"
         require(ok, self.name, rule, self.codecs, 'try ["opus", "gsm"]')
         object.__setattr__(self, "codecs", tuple(names))
-        level = require_range(self.name, "compression_level", self.compression_level, 0, 1)
-        object.__setattr__(self, "compression_level", level)
 
     def change(self, waveform: torch.Tensor, sample_rate: int, draws: Draws) -> torch.Tensor:
         codec, level = self.codecs[draws.below(len(self.codecs))], draws.uniform(*self.compression_level)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 
-from uio_pipes.base.checks import require_range
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.stage import within
 from uio_pipes.dsp.filters import loudness
 from uio_pipes.stages.perturbation import TorchaudioPerturbation
 
@@ -34,12 +34,8 @@ class Loudness(TorchaudioPerturbation):
 
     name: ClassVar[str] = "loudness"
 
-    target: Sequence[float] = (-33.0, -13.0)
+    target: Sequence[float] = field(default=(-33.0, -13.0), metadata=within(-70, 0, "LUFS"))
     probability: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "target", require_range(self.name, "target", self.target, -70, 0, "LUFS"))
 
     def change(self, waveform: torch.Tensor, sample_rate: int, draws: Draws) -> torch.Tensor:
         target, measured = draws.uniform(*self.target), loudness(waveform, sample_rate)

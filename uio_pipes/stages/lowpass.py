@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 
-from uio_pipes.base.checks import require_range
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.stage import within
 from uio_pipes.dsp.filters import lowpass
 from uio_pipes.stages.perturbation import TorchaudioPerturbation
 
@@ -32,12 +32,8 @@ class Lowpass(TorchaudioPerturbation):
 
     name: ClassVar[str] = "lowpass"
 
-    cutoff: Sequence[float] = (3500.0, 8000.0)
+    cutoff: Sequence[float] = field(default=(3500.0, 8000.0), metadata=within(10, 1_000_000, "Hz"))
     probability: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "cutoff", require_range(self.name, "cutoff", self.cutoff, 10, 1_000_000, "Hz"))
 
     def change(self, waveform: torch.Tensor, sample_rate: int, draws: Draws) -> torch.Tensor:
         return lowpass(waveform, sample_rate, draws.uniform(*self.cutoff))

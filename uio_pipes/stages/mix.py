@@ -35,9 +35,9 @@ class _Several(Stage):
         require(self.stop in stops, self.name, f"stop must be one of {stops}", self.stop, "see the docstring")
         first, kind = next(iter(self.pipelines.values())), self.gives
         for name, pipeline in self.pipelines.items():
-            ok = pipeline._kind in (kind, "any")
+            rule = f"source {name!r} must give {_plural(kind)} as other sources do"
             remedy = "load, or batch, either all or none of them before they are mixed"
-            require(ok, self.name, f"{name} must give {kind}s as other sources do", pipeline._kind, remedy)
+            require(pipeline._kind in (kind, "any"), self.name, rule, _plural(pipeline._kind), remedy)
             ok = pipeline._deals == first._deals
             remedy = "put .sharding_filter() into each of them, or only after the mix"
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
@@ -130,3 +130,7 @@ class Interleave(_Several):
 
     def chooser(self, key: int) -> Chooser:
         return InTurns(len(self.pipelines))
+
+
+def _plural(kind: str) -> str:
+    return "batches" if kind == "batch" else f"{kind}s"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 
-from uio_pipes.base.checks import require_range
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.stage import within
 from uio_pipes.dsp.filters import pitch_shift
 from uio_pipes.stages.perturbation import TorchaudioPerturbation
 
@@ -32,13 +32,8 @@ class PitchShift(TorchaudioPerturbation):
 
     name: ClassVar[str] = "pitch_shift"
 
-    semitones: Sequence[float] = (-2.0, 2.0)
+    semitones: Sequence[float] = field(default=(-2.0, 2.0), metadata=within(-24, 24, "semitones"))
     probability: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checked = require_range(self.name, "semitones", self.semitones, -24, 24, "semitones")
-        object.__setattr__(self, "semitones", checked)
 
     def change(self, waveform: torch.Tensor, sample_rate: int, draws: Draws) -> torch.Tensor:
         return pitch_shift(waveform, sample_rate, draws.uniform(*self.semitones))

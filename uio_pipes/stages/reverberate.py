@@ -9,10 +9,10 @@ from typing import ClassVar
 import torch
 
 from uio_pipes.audio.waveform import in_floats
-from uio_pipes.base.checks import require, require_range
+from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import added
+from uio_pipes.core.stage import added, within
 from uio_pipes.dsp.dither import noise
 from uio_pipes.dsp.noise import reverberate
 from uio_pipes.dsp.rooms import REACH, room_response
@@ -47,7 +47,7 @@ class Reverberate(ClipStage):
         rt60: (lowest, highest) reverberation time of computed rooms, the seconds in which sound decays by 60 dB, within
             0.05 and 10; one is drawn evenly from between. In place of ``impulse_responses``. Default: None.
         room_size: (lowest, highest) length and width of computed rooms in metres, within 1 and 100; each is drawn
-            evenly from between. Default: (3.0, 10.0).
+            evenly from between. Large rooms with a short reverberation time are almost dry. Default: (3.0, 10.0).
 
     Raises:
         PipelineError: neither ``impulse_responses`` nor ``rt60`` is given, or both, or an argument breaks a rule.
@@ -62,20 +62,17 @@ class Reverberate(ClipStage):
     impulse_responses: str | Sequence[str] | None = None
     probability: float = 1.0
     cache_mb: int = 256
-    rt60: Sequence[float] | None = added(None)
-    room_size: Sequence[float] = added(_ROOM)
+    rt60: Sequence[float] | None = added(None, metadata=within(0.05, 10, "s"))
+    room_size: Sequence[float] = added(_ROOM, metadata=within(1, 100, "m"))
 
     def __post_init__(self) -> None:
         rule = "give either impulse_responses, recorded ones, or rt60, for computed rooms"
         given = (self.impulse_responses, self.rt60)
         require(given.count(None) == 1, self.name, rule, given, "try rt60=(0.1, 0.8)")
         super().__post_init__()
-        if self.rt60 is not None:
-            object.__setattr__(self, "rt60", require_range(self.name, "rt60", self.rt60, 0.05, 10, "s"))
-        elif tuple(self.room_size) != _ROOM:
-            rule = "room_size is that of computed rooms, but impulse_responses are recorded"
-            require(False, self.name, rule, self.room_size, "leave one of them out")
-        object.__setattr__(self, "room_size", require_range(self.name, "room_size", self.room_size, 1, 100, "m"))
+        rule = "room_size is that of computed rooms, but impulse_responses are recorded"
+        fits = self.rt60 is not None or self.room_size == _ROOM
+        require(fits, self.name, rule, self.room_size, "leave one of them out")
 
     def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         wanted, choice = draws.uniform() < self.probability, clips.choose(draws)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import uio_pipes.tokenizers as tokenizers
 from uio_pipes.base.checks import is_number, require
@@ -39,11 +40,20 @@ TYPES: dict[str, Callable[..., Pipeline]] = {
         from_text,
     )
 }
-_PARAMETERS = {name: frozenset(inspect.signature(start).parameters) for name, start in TYPES.items()}
-_HANDED = frozenset(["stop"]).union(*_PARAMETERS.values())  # a group hands these down to its sources
+_PARAMETERS = {name: inspect.signature(start).parameters for name, start in TYPES.items()}
+# A group hands options down, not what names data; ``text`` is a field, a member or a table, each in another source.
+_OPTIONS = {p.name for parameters in _PARAMETERS.values() for p in parameters.values() if p.kind is p.KEYWORD_ONLY}
+_HANDED = frozenset(["stop", *_OPTIONS - {"text"}])
 _COMMON = frozenset(["type", "name", "weight", "tags", "apply"])
 _STAGES = frozenset(name for name, value in vars(Pipeline).items() if hasattr(value, "__wrapped__"))
-_TOKENIZERS = {name: getattr(tokenizers, name) for name in tokenizers.__all__ if name.endswith("Tokenizer")}
+_TOKENIZERS = {name: getattr(tokenizers, name) for name in tokenizers.__all__ if re.fullmatch(r".+Tokenizer", name)}
+
+
+class Handed(NamedTuple):
+    """A value that a group hands down, and its place in the file."""
+
+    value: Any
+    place: str
 
 
 def from_config(
@@ -76,7 +86,11 @@ def from_config(
     content = config if isinstance(config, Mapping) else read(name, access)
     content = {"sources": content} if isinstance(content, list) else content
     root = Entry(content, name, access, (name,), root=True)
-    handed = {} if storage_options is None else {"storage_options": storage_options}
+    for key in {"name", "weight"} & root.values.keys():
+        root.fail(key, f"the whole file has no {key!r}, only the entries of a group have: leave it out")
+    handed = {"stop": Handed("all", name)}
+    if storage_options is not None:
+        handed["storage_options"] = Handed(storage_options, name)
     return _pipeline(root, handed, {}, _temperatures(root))
 
 
@@ -89,7 +103,9 @@ def _temperatures(root: Entry) -> list[float]:
     return each
 
 
-def _pipeline(entry: Entry, handed: Mapping[str, Any], tags: Mapping[str, Any], temperatures: list[float]) -> Pipeline:
+def _pipeline(
+    entry: Entry, handed: Mapping[str, Handed], tags: Mapping[str, Any], temperatures: list[float]
+) -> Pipeline:
     own = entry.values.get("tags", {})
     if not isinstance(own, Mapping):
         entry.fail("tags", f"tags must be values by name, not {own!r}")
@@ -100,9 +116,11 @@ def _pipeline(entry: Entry, handed: Mapping[str, Any], tags: Mapping[str, Any], 
     return _source(entry, handed, {**tags, **own})
 
 
-def _group(entry: Entry, handed: Mapping[str, Any], tags: Mapping[str, Any], temperatures: list[float]) -> Pipeline:
-    own = {key: value for key, value in entry.values.items() if key not in _COMMON and key != "sources"}
+def _group(entry: Entry, handed: Mapping[str, Handed], tags: Mapping[str, Any], temperatures: list[float]) -> Pipeline:
+    own = {key: one for key, one in _given(entry).items() if key != "sources"}
     for key in own.keys() - _HANDED:
+        if any(key in known for known in _PARAMETERS.values()):
+            entry.fail(key, f"{key!r} cannot be given for all sources at once: give it to each that takes it")
         entry.fail_unknown(key, _HANDED | _COMMON, "a group")
     handed = {**handed, **own}
     assert entry.sources is not None
@@ -111,12 +129,21 @@ def _group(entry: Entry, handed: Mapping[str, Any], tags: Mapping[str, Any], tem
         if names[number] in names[:number]:
             one.fail("name", f"two sources are named {names[number]!r}")
     weights = _weights(entry.sources, temperatures[0])
-    stop = handed.get("stop", "all")
-    if stop not in get_args(Stop):
-        entry.fail("stop", f"stop must be one of {get_args(Stop)}, not {stop!r}")
+    stop = handed["stop"]
+    if stop.value not in get_args(Stop):
+        raise PipelineError(f"{stop.place}: stop must be one of {get_args(Stop)}, not {stop.value!r}")
     within = [_pipeline(one, handed, tags, temperatures[1:]) for one in entry.sources]
-    mixed = _called(entry.place("sources"), mix, [dict(zip(names, within, strict=True)), weights], {"stop": stop})
+    for key in own.keys() - {"stop"}:
+        if not any(key in _PARAMETERS[one.type] for one in entry.leaves()):
+            entry.fail(key, f"no source in here takes {key!r}: leave it out")
+    named, places = dict(zip(names, within, strict=True)), zip(names, entry.sources, strict=True)
+    about = {f"source {name!r}": one.place("type") for name, one in places}
+    mixed = _called(entry.place("sources"), mix, [named, weights], {"stop": stop.value}, about)
     return _applied(mixed, entry)
+
+
+def _given(entry: Entry) -> dict[str, Handed]:
+    return {key: Handed(value, entry.place(key)) for key, value in entry.values.items() if key not in _COMMON}
 
 
 def _weights(sources: list[Entry], temperature: float) -> list[float]:
@@ -131,13 +158,17 @@ def _weights(sources: list[Entry], temperature: float) -> list[float]:
     return weights
 
 
-def _source(entry: Entry, handed: Mapping[str, Any], tags: Mapping[str, Any]) -> Pipeline:
+def _source(entry: Entry, handed: Mapping[str, Handed], tags: Mapping[str, Any]) -> Pipeline:
     known = _PARAMETERS[entry.type]
-    own = {key: value for key, value in entry.values.items() if key not in _COMMON}
-    for key in own.keys() - known:
-        entry.fail_unknown(key, known | _COMMON, f"the type {entry.type}")
-    arguments = {**{key: value for key, value in handed.items() if key in known}, **own}
-    pipeline = _called(entry.place("type"), TYPES[entry.type], [], arguments)
+    own = _given(entry)
+    for key in own.keys() - known.keys():
+        entry.fail_unknown(key, known.keys() | _COMMON, f"the type {entry.type}")
+    given = {**{key: one for key, one in handed.items() if key in known}, **own}
+    for key, parameter in known.items():
+        if key not in given and parameter.default is parameter.empty:
+            entry.fail("type", f"the type {entry.type} needs {key!r}")
+    arguments, about = {key: one.value for key, one in given.items()}, {f"{k} must": h.place for k, h in given.items()}
+    pipeline = _called(entry.place("type"), TYPES[entry.type], [], arguments, about)
     if tags:
         pipeline = _called(entry.place("tags"), pipeline.tag, [dict(tags)], {})
     return _applied(pipeline, entry)
@@ -150,10 +181,8 @@ def _applied(pipeline: Pipeline, entry: Entry) -> Pipeline:
             raise PipelineError(f"{place}: a stage is its name, or one name with its arguments, not {step!r:.80}")
         name, given = (step, {}) if isinstance(step, str) else next(iter(step.items()))
         if name not in _STAGES:
-            near = get_close_matches(str(name), _STAGES, 1)
-            raise PipelineError(
-                f"{place}: there is no stage {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+            near = "".join(f"; did you mean {one!r}?" for one in get_close_matches(str(name), _STAGES, 1))
+            raise PipelineError(f"{place}: there is no stage {name!r}{near}")
         made = _made(place, given)
         pipeline = _called(place, getattr(pipeline, name), *_arguments(made))
     return pipeline
@@ -169,16 +198,26 @@ def _made(place: str, value: Any) -> Any:
     if not isinstance(value, Mapping):
         return list(value) if isinstance(value, list) else value
     made = {name: _made(place, inner) for name, inner in value.items()}
-    if len(made) != 1 or (name := next(iter(made))) not in _TOKENIZERS:
+    if len(made) != 1:
         return made
-    return _called(place, _TOKENIZERS[name], *_arguments(made[name]))
+    name = str(next(iter(made)))
+    if name in _TOKENIZERS:
+        return _called(place, _TOKENIZERS[name], *_arguments(made[name]))
+    for near in get_close_matches(name, _TOKENIZERS, 1, 0.85):
+        raise PipelineError(f"{place}: there is no tokenizer {name!r}; did you mean {near!r}?")
+    return made
 
 
-def _called(place: str, function: Any, positional: Sequence[Any], by_name: Mapping[str, Any]) -> Any:
-    """Call ``function``; errors name the place. Raises: PipelineError."""
+def _called(
+    place: str, function: Any, positional: Sequence[Any], by_name: Mapping[str, Any], about: Mapping[str, str] = {}
+) -> Any:
+    """Call ``function``; errors name ``place``, or that of the first of the words ``about`` which they contain.
+
+    Raises: PipelineError, ListError.
+    """
     try:
         return function(*positional, **by_name)
-    except ListError as error:
-        raise ListError(f"{place}: {error}") from error
-    except (TypeError, ValueError, PipelineError) as error:
-        raise PipelineError(f"{place}: {error}") from error
+    except (TypeError, ValueError, PipelineError, ListError) as error:
+        kind = ListError if isinstance(error, ListError) else PipelineError
+        at = next((there for words, there in about.items() if words in str(error)), place)
+        raise kind(f"{at}: {error}") from error

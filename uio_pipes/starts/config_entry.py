@@ -78,11 +78,19 @@ class Entry:
         """Raises: PipelineError for a key that is not ``known``; ``what`` has such keys."""
         names = sorted(known)
         near = get_close_matches(key, names, 1)
-        self.fail(key, f"{what} has no {key!r}" + (f"; did you mean {near[0]!r}?" if near else f": {', '.join(names)}"))
+        self.fail(
+            key if key in self.values else "type",
+            f"{what} has no {key!r}" + (f"; did you mean {near[0]!r}?" if near else f": {', '.join(names)}"),
+        )
 
     def levels(self) -> int:
         """Return the number of levels of groups from here on."""
         return 0 if self.sources is None else 1 + max(entry.levels() for entry in self.sources)
+
+    def leaves(self) -> Iterator[Entry]:
+        """Yield the sources within, at all levels."""
+        for one in self.sources or ():
+            yield from [one] if one.sources is None else one.leaves()
 
     def items(self, key: str) -> Iterator[tuple[str, Any]]:
         """Yield the items of a list with their places."""

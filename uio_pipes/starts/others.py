@@ -121,6 +121,8 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
             f"{FromIterable.name}: {rule}; choose one of {', '.join(items)}: data[{next(iter(items), 'train')!r}]"
         )
     remedy = "pass a list, a Dataset, an IterDataPipe or an object with __iter__"
+    if isinstance(items, Mapping):
+        remedy = f"choose one of its values, such as data[{next(iter(items), 'train')!r}]"
     ok = not isinstance(items, (str, bytes, Mapping, Pipeline)) and (isinstance(items, Iterable) or is_indexed(items))
     require(ok, FromIterable.name, "the argument must yield utterances (mappings)", items, remedy)
     once = isinstance(items, Iterator) and not isinstance(items, BaseNode)

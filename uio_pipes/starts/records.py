@@ -123,7 +123,8 @@ def from_indexed(
             comparison.
         indexes: folder that ``uio index --into`` wrote the checksums to. Default: None, they are beside the data.
         texts: names of the metadata's transcripts, such as ("txt", "whisper"), of which an utterance must have at least
-            one; ``choose_text`` chooses among them. Utterances with tokens need none. Default: ("txt",).
+            one; ``choose_text`` chooses among them. Dots lead into nested fields. Utterances with tokens need none.
+            Default: ("txt",).
         fields: our names of fields whose names in the metadata are others, as in ``{"wav": "audio", "txt": "text"}``.
             Default: None, all have ours.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.

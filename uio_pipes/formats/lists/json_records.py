@@ -47,10 +47,16 @@ class JsonRecords:
         return self.parse(self.line(number), self.place(number))
 
     def line(self, number: int) -> dict[str, Any]:
-        """Return the object of a line under our names. Raises: ListError, DataError ``bad_line``."""
+        """Return the object of a line under our names.
+
+        Raises: DataError ``bad_line``; ListError if the first line of the file is no object, either.
+        """
         text = self.lines[number]
         if not text.startswith("{"):
-            raise ListError(f"{self.place(number)} is not a JSON object: {text[:80]!r}; {self.wanted}")
+            message = f"not a JSON object: {text[:80]!r}; {self.wanted}"
+            if not self.lines.find(number)[0][0].startswith("{"):
+                raise ListError(f"{self.place(number)} is {message}")
+            raise DataError("bad_line", message, url=self.place(number))
         try:
             return parse_object(text, "", self._names)
         except DataError as error:

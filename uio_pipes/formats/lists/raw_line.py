@@ -18,7 +18,7 @@ def parse(text: str, place: str, names: Renames = None) -> dict[str, Any]:
 
     Raises:
         ListError: the line is not a JSON object at all (another kind of list).
-        DataError: ``bad_line``, ``missing_key``, ``missing_audio``, ``missing_text`` or ``bad_segment``.
+        DataError: ``bad_line``, ``bad_text``, ``missing_key``, ``missing_audio``, ``missing_text`` or ``bad_segment``.
     """
     fields = parse_object(text, place, names)
     key = str(fields.get("key", ""))
@@ -34,7 +34,7 @@ def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]
 
     ``names``: our names of fields, with those in the line.
 
-    Raises: ListError, DataError ``bad_line``.
+    Raises: ListError, DataError ``bad_line`` or ``bad_text``.
     """
     if not text.startswith("{"):
         raise ListError(
@@ -49,10 +49,18 @@ def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]
         raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
     if names:
         fields = renamed(fields, names)
-    for name in ("key", "txt"):
-        if isinstance(fields.get(name), (int, float)):
-            fields[name] = str(fields[name])
+    if "\\ud" in text or "\\uD" in text:
+        _check_characters(json.dumps(fields, ensure_ascii=False), place, "bad_text")
+    numbers_as_text(fields, "key", "txt")
     return fields
+
+
+def numbers_as_text(fields: dict[str, Any], *names: str) -> None:
+    """Make text of those of the fields ``names`` that are numbers; NaN, which pandas writes for nothing, is none."""
+    for name in names:
+        value = fields.get(name)
+        if type(value) is int or (type(value) is float and isfinite(value)):
+            fields[name] = str(value)
 
 
 def loads(text: str) -> Any:
@@ -61,11 +69,11 @@ def loads(text: str) -> Any:
     return value if end == len(text) else json.loads(text)
 
 
-def _check_characters(text: str, place: str) -> None:
+def _check_characters(text: str, place: str, reason: str = "bad_line") -> None:
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # an invalid byte, kept as a surrogate
-        raise DataError("bad_line", f"no UTF-8 (character {error.start + 1} of the line)", url=place) from error
+    except UnicodeEncodeError as error:  # an invalid byte, kept as a surrogate, or half of an escaped pair
+        raise DataError(reason, f"no UTF-8 (character {error.start + 1} of the line)", url=place) from error
 
 
 LATEST = 1e9  # seconds: more is a mistake, and too much for counting samples

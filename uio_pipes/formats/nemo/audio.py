@@ -6,6 +6,7 @@ import os
 import posixpath
 from typing import Any
 
+from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import LocalFile, RandomFile, Ref
 from uio_pipes.io.lookahead import Whole
@@ -27,6 +28,24 @@ def audio_file(path: str, manifest: str, access: Access) -> Any:
     return Nearby(os.path.dirname(folder), path)
 
 
+class _Named(LocalFile):
+    """A file whose error says how rows name files."""
+
+    __slots__ = ()
+
+    def _open(self) -> Any:
+        try:
+            return super()._open()
+        except DataError as error:
+            if error.reason != "missing_file":
+                raise
+            message = (
+                "no such file, neither from the manifest's folder nor from the working directory: correct the row, "
+                "fetch the file or, if it is in a tar, give tarred_audio=…"
+            )
+            raise DataError("missing_file", message, url=self.path) from error
+
+
 class Nearby(Ref):
     """A file that is named relative to ``folder``, or else to the working directory: looked for when it is read."""
 
@@ -42,7 +61,7 @@ class Nearby(Ref):
         if self._file is None:
             beside = os.path.join(self.folder, self.path)
             there = os.path.exists(beside) or not os.path.exists(self.path)
-            self._file = LocalFile(beside if there else self.path)
+            self._file = _Named(beside if there else self.path)
         return self._file
 
     @property

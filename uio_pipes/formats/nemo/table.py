@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from typing import Any, ClassVar
 
+from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.formats.lists.json_records import JsonRecords
 from uio_pipes.formats.lists.lines import Lines
-from uio_pipes.formats.lists.raw_line import check_segment
+from uio_pipes.formats.lists.raw_line import as_seconds, check_segment, numbers_as_text
 from uio_pipes.formats.naming import Names
 from uio_pipes.formats.nemo.audio import audio_file
 from uio_pipes.formats.nemo.paths import Group, data_sets
 from uio_pipes.formats.nemo.tars import Tars, findings
-from uio_pipes.formats.tar.directory import MemberRef
+from uio_pipes.formats.tar.directory import MemberRef, TarDirectory
+from uio_pipes.formats.tar.index_files import AT_ONCE
 from uio_pipes.io.access import Access
 
 _AUDIO = ("audio_filepath", "audio_filename", "audio_file")  # NeMo takes each of them
@@ -42,10 +45,13 @@ class NemoTable(JsonRecords):
 
     @cached_property
     def digest(self) -> str:
-        """A hash of all rows, and of the tars' names."""
+        """A hash of all rows, and of the tars' names and sizes."""
         tars = (tars for tars in dict.fromkeys(self._tars.values()) if tars is not None)
-        names = [os.path.basename(each.url) for each in chain.from_iterable(t.directories for t in tars)]
-        return blake2b(repr((self.lines.digest, names)).encode(), digest_size=16).hexdigest()
+        directories = list(chain.from_iterable(each.directories for each in tars))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            sizes = list(pool.map(TarDirectory.known_size, directories))
+        names = [os.path.basename(each.url) for each in directories]
+        return blake2b(repr((self.lines.digest, names, sizes)).encode(), digest_size=16).hexdigest()
 
     @cached_property
     def skips(self) -> bool:
@@ -65,8 +71,9 @@ class NemoTable(JsonRecords):
         except DataError as error:
             key = str(row.get("key", ""))
             raise DataError(error.reason, error.message, url=self.place(number), member=key) from error
-        if "txt" not in row and isinstance(row.get("text"), (str, int, float)):
-            row["txt"] = str(row.pop("text"))
+        numbers_as_text(row, "text")
+        if "txt" not in row and isinstance(row.get("text"), str):
+            row["txt"] = row.pop("text")
         return row
 
     def findings(self) -> Iterator[DataError]:
@@ -109,7 +116,7 @@ def _key(row: dict[str, Any], path: str) -> str:
         return str(key)
     stem = os.path.splitext(path[path.rfind("/") + 1 :])[0]
     start, end = row.get("start"), row.get("end")
-    if not start:
+    if start is None:
         return stem
     return "-".join(
         [stem, f"{round(start * 100):06d}", *([] if end is None else [f"{round((end - start) * 100):06d}"])]
@@ -118,16 +125,15 @@ def _key(row: dict[str, Any], path: str) -> str:
 
 def _cut(row: dict[str, Any]) -> None:
     """Replace ``offset`` by ``start`` and ``end``. Raises: DataError ``bad_segment``."""
-    offset, duration = row.pop("offset", None), row.get("duration")
-    if duration is None:
-        row.pop("duration", None)
+    offset, duration = as_seconds(row.pop("offset", None)), as_seconds(row.pop("duration", None))
+    if duration is not None:
+        row["duration"] = duration
     if offset is not None:
         row["start"] = offset
     if offset is not None and duration is not None:
-        try:
-            row["end"] = offset + duration
-        except TypeError:
+        if not (is_number(offset) and is_number(duration)):
             message = f"offset and duration must be seconds, not {offset!r} and {duration!r}: correct the row"
-            raise DataError("bad_segment", message) from None
+            raise DataError("bad_segment", message)
+        row["end"] = offset + duration
     if "start" in row or "end" in row:
         check_segment(row, "", "")

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
-from uio_pipes.formats.tar.index_files import open_sidecar
+from uio_pipes.formats.tar.index_files import identity, open_sidecar
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile, Ref
@@ -34,6 +34,13 @@ class TarDirectory:
     @cached_property
     def file(self) -> RandomFile:
         return open_file(self.url, self._access)
+
+    def known_size(self) -> int | None:
+        """Return the size of the tar in bytes; None if it cannot be read."""
+        try:
+            return identity(self.url, self._access)[0]
+        except DataError:
+            return None
 
     def find(self, names: tuple[str, ...]) -> tuple[int, int]:
         """Return offset and size of the first of these members that is there.

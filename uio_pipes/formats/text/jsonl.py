@@ -18,11 +18,12 @@ class JsonlTable(JsonRecords):
             file, _, number = place.rpartition(", line ")
             key = f"{os.path.basename(file)}:{number}"
         if txt is None:
-            message = f"the line has no text (its names: {', '.join(line)}): choose another with text=…"
+            theirs = dict(self._names)
+            names = ", ".join(theirs.get(name, name) for name in line)
+            what = f"{'null' if 'txt' in line else 'nothing'} as {theirs.get('txt', 'txt')!r}, its text"
+            message = f"the line has {what} (its names: {names}): choose another with text=…"
             raise DataError("missing_text", message, url=place, member=str(key))
-        if isinstance(txt, (int, float)):
-            txt = str(txt)
         if not isinstance(txt, str):
-            message = f"the text is {type(txt).__name__}, not a string: choose another name with text=…"
+            message = f"the text is {txt!r:.40}, not a string: choose another name with text=…"
             raise DataError("bad_text", message, url=place, member=str(key))
         return {**line, "key": str(key), "txt": txt}

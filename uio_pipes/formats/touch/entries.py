@@ -79,12 +79,15 @@ def pairs_of(folder: str) -> list[str]:
 
 def names_folder(line: str) -> bool:
     """Return whether a line names the folder of a TouchDataset with the pairs that are read as its last word."""
-    folder, _, word = line.rpartition(" ")
-    return bool(folder) and not line.startswith("{") and _names_pairs(word) and "." not in word
+    return not line.startswith("{") and "." not in (word := _split(line)[1]) and bool(word)
 
 
-def _names_pairs(word: str) -> bool:
-    return "/" not in word and ("+" in word or word in (AUDIO, TOKENS) or word.startswith(METAINFO))
+def _split(line: str) -> tuple[str, str]:
+    """Return the folder, and the last word if it names pairs of files."""
+    folder, *words = line.rsplit(None, 1)
+    word = words[0] if words else ""
+    named = "/" not in word and ("+" in word or word in (AUDIO, TOKENS) or word.startswith(METAINFO))
+    return (folder, word) if named or (word and word in pairs_of(folder)) else (line.strip(), "")
 
 
 def parse_entry(line: str, place: str, metainfo: str | None = None) -> Entry:
@@ -92,11 +95,11 @@ def parse_entry(line: str, place: str, metainfo: str | None = None) -> Entry:
 
     The metadata is the pair whose name begins with ``metainfo``; of ``audio+NAME`` the second, whatever its name.
     """
-    folder, _, word = line.rpartition(" ")
-    if not folder.strip() or not _names_pairs(word):
+    folder, word = _split(line)
+    if not word:
         if line.startswith("{") or line.endswith(".tar"):
             raise ListError(f"{place} is not a folder, but {line[:80]!r}; name a list of FOLDER audio+metainfo lines")
-        return unnamed(line.strip(), metainfo)
+        return unnamed(folder, metainfo)
     names = word.split("+")
     if not all(names) or len(set(names)) < len(names):
         raise ListError(f"{place} says {word!r}; each name must be that of a pair of files, once: try audio+metainfo")
@@ -107,8 +110,8 @@ def parse_entry(line: str, place: str, metainfo: str | None = None) -> Entry:
     if len(found) > 1 or (not found and (AUDIO in names or TOKENS not in names)):
         raise ListError(
             f"{place} says {word!r}; exactly one of the names must be that of metadata (metainfo, metainfo_v2, …), "
-            "unless it is texttoken without audio: try audio+metainfo"
+            f"unless it is texttoken without audio: try {'+'.join((*others, METAINFO))}"
         )
     if wrong := _OURS.intersection(others):
         raise ListError(f"{place} says {word!r}; {min(wrong)!r} is a field of its own: give the files another name")
-    return Entry(folder.strip(), (metainfo or found[0]) if found else "", others)
+    return Entry(folder, (metainfo or found[0]) if found else "", others)

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.redact import redact
-from uio_pipes.formats.lists.raw_line import check_segment
-from uio_pipes.formats.naming import Renames, renamed
+from uio_pipes.formats.lists.raw_line import as_seconds, check_segment, numbers_as_text
+from uio_pipes.formats.naming import Renames, nested, renamed
 from uio_pipes.formats.touch.entries import AUDIO, TOKENS, Entry
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.formats.touch.pcm import Pcm
@@ -86,7 +87,9 @@ class IndexedFolder:
 
     def _add_audio(self, fields: dict[str, Any], number: int, audio: IndexedFile) -> None:
         assert self.metainfo is not None
-        rate = fields.get("sample_rate")
+        rate = as_seconds(fields.get("sample_rate"))  # TouchNet reads numbers that are written as text
+        if is_number(rate) and rate == int(rate):
+            rate = fields["sample_rate"] = int(rate)
         if type(rate) is not int or rate <= 0:
             offset, url = self.metainfo.span(number)[0], self.metainfo.data.path
             message = f"the metadata must give the sample_rate in Hz, not {rate!r}: add it by uio_pipes.prep.metainfo"
@@ -131,13 +134,11 @@ def parse_metainfo(
         raise DataError("bad_line", f"damaged JSON: {error}", url=url, offset=offset) from error
     fields: dict[str, Any] = renamed(parsed, names) if names else parsed
     if not (type(fields.get("key")) is str and type(fields.get("txt")) is str and fields["key"]):
-        for name in ("key", *texts):
-            if isinstance(fields.get(name), (int, float)):
-                fields[name] = str(fields[name])
+        numbers_as_text(fields, "key", *texts)
         if default is not None:
             fields.setdefault("key", default)
         known = bool(fields.get("key")) and isinstance(fields["key"], str)
-        if not known or (texts and not any(isinstance(fields.get(name), str) for name in texts)):
+        if not known or (texts and not any(isinstance(nested(fields, name), str) for name in texts)):
             reason, what = ("missing_text", " or ".join(texts)) if known else ("missing_key", "key")
             message = f"the metadata has no {what}: write it again (uio_pipes.prep.metainfo)"
             raise DataError(reason, message, url=url, member=str(fields.get("key", "")), offset=offset)
