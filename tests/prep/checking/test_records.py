@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import corpus
 import kaldi_data
 import numpy as np
 import pytest
+import soundfile as sf
 import touchdataset
+from nemo_data import plain, write
 from video_files import video
 
+import uio_pipes as uio
 from uio_pipes.base.errors import ListError
 from uio_pipes.prep.checking.shard import Wanted
 from uio_pipes.prep.convert import convert
@@ -61,6 +65,34 @@ def test_samples_that_are_no_numbers_are_found_by_decoding(tmp_path: Path) -> No
     path = listed(tmp_path, touchdataset.write(tmp_path / "a", utterances))
     assert checked(path, Wanted()).reasons == {}
     assert [(e.reason, e.key) for e in checked(path).findings] == [("nan_audio", "T0001")]
+
+
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("form", ["nemo", "raw"])
+def test_durations_are_compared_with_the_audio(tmp_path: Path, form: str, decode: bool) -> None:
+    path = plain(tmp_path, 5) if form == "nemo" else corpus.raw_list(tmp_path, 7).list
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row, duration in zip(rows, (0.1, -1, "x", 1e12), strict=False):
+        for name in ("offset", "start", "end"):
+            row.pop(name, None)
+        row |= {"duration": duration, "id": f"d{duration}"}
+    write(path, rows)
+    found = checked(path, Wanted(decode=decode))
+    assert (found.utterances, found.reasons) == (7, {"bad_duration": 3, "length_mismatch": 1})
+    assert "`duration` says 0.1" in str(found.findings[0])
+    delivered = uio.Loader((uio.from_nemo if form == "nemo" else uio.from_raw_list)(path).decode_audio().batch(1))
+    assert sum(1 for _ in delivered) == 3
+    assert delivered.stats().skipped == found.reasons, "and training says the same"
+
+
+def test_durations_of_audio_whose_length_shows_only_in_decoding(tmp_path: Path) -> None:
+    made = corpus.raw_list(tmp_path, 1)
+    row = {"key": "a", "txt": "a"}
+    path = tmp_path / "a.mp3"
+    sf.write(path, np.zeros(16000), 16000, format="MP3")
+    write(made.list, [row | {"wav": str(path), "duration": 0.1}])
+    assert checked(made.list, Wanted()).reasons == {}
+    assert checked(made.list).reasons == {"length_mismatch": 1}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import StoredFeatures, audio_info, npy_shape
@@ -36,6 +37,7 @@ from uio_pipes.run.lane_runner import items_of
 from uio_pipes.sources.listing import RecordListing
 
 _KEPT = 0.01  # frames per second
+_NAN = "some {} are not numbers (NaN or infinite): make them again"
 
 
 class Share(NamedTuple):
@@ -135,9 +137,12 @@ def _utterance(fields: dict[str, Any], wanted: Wanted, checked: Checked, read: A
         _features(fields["feat"], wanted)
         return
     wav = fields.get("feat", fields.get("wav"))
-    if wav is None or isinstance(wav, np.ndarray):  # text, or numbers that need no header
+    if wav is None:  # text
         return
-    if isinstance(wav, Recorded):
+    if isinstance(wav, np.ndarray):
+        checked.bytes += wav.nbytes
+        yield from _array(wav, fields, wanted)
+    elif isinstance(wav, Recorded):
         yield from _recorded(wav, fields, wanted, read)
     elif isinstance(wav, Pcm):
         checked.bytes += wav.size
@@ -145,6 +150,17 @@ def _utterance(fields: dict[str, Any], wanted: Wanted, checked: Checked, read: A
         wav.compare()
     else:
         yield from verify_recording(fields, wav if isinstance(wav, bytes) else read(wav), wanted)
+
+
+def _array(values: npt.NDArray[Any], fields: dict[str, Any], wanted: Wanted) -> Iterator[DataError]:
+    """Check samples, or features, that are there as numbers. Raises: DataError ``missing_sample_rate``."""
+    if "feat" not in fields:
+        if (rate := fields.get("sample_rate")) is None:
+            raise DataError("missing_sample_rate", "samples need their rate in Hz: give a column sample_rate")
+        yield from check_rate(int(rate), wanted.rate)
+    if wanted.decode and not np.isfinite(values).all():
+        reason, what = ("bad_features", "features") if "feat" in fields else ("nan_audio", "samples")
+        yield DataError(reason, _NAN.format(what))
 
 
 def _beside(fields: dict[str, Any], wanted: Wanted, checked: Checked) -> None:
@@ -179,7 +195,7 @@ def _samples(wav: Recording, fields: dict[str, Any], wanted: Wanted) -> Iterator
         sample_range(wav.info.samples, wav.info.sample_rate, start, end)
     yield from check_rate(wav.info.sample_rate, wanted.rate)
     if wanted.decode and not wav.decode(None, start, end)[0].isfinite().all():
-        yield DataError("nan_audio", "some samples are not numbers (NaN or infinite): convert the data again")
+        yield DataError("nan_audio", _NAN.format("samples"))
 
 
 def _features(feat: StoredFeatures | Payload, wanted: Wanted) -> None:
@@ -190,4 +206,4 @@ def _features(feat: StoredFeatures | Payload, wanted: Wanted) -> None:
     elif not wanted.decode:
         feat.frames  # noqa: B018  reads the header
     elif not np.isfinite(feat.load()).all():
-        raise DataError("bad_features", "some features are not numbers (NaN or infinite): make them again")
+        raise DataError("bad_features", _NAN.format("features"))
