@@ -6,34 +6,37 @@ import glob
 import json
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from uio_pipes.audio.sniff import sniff
-from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.lists.table import ARCHIVES, expand
-from uio_pipes.formats.naming import renamed
-from uio_pipes.formats.nemo.paths import expanded
+from uio_pipes.base.errors import ListError
+from uio_pipes.formats.lists.table import ARCHIVES
 from uio_pipes.formats.parquet.table import SUFFIXES
 from uio_pipes.formats.tar.index import MAGIC
 from uio_pipes.formats.tar.index_files import SUFFIX
 from uio_pipes.formats.touch.entries import names_folder, with_all_pairs
-from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import is_local
-from uio_pipes.io.stream import open_source
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.prep.reading.kinds import (
+    CUTS,
+    JSONL,
+    NEMO,
+    PAIRS,
+    RAW,
+    TEXT,
+    Names,
+    has_shards,
+    head_of,
+    is_line,
+    kind_of,
+    lines_of,
+    names_in,
+)
 from uio_pipes.starts.lists import from_raw_list, from_shard_list
 
-HEAD = 1 << 16
-RAW, CUTS, NEMO, JSONL = "raw list", "Lhotse's cuts", "NeMo manifest", "text in JSON lines"
-TEXT, PAIRS = "lines of text", "text files side by side"
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
-_CUT = re.compile(r'"type": ?"(?:Mono|Multi|Mixed|Padding)?Cut"')
-_NAME = re.compile(r'"([^"\\]+)" ?:')
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
-_OF_NEMO = frozenset(["audio_filepath", "audio_filename", "audio_file"])
-Names = Mapping[str, str] | None
 NAMED = {"wav.scp": "Kaldi's", "feats.scp": "Kaldi's", "segments": "Kaldi's", "utt2spk": "Kaldi's", "text": "Kaldi's"}
 
 
@@ -73,34 +76,15 @@ def recognize(path: str, allow_pipes: bool = False, fields: Names = None) -> Rec
     if os.path.basename(path) in NAMED:
         folder = os.path.dirname(path) or "."
         raise ListError(f"{path} is one of Kaldi's tables: name its folder (uio inspect {folder})")
-    head = _head(path)
+    head = head_of(path)
     if head.startswith(MAGIC):
         return _sidecar(path, fields)
     if path.endswith((".yaml", ".yml")):
         return _mix(path, head, fields)
     _refuse(path, head)
-    if not (lines := _lines(head)):
+    if not (lines := lines_of(head)):
         raise ListError(f"{path} is empty: a list has a path or a JSON object a line")
     return _json(path, lines, allow_pipes, fields) if lines[0].startswith("{") else _list(path, lines, fields)
-
-
-def reads_records(path: str, fields: Names = None) -> bool:
-    """Return whether this is a folder, or a file of utterances that has no lines of WeNet's."""
-    if os.path.isdir(path) or path.endswith((*SUFFIXES, ".yaml", ".yml")):
-        return True
-    if path.startswith("{"):
-        return not _is_line(path, fields)
-    if path.endswith((*ARCHIVES, SUFFIX)):
-        return False
-    if names_folder(path):
-        return True
-    try:
-        lines = _lines(_head(path))
-    except ListError:
-        return False
-    if not lines or not lines[0].startswith("{"):
-        return bool(lines) and not names_folder(lines[0]) and not _has_shards(lines)
-    return _kind(lines, fields) != RAW
 
 
 def _json(path: str, lines: list[str], allow_pipes: bool, fields: Names) -> Recognized:
@@ -108,7 +92,7 @@ def _json(path: str, lines: list[str], allow_pipes: bool, fields: Names) -> Reco
     from uio_pipes.starts.others import from_lhotse_cuts
     from uio_pipes.starts.text import from_jsonl
 
-    kind, names = _kind(lines, fields), _names(lines[0], fields)
+    kind, names = kind_of(lines, fields), names_in(lines[0], fields)
     if {"reason", "member"} <= names:
         raise ListError(f"{path} is a quarantine file (failures with their origin): uio verify --confirm takes it")
     if kind == CUTS:
@@ -122,42 +106,6 @@ def _json(path: str, lines: list[str], allow_pipes: bool, fields: Names) -> Reco
             "--fields txt=content for texts, or --fields key=id,wav=path,txt=words for audio"
         )
     return Recognized(path, kind, (from_jsonl if kind == JSONL else from_raw_list)(path, fields=fields))
-
-
-def _kind(lines: list[str], fields: Names) -> str:
-    """Return the kind of JSON lines by the first of them that tells it; "" if none does.
-
-    Lines that are damaged beyond recognition are those of a raw list, which counts them.
-    """
-    named = [(line, _names(line, fields)) for line in lines if line.startswith("{")]
-    return next(filter(None, (_kind_of(*each, fields) for each in named)), "" if any(n for _, n in named) else RAW)
-
-
-def _kind_of(line: str, names: frozenset[str], fields: Names) -> str:
-    if names & {"wav", "feat"}:
-        return RAW
-    if "supervisions" in names or _CUT.search(line) is not None:
-        return CUTS
-    if names & _OF_NEMO:
-        return NEMO
-    if "text" in names or ("txt" in names and "txt" in (fields or ())):
-        return JSONL
-    return RAW if names & {"key", "txt"} else ""
-
-
-def _names(line: str, fields: Names) -> frozenset[str]:
-    """Return our names of the fields of a JSON object, which may be damaged, or cut off where the head ends."""
-    try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
-        read = dict.fromkeys(_NAME.findall(line))
-    return frozenset(renamed(read, fields))
-
-
-def _lines(head: bytes) -> list[str]:
-    """Return the lines that are neither blank nor comments, without the blanks around them."""
-    lines = map(str.strip, head.decode("utf-8-sig", "replace").splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _nemo(path: str, lines: list[str], fields: Names) -> Pipeline:
@@ -178,14 +126,9 @@ def _nemo(path: str, lines: list[str], fields: Names) -> Pipeline:
 
 def _object(path: str, fields: Names) -> Recognized:
     """Return what a JSON object in the place of a path is: one utterance, or text files by the names of fields."""
-    if _is_line(path, fields):
+    if is_line(path, fields):
         return Recognized(path, RAW, from_raw_list(path, fields=fields))
     return _text(path, PAIRS, json.loads(path), fields)
-
-
-def _is_line(text: str, fields: Names) -> bool:
-    """Return whether a JSON object is a line of a raw list."""
-    return bool(_names(text, fields) & {"key", "wav", "feat"})
 
 
 def _text(path: str, kind: str, files: Any, fields: Names) -> Recognized:
@@ -199,20 +142,6 @@ def _unnamed(path: str, kind: str, fields: Names) -> None:
     """Raises: ListError if names were given for data without any."""
     if fields:
         raise ListError(f"{path} is a {kind}, where fields have no names: leave --fields out")
-
-
-def _head(path: str) -> bytes:
-    """Return the beginning of the first file's content, decompressed. Raises: ListError."""
-    names = expanded([path], PLAIN) if "_OP_" in path else expand(path, PLAIN)
-    try:
-        source = open_source(next(names))
-        try:
-            head: bytes = source.read_upto(0, HEAD)
-        finally:
-            source.close()
-    except DataError as error:
-        raise ListError(f"{path}: {error.message}") from error
-    return head
 
 
 def _folder(path: str, local: str, allow_pipes: bool, fields: Names) -> Recognized:
@@ -275,7 +204,7 @@ def _list(path: str, lines: list[str], fields: Names) -> Recognized:
         return _indexed(path, "list of TouchDataset folders", fields)
     if first.endswith(SUFFIXES):
         return _parquet(path, "list of Parquet files", fields)
-    if _has_shards(lines):
+    if has_shards(lines):
         return Recognized(path, "shard list", from_shard_list(path, fields=fields))
     if _PATH.fullmatch(first):
         raise ListError(
@@ -285,12 +214,6 @@ def _list(path: str, lines: list[str], fields: Names) -> Recognized:
     if any(line.startswith('{"') for line in lines):
         raise ListError(f"{path} has lines of several kinds: {first[:60]!r} is no JSON object, as others of them are")
     return _text(path, TEXT, path, fields)
-
-
-def _has_shards(lines: list[str]) -> bool:
-    """Return whether one of the lines is the path of a shard, alone or before the number of its utterances."""
-    words = (line.partition("?")[0].split(None, 1)[0] for line in lines)
-    return any(line.endswith(ARCHIVES) or word.endswith(ARCHIVES) for line, word in zip(lines, words, strict=True))
 
 
 def _refuse(path: str, head: bytes) -> None:

@@ -20,7 +20,8 @@ from uio_pipes.prep.checking.lines import verify_lines
 from uio_pipes.prep.checking.records import Share, verify_records
 from uio_pipes.prep.checking.shard import Checked, Wanted, verify_shard
 from uio_pipes.prep.indexing.shard import PRELOAD
-from uio_pipes.prep.recognize import reads_records, recognize
+from uio_pipes.prep.reading.kinds import reads_records
+from uio_pipes.prep.recognize import recognize
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.listing import Listing, RecordListing
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import corpus
 import kaldi_data
 import numpy as np
+import parquet_corpus
 import pytest
 import soundfile as sf
 import touchdataset
@@ -144,6 +145,23 @@ def test_commands_run_only_where_allowed(tmp_path: Path) -> None:
         checked(tmp_path)
     *_, report = verify([str(tmp_path)], DECODE, allow_pipes=True)
     assert (report.utterances, report.reasons, report.bytes) == (2, {"pipe_failed": 1}, path.stat().st_size)
+
+
+def test_copies_are_named_by_their_lines_and_rows(tmp_path: Path) -> None:
+    row = {"audio_filepath": "wavs/u0.wav", "duration": 2.0, "text": "a"}
+    plain(tmp_path, 1)
+    one, two = (
+        write(tmp_path / f"{name}.json", [row | {"id": key} for key in keys])
+        for name, keys in (("one", "ab"), ("two", "cb"))
+    )
+    one.write_text("# a comment\n" + one.read_text())
+    (found,) = checked(tmp_path / "{one,two}.json", Wanted()).findings
+    assert (found.url, found.offset) == (f"{two}, line 2", None)
+    assert f"the same key is in {one}, line 3:" in found.message
+    rows = [{"id": "a", "text": "a", "audio": corpus.wav_bytes(0)}] * 2
+    path = parquet_corpus.write(tmp_path / "a.parquet", rows)
+    (found,) = checked(path, Wanted()).findings
+    assert (found.url, "row group 0, row 0:" in found.message) == (f"{path}, row group 0, row 1", True)
 
 
 def test_lists_and_folders_together(tmp_path: Path) -> None:

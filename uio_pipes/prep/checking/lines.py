@@ -21,7 +21,7 @@ from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
 
 def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Access | None = None) -> Checked:
     """Check lines, each given with its place. Recordings are read whole."""
-    findings, keys, numbers = list[DataError](), list[str](), list[int]()
+    findings, keys, places = list[DataError](), list[str](), list[str]()
     size = 0
     for text, place in lines:
         key = ""
@@ -29,7 +29,7 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
             fields = parse(text, place, wanted.fields)
             key = fields["key"]
             keys.append(key)
-            numbers.append(int(place.rpartition(" ")[2]) if place.rpartition(" ")[2].isdecimal() else 0)
+            places.append(place)
             with open_binary(fields.get("feat") or fields["wav"], access) as file:
                 data = file.read()
             size += len(data)
@@ -37,8 +37,7 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
         except DataError as error:
             found = [error]
         findings += (finding(each.reason, each.message, place, key or each.member) for each in found)
-    where = home(lines[0][1])
-    return Checked(PackedKeys.of(where, keys, numbers), len(keys), size, findings)
+    return Checked(PackedKeys.at(home(lines[0][1]), keys, places), len(keys), size, findings)
 
 
 def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Iterator[DataError]:

@@ -55,7 +55,7 @@ class Share(NamedTuple):
 def verify_records(records: Share, wanted: Wanted) -> Checked:
     """Check a share. A folder that cannot be opened is the finding ``bad_index``."""
     checked = Checked(PackedKeys.of(records.name, [], []))
-    keys, numbers = list[str](), list[int]()
+    keys, places = list[str](), list[str]()
 
     @lru_cache(1)  # segments of one recording follow one another
     def read(wav: Any) -> bytes:
@@ -63,20 +63,20 @@ def verify_records(records: Share, wanted: Wanted) -> Checked:
         checked.bytes += len(data)
         return data
 
-    for number, place, fields in _utterances(records, wanted, checked):
+    for place, fields in _utterances(records, wanted, checked):
         keys.append(fields["key"])
-        numbers.append(number)
+        places.append(place)
         try:
             found = list(_utterance(fields, wanted, checked, read))
         except DataError as error:
             found = [error]
         checked.findings += (finding(each.reason, each.message, place, fields["key"]) for each in found)
-    checked.keys, checked.utterances = PackedKeys.of(records.name, keys, numbers), len(keys)
+    checked.keys, checked.utterances = PackedKeys.at(records.name, keys, places), len(keys)
     return checked
 
 
-def _utterances(records: Share, wanted: Wanted, checked: Checked) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield number, place and fields of each utterance of a share that can be read."""
+def _utterances(records: Share, wanted: Wanted, checked: Checked) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield place and fields of each utterance of a share that can be read."""
     if isinstance(records.listing, Pipeline):
         yield from _in_order(records, records.listing, checked)
         return
@@ -99,13 +99,13 @@ def _utterances(records: Share, wanted: Wanted, checked: Checked) -> Iterator[tu
             error.key = error.key or table.key(number)
             checked.findings.append(error)
             continue
-        yield number, table.place(number), fields
+        yield table.place(number), fields
 
 
-def _in_order(records: Share, pipeline: Pipeline, checked: Checked) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _in_order(records: Share, pipeline: Pipeline, checked: Checked) -> Iterator[tuple[str, dict[str, Any]]]:
     ledger = Noting()
     for sample in items_of(pipeline.build(Lane(ledger, records.part, records.parts))):
-        yield sample.origin.offset, sample.url, sample.fields
+        yield sample.url, sample.fields
         checked.findings += ledger.take()
     checked.findings += ledger.take()
 
