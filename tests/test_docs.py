@@ -171,6 +171,28 @@ def test_calls_in_prose_and_tables_have_arguments_that_exist(page: Path) -> None
         (signature.bind_partial if ellipsis else signature.bind)(*[None] * (len(call.args) - len(ellipsis)), **named)
 
 
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    prose = pages.FENCE.sub("", page.read_text())
+    titles = re.findall(r"^#+ +(.*?) *$", prose, re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", t).lower()).replace(" ", "-") for t in titles
+    }
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *sorted(ROOT.glob("recipes/*/*.md")), ROOT / "CONTRIBUTING.md"], ids=lambda p: p.stem
+)
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", pages.FENCE.sub("", page.read_text())):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), link
+
+
 def test_your_data_has_enough_such_calls() -> None:
     names = {c.func.attr for c in _calls(ROOT / "docs/your_data.md") if isinstance(c.func, ast.Attribute)}
     assert names >= {name for name in uio.__all__ if name.startswith("from_")}

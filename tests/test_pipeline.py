@@ -458,3 +458,7 @@ def test_an_error_of_the_run_is_not_its_own_cause(tmp_path: Path) -> None:
     with pytest.raises(uio.PipelineError, match="wrong as a whole") as raised:
         list(uio.Loader(graph))
     assert raised.value.__cause__ is None
+
+
+def test_how_files_are_reached_is_not_printed() -> None:
+    assert "Access" not in str(uio.from_lhotse_shar("shar", storage_options={"key": "secret"}))

@@ -54,6 +54,20 @@ def test_inspect(
     assert "missing_text" in capsys.readouterr().out
 
 
+def test_names_of_fields_are_given_to_each_command(
+    uio_command: Uio, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = corpus.raw_list(tmp_path / "raw", 2).list
+    made.write_text(made.read_text().replace('"wav"', '"path"').replace('"txt"', '"words"'))
+    names = ("--fields", "wav=path, txt=words")
+    for command in (["inspect", str(made)], ["verify", str(made)], ["convert", str(made), "out"]):
+        assert uio_command(*command, *names, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["utterances"] == 2
+    for wrong in ("txt", "txt=", "=a", "txt=a,"):
+        assert uio_command("inspect", str(made), "--fields", wrong) == 2
+        assert "must be names by ours" in capsys.readouterr().err
+
+
 def test_reports_and_drawings(uio_command: Uio, plain_corpus: Corpus) -> None:
     pytest.importorskip("matplotlib")
     assert uio_command("inspect", str(plain_corpus.list), "--report", "a.html") == 0

@@ -166,9 +166,15 @@ def test_a_damaged_table_is_named_with_its_line(raw: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("command", ["dict", "cmvn"])
 def test_a_file_of_another_kind_is_named_so_in_one_line(tmp_path: Path, command: str) -> None:
-    (tmp_path / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n" * 9)
-    done = uio(command, tmp_path / "passwd", tmp_path / "out")
-    assert (done.returncode, done.stderr.count("\n"), "is not a list" in done.stderr) == (2, 1, True), done.stderr
+    (tmp_path / "wavs.list").write_text("noise/1.wav\n" * 9)
+    done = uio(command, tmp_path / "wavs.list", tmp_path / "out")
+    assert (done.returncode, done.stderr.count("\n"), "no shards" in done.stderr) == (2, 1, True), done.stderr
+
+
+def test_statistics_of_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("today\n")
+    done = uio("cmvn", tmp_path / "a.txt", tmp_path / "out")
+    assert (done.returncode, "has no audio: it is lines of text" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_line_that_is_no_object_is_counted(raw: Path, tmp_path: Path) -> None:
@@ -249,8 +255,7 @@ def test_a_bucket_without_a_key_is_not_asked_for_again(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_the_place_of_a_list_is_called_one(raw: Path, tmp_path: Path) -> None:
-    folder = kaldi(tmp_path / "kd", raw)
-    done = uio("cmvn", folder, tmp_path / "out")
+    done = uio("cmvn", raw.parent, tmp_path / "out")
     assert (done.returncode, done.stderr.count("\n"), "is a folder" in done.stderr) == (2, 1, True), done.stderr
 
 

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cuts_corpus
+import nemo_data
+import parquet_corpus
 import pytest
+import touchdataset
 from command import uio, write_list
 
 import uio_pipes
@@ -49,6 +53,25 @@ def test_cmvn_of_a_raw_list_and_of_its_shards_are_the_same_and_those_of_the_pipe
     batch = next(iter(uio_pipes.Loader(features.batch(COUNT).pad())))
     mean = batch["feats"].sum((0, 1)) / batch["feats_lengths"].sum()
     assert mean.abs().max() < 1.0, "padding aside, normalized features are around 0"
+
+
+def test_dictionary_and_statistics_of_every_kind_of_data(tmp_path: Path) -> None:
+    nemo = nemo_data.plain(tmp_path / "nemo", 4)
+    made = [
+        (nemo, uio_pipes.from_nemo(nemo)),
+        (cuts := cuts_corpus.cuts(tmp_path, 4), uio_pipes.from_lhotse_cuts(cuts)),
+        (rows := parquet_corpus.write(tmp_path / "a.parquet", parquet_corpus.rows(4)), uio_pipes.from_parquet(rows)),
+        (touch := touchdataset.write(tmp_path / "touch", touchdataset.speech(4)), uio_pipes.from_indexed(touch)),
+    ]
+    for path, pipeline in made:
+        done = uio("dict", path, tmp_path / "words", "--json")
+        texts = [sample["txt"] for sample in uio_pipes.Loader(pipeline)]
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["tokens"] == len(set("".join(texts).replace(" ", ""))) + 3 + any(
+            " " in t for t in texts
+        )
+        done = uio("cmvn", path, tmp_path / "sums", "--json", "--jobs", 1)
+        assert (done.returncode, json.loads(done.stdout)["utterances"]) == (0, len(texts)), done.stderr
 
 
 def test_cmvn_takes_the_features_of_a_yaml(corpus: Path, tmp_path: Path) -> None:

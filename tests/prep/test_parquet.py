@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -71,6 +72,22 @@ def test_verify_looks_at_features_and_text(tmp_path: Path) -> None:
     write(tmp_path / "f.parquet", [{"feat": np.ones((3, 2)).tolist(), "txt": "a"}, {"feat": None, "txt": "b"}])
     *_, report = verify([str(tmp_path / "t.parquet"), str(tmp_path / "f.parquet")])
     assert (report.utterances, report.reasons) == (4, {"missing_features": 1})
+
+
+@pytest.mark.parametrize("decoded", [True, False])
+def test_samples_that_are_lists_are_looked_at(tmp_path: Path, decoded: bool) -> None:
+    given: list[dict[str, Any]] = []
+    for i in range(3):
+        samples, rate = [0.1 * i] * (8000 + i), 8000
+        audio = {"audio": {"array": samples, "sampling_rate": rate}}
+        given.append({"id": f"P{i}", "text": "a"} | (audio if decoded else {"wav": samples, "sample_rate": rate}))
+    path = write(tmp_path / "a.parquet", given)
+    seen = inspect(recognize(str(path)).pipeline)
+    assert (seen.utterances, seen.rates, seen.channels, seen.failures) == (3, {8000: 3}, {1: 3}, {})
+    assert seen.codecs == {"samples": 3}
+    assert seen.seconds == pytest.approx(3 + 3 / 8000, abs=0.01)
+    *_, report = verify([str(path)], Wanted(decode=True, rate=16000))
+    assert (report.utterances, report.reasons, report.bytes) == (3, {"wrong_rate": 3}, 8 * 24003)
 
 
 def test_the_command_says_what_is_bad(folder: Path) -> None:

@@ -9,8 +9,10 @@ import wave
 from pathlib import Path
 
 import corpus
+import numpy as np
 import pytest
 import torch
+import touchdataset
 from corpus import Corpus
 
 import uio_pipes as uio
@@ -77,6 +79,15 @@ def test_one_shard_and_features(plain_corpus: Corpus, feature_corpus: Corpus) ->
     assert not seen.rates
 
 
+def test_samples_without_a_header_are_never_taken_for_a_codec(tmp_path: Path) -> None:
+    starts = (b"ID3\x04", b"fLaC", b"OggS", b"\xff\xfb\x90\x00")
+    utterances = touchdataset.speech(len(starts))
+    for (samples, _), start in zip(utterances, starts, strict=True):
+        samples[:2] = np.frombuffer(start, np.int16)
+    touchdataset.write(tmp_path / "a", utterances)
+    assert inspect(recognize(str(tmp_path / "a")).pipeline).codecs == {"samples": len(starts)}
+
+
 def test_kaldi_folders(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(corpus.wav_bytes(1, seconds=(2.0, 2.1)))
     (tmp_path / "wav.scp").write_text(f"u1 {tmp_path / 'a.wav'}\n")
@@ -94,7 +105,9 @@ def test_what_holds_no_utterances_is_named_with_the_command_for_it(tmp_path: Pat
     (tmp_path / "train.yaml").write_text("dataset_conf: {}\n")
     (tmp_path / "empty.list").write_text("# nothing\n")
     (tmp_path / "bad.jsonl").write_text('{"url": "x.tar", "member": "k", "reason": "bad_audio"}\n')
-    (tmp_path / "text.txt").write_text("K1 一 二\n")
+    (tmp_path / "wavs.list").write_text("noise/1.wav\nnoise/2.wav\n")
+    (tmp_path / "other.jsonl").write_text('{"doc": 1, "content": "一"}\n')
+    (tmp_path / "mixed.list").write_text('[1]\n{"key": "a", "wav": "a.wav", "txt": "a"}\n')
     (tmp_path / "noise").write_bytes(b"abc\0\1\2")
     (tmp_path / "state.json").write_text(
         json.dumps(uio.Loader(uio.from_shard_list(plain_corpus.list).batch(2)).state_dict())
@@ -105,7 +118,9 @@ def test_what_holds_no_utterances_is_named_with_the_command_for_it(tmp_path: Pat
         "train.yaml": "uio simulate --conf",
         "empty.list": "is empty",
         "bad.jsonl": "uio verify",
-        "text.txt": "text file of another kind",
+        "wavs.list": r"no shards \(noise/1.wav\)",
+        "other.jsonl": r"other names than ours \(content, doc\).*--fields txt=content",
+        "mixed.list": "lines of several kinds",
         "noise": "neither text nor",
         "state.json": "uio state show",
         "missing.list": "missing.list",

@@ -40,4 +40,4 @@ def test_what_cannot_be_encoded_is_counted() -> None:
     rows = [{"key": f"{i}", "wav": torch.full((1, 80), v), "sample_rate": 8000} for i, v in enumerate([0.1, torch.nan])]
     batches, loader = run(uio.from_iterable(rows).codec(["mp3"]))
     assert len(batches) == 1
-    assert loader.stats().skipped == {"bad_audio": 1}
+    assert loader.stats().skipped == {"nan_audio": 1}

@@ -189,7 +189,7 @@ def test_an_utterance_whose_features_are_none_is_left_out(feature_corpus: Corpus
 
     loader = uio.Loader(uio.from_shard_list(str(feature_corpus.list)).map(spoil, length="same").batch(4).pad())
     assert sum(len(batch["keys"]) for batch in loader) == len(feature_corpus.keys) - 1
-    assert loader.stats().skipped == {"realize_failed": 1}
+    assert loader.stats().skipped == {"bad_features": 1}
 
 
 def test_undecoded_audio_is_told_with_the_remedy(tmp_path: Path) -> None:

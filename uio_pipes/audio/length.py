@@ -73,16 +73,27 @@ def measure(fields: dict[str, Any]) -> Plan | None:
     if isinstance(wav, (torch.Tensor, np.ndarray)):
         check_claims(fields["sample_rate"])
         return Plan(int(wav.shape[-1]), int(fields["sample_rate"]))
-    start, end = fields.get("start"), fields.get("end")
-    if (duration := fields.get("duration")) is not None:
-        if start is None and end is None:
-            return Plan(_ticks(duration), TICKS)
-        if end is not None and _is_same(end - (start or 0), duration):
-            return Plan(ceil((end - (start or 0)) * TICKS) + SLACK, TICKS)
+    if (plan := planned_by_duration(fields)) is not None:
+        return plan
     info = audio_info(wav, fields)
     if info is None:
         return None
-    return Plan(segment_samples(info, start, end), info.sample_rate)
+    return Plan(segment_samples(info, fields.get("start"), fields.get("end")), info.sample_rate)
+
+
+def planned_by_duration(fields: dict[str, Any]) -> Plan | None:
+    """Return the length that `duration` gives; None without one, or if it is not that of the segment.
+
+    Raises: DataError ``bad_duration``.
+    """
+    duration, start, end = fields.get("duration"), fields.get("start"), fields.get("end")
+    if duration is None:
+        return None
+    if start is None and end is None:
+        return Plan(_ticks(duration), TICKS)
+    if end is not None and _is_same(end - (start or 0), duration):
+        return Plan(ceil((end - (start or 0)) * TICKS) + SLACK, TICKS)
+    return None
 
 
 def check_no_features(fields: dict[str, Any], stage: str) -> None:

@@ -20,10 +20,12 @@ class ListType(str, Enum):
 
 
 def cmvn(
-    data_list: Annotated[str, typer.Argument(metavar="LIST", help="A raw list, or a list of shards. Path or URL.")],
+    data_list: Annotated[
+        str, typer.Argument(metavar="LIST", help="A list, or any data that `uio inspect` knows. Path or URL.")
+    ],
     out: Annotated[Path, typer.Argument(help="The file to write: WeNet's global_cmvn.")],
     data_type: Annotated[
-        ListType | None, typer.Option(help="What LIST is; if not given, its first line decides.")
+        ListType | None, typer.Option(help="What LIST is, of WeNet's; if not given, its first line decides.")
     ] = None,
     conf: Annotated[
         Path | None,
@@ -39,9 +41,9 @@ def cmvn(
     if conf is not None:
         features = read_conf_block(conf, "--conf")
     from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
-    from uio_pipes.prep.reading.data_list import data_type_of
+    from uio_pipes.prep.reading.data_list import wenet_type_of
 
-    kind = data_type_of(data_list) if data_type is None else data_type.value
+    kind = wenet_type_of(data_list) if data_type is None else data_type.value
     sums = compute_cmvn(data_list, out, CmvnSettings(conf=features), jobs or cores(), data_type=kind)
     report = {"cmvn": str(out), "frames": sums.frame_num, "utterances": sums.utterances, "failures": sums.failures,
               "bins": len(sums.mean_stat)}  # fmt: skip

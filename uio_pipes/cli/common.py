@@ -29,6 +29,10 @@ T = TypeVar("T")
 Compress = Annotated[
     bool, typer.Option("--compress", help="Tars as .tar.zst: small zstd frames, each with a checksum of its content.")
 ]
+Fields = Annotated[
+    str | None,
+    typer.Option("--fields", metavar="OURS=THEIRS,…", help="Names of fields in the data: txt=sentence,wav=speech."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
 Rate = Annotated[
     int | None, typer.Option(min=1000, max=384_000, help="Hz, 1000 to 384000; audio of another rate is resampled.")
@@ -55,6 +59,16 @@ def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
         return parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def field_names(text: str | None) -> dict[str, str] | None:
+    """Return the names that ``--fields`` gives, by ours. Raises: typer.BadParameter."""
+    if text is None:
+        return None
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(ours.strip() and theirs.strip() for ours, _, theirs in pairs):
+        raise typer.BadParameter(f"{text!r} must be names by ours, as txt=sentence,wav=speech", param_hint="--fields")
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 
 def cores() -> int:

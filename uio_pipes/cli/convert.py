@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.cli.common import Compress, Json, Rate, cores, keep_inputs, print_json, verdict
+from uio_pipes.cli.common import Compress, Fields, Json, Rate, cores, field_names, keep_inputs, print_json, verdict
 
 
 class ConvertTarget(str, Enum):
@@ -31,7 +31,7 @@ def convert(
     source: Annotated[
         str,
         typer.Argument(
-            help="List, shard, Parquet file, Lhotse's cuts, or folder (TouchDataset, Kaldi, Shar). Path or URL."
+            help="List, shard, index, manifest (NeMo, Lhotse), Parquet file, YAML mix, folder. Path or URL."
         ),
     ],
     out: Annotated[str, typer.Argument(help="Folder to write to. Path or URL.")],
@@ -48,13 +48,14 @@ def convert(
         AudioFormat, typer.Option("--format", help="Format of audio files in shards, raw lists and cuts.")
     ] = AudioFormat.wav,
     compress: Compress = False,
+    fields: Fields = None,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Threads that decode; 0: one for each core.")] = 0,
     json: Json = False,
 ) -> None:
-    """Convert to a TouchDataset (true random access), or from one to shards or a raw list: mono, 16 bits.
+    """Convert data of any kind to a TouchDataset (true random access), shards, a raw list or Lhotse's cuts.
 
-    Lhotse's cuts refer to audio that is a file of its own; other audio is written as files.
+    Audio becomes mono, 16 bits. But cuts refer to audio that is a file of its own; only other audio is written.
 
     If it was killed, the same command goes on. What cannot be converted is counted and listed in OUT/failed.jsonl; the
     exit code is then 1.
@@ -75,6 +76,7 @@ def convert(
         form=form.value,
         compress=compress,
         list_path=list_path or None,
+        fields=field_names(fields),
         allow_pipes=allow_pipes,
         jobs=jobs or cores(),
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Source = Annotated[
     str,
-    typer.Argument(metavar="LIST", help="A list (raw, of shards, of TouchDatasets), or a Kaldi folder. Path or URL."),
+    typer.Argument(metavar="LIST", help="A list, or any data that `uio inspect` knows. Path or URL."),
 ]
 Type = Annotated[
     ListType | None, typer.Option("--data-type", help="What LIST is; if not given, its first line decides.")

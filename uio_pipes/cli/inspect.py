@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uio_pipes.base.printable import counted
-from uio_pipes.cli.common import Json, keep_inputs, print_json, verdict
+from uio_pipes.cli.common import Fields, Json, field_names, keep_inputs, print_json, verdict
 from uio_pipes.cli.tables import check_suffix, print_tables
 
 if TYPE_CHECKING:
@@ -21,13 +21,15 @@ BINS = 12  # most bars of the histogram
 
 def inspect(
     paths: Annotated[
-        list[str], typer.Argument(help="Lists, shards, indexes, Parquet files, TouchDataset or Kaldi folders, URLs.")
+        list[str],
+        typer.Argument(help="Lists, shards, indexes, manifests, Parquet files, texts, YAML mixes, folders, URLs."),
     ],
     limit: Annotated[
         int | None, typer.Option(min=1, help="Look at no more than this number of utterances of each.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     report: Annotated[str | None, typer.Option(help="Write a page with bars: a .html file.")] = None,
+    fields: Fields = None,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -37,7 +39,8 @@ def inspect(
     from uio_pipes.prep.recognize import recognize
     from uio_pipes.reports import inspect as look
 
-    sources = [recognize(path, allow_pipes) for path in paths]  # an unknown one is an error before the first is read
+    names = field_names(fields)
+    sources = [recognize(path, allow_pipes, names) for path in paths]  # an unknown one is an error before any is read
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:
@@ -92,6 +95,8 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
         total = seen.characters.total()
         rows.append(("characters", f"{len(seen.characters):,} different, {total:,} in {counted(seen.texts, 'text')}"))
         rows.append(("most frequent", " ".join(f"{c}:{n}" for c, n in seen.characters.most_common(20))))
+    if seen.left_out:
+        rows.append(("left out", ", ".join(f"{reason}: {n:,}" for reason, n in seen.left_out.most_common())))
     if seen.empty_texts:
         rows.append(("empty texts", f"{seen.empty_texts:,}"))
     if seen.odd:

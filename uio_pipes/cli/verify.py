@@ -9,13 +9,14 @@ from typing import Annotated, Any, cast
 import typer
 
 from uio_pipes.base.printable import counted, printable
-from uio_pipes.cli.common import Json, keep_inputs, print_json, show_problems, verdict
+from uio_pipes.cli.common import Fields, Json, field_names, keep_inputs, print_json, show_problems, verdict
 from uio_pipes.cli.index import check_reading
 
 
 def verify(
     paths: Annotated[
-        list[str], typer.Argument(help="Lists, globs, shards, Parquet files, TouchDataset or Kaldi folders, URLs.")
+        list[str],
+        typer.Argument(help="Lists, globs, shards, manifests, Parquet files, texts, folders, URLs."),
     ],
     decode: Annotated[bool, typer.Option("--decode", help="Decode all audio, read all features.")] = False,
     crc: Annotated[
@@ -30,6 +31,7 @@ def verify(
         str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")
     ] = "wenet",
     text: Annotated[str, typer.Option(help="Suffix of the text, or json:NAME for a field of a JSON member.")] = "txt",
+    fields: Fields = None,
     indexes: Annotated[str | None, typer.Option(help="Folder of `uio index --into`.")] = None,
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
@@ -42,7 +44,8 @@ def verify(
     if confirm is not None and quarantine is not None:
         raise typer.BadParameter("cannot be given with --confirm", param_hint="--quarantine")
     keep_inputs(paths, [quarantine])
-    wanted = Wanted(decode or confirm is not None, crc, rate, cast(Any, grouping), text, indexes)
+    names = field_names(fields)
+    wanted = Wanted(decode or confirm is not None, crc, rate, cast(Any, grouping), text, indexes, names)
     if confirm is not None:
         bad = _confirm(paths, confirm, wanted, jobs, json)
     else:

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 import uio_pipes as uio
-from uio_pipes.base.errors import NothingRead, UioError
+from uio_pipes.base.errors import ListError, NothingRead, UioError
 from uio_pipes.prep.common.feature_stages import with_features
 from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.reading.data_list import DataType, count_utterances, digest_of_list, utterances_of
+from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.writing.files import write_lines
 
 LANES = 32  # fixed, so that sums are made in the same order on any number of workers
@@ -78,18 +79,20 @@ def compute_cmvn(
     settings: CmvnSettings | None = None,
     num_workers: int = 0,
     save_every: float = SAVE_EVERY,
-    data_type: DataType = "raw",
+    data_type: DataType | None = "raw",
 ) -> Sums:
     """Write the statistics of all utterances of ``data_list`` to ``out``, unless those of the same list are there.
+
+    ``data_type``: None for data of another kind than WeNet's lists.
 
     Raises: ListError; CmvnFailed if nothing could be read.
     """
     settings, data_list = settings or CmvnSettings(), str(data_list)
     journal = out.with_name(f"{out.name}.journal")
-    digest, total = digest_of_list(data_list), count_utterances(data_list, data_type)
+    source, digest, total = _opened(data_list, data_type)
     sums = _resume(journal, {"list": digest, "data_type": data_type, **asdict(settings)})
     if not sums.done:
-        pipeline = settings.features(utterances_of(data_list, data_type))
+        pipeline = settings.features(source)
         for _ in follow(_sum(pipeline, sums, num_workers, journal, save_every), "cmvn", total):
             pass
         if not sums.frame_num:
@@ -98,6 +101,17 @@ def compute_cmvn(
         _save(journal, sums)
     write_lines(out, [json.dumps({name: getattr(sums, name) for name in ("mean_stat", "var_stat", "frame_num")})])
     return sums
+
+
+def _opened(data_list: str, data_type: DataType | None) -> tuple[uio.Pipeline, str, int | None]:
+    """Return the pipeline, a hash of what is in the list, and the number of utterances, if known. Raises: ListError."""
+    if data_type is not None:
+        source, digest = utterances_of(data_list, data_type), digest_of_list(data_list)
+        return source, digest, count_utterances(data_list, data_type)
+    known = recognize(data_list)
+    if known.is_text:
+        raise ListError(f"{data_list} has no audio: it is {known.kind}")
+    return known.pipeline, repr(known.pipeline._list_fingerprint()), next(iter(known.pipeline._count(1) or ()), None)
 
 
 def _resume(journal: Path, of: dict[str, Any]) -> Sums:

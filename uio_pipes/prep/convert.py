@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.pool import window
@@ -75,27 +76,32 @@ def convert(
     form: FileForm = "wav",
     compress: bool = False,
     list_path: str | None = None,
+    fields: Mapping[str, str] | None = None,
     allow_pipes: bool = False,
     jobs: int = 1,
 ) -> Conversion:
-    """Convert the data of ``source`` (a list, shard, TouchDataset or Kaldi folder; path or URL) to ``out``.
+    """Convert the data of ``source``, all that :func:`recognize` knows and that has audio, to ``out``.
 
     Mono, 16 bits, the first channel; but cuts refer to audio that is a file of its own, and only other audio is
     written (all of it with ``resample``). ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: of
     audio files in shards, raw lists and cuts. ``compress``: shards, with zstd and checksums. ``list_path``: the list
     written at the end, by default :func:`list_name` in OUT.
-    ``jobs``: threads that decode. ``allow_pipes``: run the commands in a Kaldi folder's ``wav.scp``.
+    ``fields``: names that fields have in the data, by ours. ``jobs``: threads that decode.
+    ``allow_pipes``: run the commands in a Kaldi folder's ``wav.scp``.
 
     Raises: ListError, OtherPacking.
     """
-    known = recognize(source, allow_pipes)
+    known = recognize(source, allow_pipes, fields)
+    if known.is_text:
+        raise ListError(f"{source} has no audio to convert: it is {known.kind}, and is read as it is")
     pipeline = known.pipeline
     fingerprint = pipeline._list_fingerprint()  # reads the source first: nothing is written if it is missing
     folder = Folder(out)
     target = list_path or folder.join(list_name(to))
     journal = Journal(folder, WHOLE)
     try:
-        settings = {"to": to, "per_part": per_part, "resample": resample, "format": form}
+        settings: dict[str, Any] = {"to": to, "per_part": per_part, "resample": resample, "format": form}
+        settings |= {"fields": fields} if fields else {}
         name = _NAMES[to] + (".zst" if compress and to == "shards" else "")
         journal.take_over({"source": fingerprint, **settings, **({"name": name} if name != _NAMES[to] else {})})
         work = _Work(pipeline, folder, journal, to, per_part, form, name)

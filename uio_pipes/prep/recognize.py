@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from uio_pipes.audio.sniff import sniff
-from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.lists.table import ARCHIVES, expand
+from uio_pipes.base.errors import ListError
+from uio_pipes.formats.lists.table import ARCHIVES
 from uio_pipes.formats.parquet.table import SUFFIXES
 from uio_pipes.formats.tar.index import MAGIC
 from uio_pipes.formats.tar.index_files import SUFFIX
 from uio_pipes.formats.touch.entries import names_folder, with_all_pairs
-from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import is_local
-from uio_pipes.io.stream import open_source
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.prep.reading.kinds import (
+    CUTS,
+    JSONL,
+    NEMO,
+    PAIRS,
+    RAW,
+    TEXT,
+    Names,
+    has_shards,
+    head_of,
+    is_line,
+    kind_of,
+    lines_of,
+    names_in,
+)
 from uio_pipes.starts.lists import from_raw_list, from_shard_list
 
-HEAD = 1 << 16
-RAW, CUTS, NEMO, TEXT = "raw list", "Lhotse's cuts", "NeMo manifest", "text in JSON lines"
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
-_CUT = re.compile(r'"type": ?"(?:Mono|Multi|Mixed|Padding)?Cut"')
+_PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
 NAMED = {"wav.scp": "Kaldi's", "feats.scp": "Kaldi's", "segments": "Kaldi's", "utt2spk": "Kaldi's", "text": "Kaldi's"}
 
 
@@ -35,127 +48,114 @@ class Recognized:
     kind: str
     pipeline: Pipeline
 
+    @property
+    def is_text(self) -> bool:
+        """True if there is neither audio nor features."""
+        return self.kind in (JSONL, TEXT, PAIRS)
 
-def recognize(path: str, allow_pipes: bool = False) -> Recognized:
-    """Return the kind of data at ``path``; ``allow_pipes``: run the commands of a Kaldi folder.
+
+def recognize(path: str, allow_pipes: bool = False, fields: Names = None) -> Recognized:
+    """Return the kind of data at ``path``: a path, URL or glob, a line of a TouchDataset's list, or files that are read
+    side by side (``{"txt": "train.zh", "target": "train.en"}``).
+
+    ``allow_pipes``: run the commands of a Kaldi folder; ``fields``: names that fields have in the data, by ours.
 
     Raises: ListError for a path without utterances, saying what it is and the command for it.
     """
     local = is_local(path)
     if local is not None and os.path.isdir(local):
-        return _folder(path, local, allow_pipes)
+        return _folder(path, local, allow_pipes, fields)
+    if path.startswith("{"):
+        return _object(path, fields)
+    if names_folder(path):
+        return _indexed(path, "TouchDataset folder", fields)
     if path.endswith(ARCHIVES):
-        return Recognized(path, "tar shard", from_shard_list(path))
+        return Recognized(path, "tar shard", from_shard_list(path, fields=fields))
     if path.endswith(SUFFIXES):
-        return _parquet(path, "Parquet file")
+        return _parquet(path, "Parquet file", fields)
     if os.path.basename(path) in NAMED:
         folder = os.path.dirname(path) or "."
         raise ListError(f"{path} is one of Kaldi's tables: name its folder (uio inspect {folder})")
-    head = _head(next(expand(path, PLAIN)))
+    head = head_of(path)
     if head.startswith(MAGIC):
-        return _sidecar(path)
+        return _sidecar(path, fields)
     if path.endswith((".yaml", ".yml")):
-        return _mix(path, head)
+        return _mix(path, head, fields)
     _refuse(path, head)
-    first = _first(head)
-    if not first:
+    if not (lines := lines_of(head)):
         raise ListError(f"{path} is empty: a list has a path or a JSON object a line")
-    if not (kind := _kind(first)):
-        return _list(path, first)
-    if '"reason"' in first and '"wav"' not in first:
-        raise ListError(f"{path} is a quarantine file (failures with their origin): uio verify looks at it again")
-    return Recognized(path, kind, _of_lines(path, kind, first, allow_pipes))
+    return _json(path, lines, allow_pipes, fields) if lines[0].startswith("{") else _list(path, lines, fields)
 
 
-def _of_lines(path: str, kind: str, first: str, allow_pipes: bool) -> Pipeline:
-    """Return the pipeline of JSON lines."""
+def _json(path: str, lines: list[str], allow_pipes: bool, fields: Names) -> Recognized:
+    """Return what JSON lines are. Raises: ListError."""
     from uio_pipes.starts.others import from_lhotse_cuts
     from uio_pipes.starts.text import from_jsonl
 
+    kind, names = kind_of(lines, fields), names_in(lines[0], fields)
+    if {"reason", "member"} <= names:
+        raise ListError(f"{path} is a quarantine file (failures with their origin): uio verify --confirm takes it")
     if kind == CUTS:
-        return from_lhotse_cuts(path, allow_pipes=allow_pipes)
+        return Recognized(path, kind, from_lhotse_cuts(path, fields=fields, allow_pipes=allow_pipes))
     if kind == NEMO:
-        return _nemo(path, first)
-    return from_jsonl(path) if kind == TEXT else from_raw_list(path)
+        return Recognized(path, kind, _nemo(path, lines, fields))
+    if not kind:
+        shown = ", ".join(sorted(names)[:12])
+        raise ListError(
+            f"{path} has JSON objects with other names than ours ({shown}): say which is which, as in "
+            "--fields txt=content for texts, or --fields key=id,wav=path,txt=words for audio"
+        )
+    return Recognized(path, kind, (from_jsonl if kind == JSONL else from_raw_list)(path, fields=fields))
 
 
-def reads_records(path: str) -> bool:
-    """Return whether this is a folder, or a file of utterances that has no lines of WeNet's. Raises: ListError."""
-    if os.path.isdir(path) or path.endswith(SUFFIXES):
-        return True
-    if path.endswith((".yaml", ".yml")):
-        raise ListError(f"{path} describes a mix: name what its sources name")
-    if path.endswith((*ARCHIVES, SUFFIX)) or path.lstrip().startswith("{"):
-        return False
-    try:
-        return _kind(_first(_head(next(expand(path, PLAIN))))) not in ("", RAW)
-    except ListError:
-        return False
-
-
-def _kind(line: str) -> str:
-    """Return the kind of a file of JSON lines by its first; "" for a file of another kind."""
-    if not line.startswith("{"):
-        return ""
-    if '"supervisions"' in line or _CUT.search(line) is not None:
-        return CUTS
-    if '"audio_filepath"' in line:
-        return NEMO
-    return TEXT if '"text"' in line and not any(f'"{name}"' in line for name in ("wav", "feat", "recording")) else RAW
-
-
-def _first(head: bytes) -> str:
-    """Return the first line that is neither blank nor a comment, without the blanks around it."""
-    return next((line.strip() for line in head.decode("utf-8", "replace").splitlines() if _counts(line)), "")
-
-
-def _nemo(path: str, first: str) -> Pipeline:
+def _nemo(path: str, lines: list[str], fields: Names) -> Pipeline:
     """Return the pipeline of a manifest, with the tars beside it if its rows are in tars."""
     from uio_pipes.starts.nemo import from_nemo
 
-    if '"shard_id"' not in first:
-        return from_nemo(path)
+    if '"shard_id"' not in lines[0]:
+        return from_nemo(path, fields=fields)
     folder = os.path.dirname(is_local(path) or path)
     for near in (folder, os.path.dirname(folder)):  # sharded manifests are in a folder of their own
         if tars := sorted(glob.glob(os.path.join(glob.escape(near), "audio*_*.tar"))):
-            return from_nemo(path, tars)
+            return from_nemo(path, tars, fields=fields)
     raise ListError(
         f"{path} is a NeMo manifest whose rows are in tars, but there is no audio_0.tar, … beside it or above: give "
         "both to uio.from_nemo in a Python file (uio simulate and uio bench take that)"
     )
 
 
-def _counts(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
+def _object(path: str, fields: Names) -> Recognized:
+    """Return what a JSON object in the place of a path is: one utterance, or text files by the names of fields."""
+    if is_line(path, fields):
+        return Recognized(path, RAW, from_raw_list(path, fields=fields))
+    return _text(path, PAIRS, json.loads(path), fields)
 
 
-def _head(path: str) -> bytes:
-    """Return the beginning of a file's content, decompressed."""
-    try:
-        source = open_source(path)
-        try:
-            head: bytes = source.read_upto(0, HEAD)
-        finally:
-            source.close()
-    except DataError as error:
-        raise ListError(f"{path}: {error.message}") from error
-    return head
+def _text(path: str, kind: str, files: Any, fields: Names) -> Recognized:
+    from uio_pipes.starts.text import from_text
+
+    _unnamed(path, kind, fields)
+    return Recognized(path, kind, from_text(files))
 
 
-def _folder(path: str, local: str, allow_pipes: bool) -> Recognized:
+def _unnamed(path: str, kind: str, fields: Names) -> None:
+    """Raises: ListError if names were given for data without any."""
+    if fields:
+        raise ListError(f"{path} is a {kind}, where fields have no names: leave --fields out")
+
+
+def _folder(path: str, local: str, allow_pipes: bool, fields: Names) -> Recognized:
     names = set(os.listdir(local))
     if {"metainfo.idx", "metainfo.bin", "texttoken.idx", "texttoken.bin"} & names:
-        from uio_pipes.starts.records import from_indexed
-
-        return Recognized(path, "TouchDataset folder", from_indexed(with_all_pairs(path)))
+        return replace(_indexed(with_all_pairs(path), "TouchDataset folder", fields), path=path)
     if any(map(_SHAR.fullmatch, names)) and any(name.endswith(ARCHIVES) for name in names):
         from uio_pipes.starts.others import from_lhotse_shar
 
-        return Recognized(path, "Lhotse Shar", from_lhotse_shar(path))
+        return Recognized(path, "Lhotse Shar", from_lhotse_shar(path, fields=fields))
     if {"wav.scp", "feats.scp"} & names:
         from uio_pipes.starts.records import from_kaldi
 
-        return Recognized(path, "Kaldi data folder", from_kaldi(path, allow_pipes=allow_pipes))
+        return Recognized(path, "Kaldi data folder", from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
     if written := sorted({"data.list", "shards.list", "cuts.jsonl", "cuts.jsonl.gz"} & names):
         raise ListError(f"{path} is a folder with a list: name that, {os.path.join(path, written[0])}")
     if any(name.endswith(ARCHIVES) for name in names):
@@ -169,42 +169,51 @@ def _folder(path: str, local: str, allow_pipes: bool) -> Recognized:
     )
 
 
-def _parquet(path: str, kind: str) -> Recognized:
+def _indexed(path: str, kind: str, fields: Names) -> Recognized:
+    from uio_pipes.starts.records import from_indexed
+
+    return Recognized(path, kind, from_indexed(path, fields=fields))
+
+
+def _parquet(path: str, kind: str, fields: Names) -> Recognized:
     from uio_pipes.starts.parquet import from_parquet
 
-    return Recognized(path, kind, from_parquet(path))
+    return Recognized(path, kind, from_parquet(path, fields=fields))
 
 
-def _sidecar(path: str) -> Recognized:
+def _sidecar(path: str, fields: Names) -> Recognized:
     from uio_pipes.starts.records import from_tar_index
 
     if not path.endswith(SUFFIX):
         raise ListError(f"{path} is a tar index under another name; rename it to SHARD{SUFFIX} beside its shard")
-    return Recognized(path, "index of a tar shard", from_tar_index(path.removesuffix(SUFFIX)))
+    return Recognized(path, "index of a tar shard", from_tar_index(path.removesuffix(SUFFIX), fields=fields))
 
 
-def _mix(path: str, head: bytes) -> Recognized:
+def _mix(path: str, head: bytes, fields: Names) -> Recognized:
     from uio_pipes.starts.config import from_config
 
     if not any(line.startswith((b"sources:", b"input_cfg:", b"- ")) for line in head.splitlines()):
         raise ListError(f"{path} is a configuration, but has no sources: uio simulate --conf takes that of a trainer")
+    _unnamed(path, "mix of sources", fields)
     return Recognized(path, "mix of sources", from_config(path))
 
 
-def _list(path: str, first: str) -> Recognized:
-    parts = first.split()
+def _list(path: str, lines: list[str], fields: Names) -> Recognized:
+    first = lines[0]
     if names_folder(first):
-        from uio_pipes.starts.records import from_indexed
-
-        return Recognized(path, "list of TouchDataset folders", from_indexed(path))
+        return _indexed(path, "list of TouchDataset folders", fields)
     if first.endswith(SUFFIXES):
-        return _parquet(path, "list of Parquet files")
-    if len(parts) > 1 and not first.split(None, 1)[0].endswith(ARCHIVES) and not first.endswith(ARCHIVES):
+        return _parquet(path, "list of Parquet files", fields)
+    if has_shards(lines):
+        return Recognized(path, "shard list", from_shard_list(path, fields=fields))
+    if _PATH.fullmatch(first):
         raise ListError(
-            f"{path} is a text file of another kind (first line {first[:60]!r}): a list has a path of a shard or a "
-            "JSON object a line; a Kaldi folder is named as a folder"
+            f"{path} lists files that are no shards ({first[:60]}): name the files themselves, as by a glob in quotes; "
+            f"names of shards end in one of {' '.join(ARCHIVES)}"
         )
-    return Recognized(path, "shard list", from_shard_list(path))
+    if any(line.startswith('{"') for line in lines):
+        raise ListError(f"{path} has lines of several kinds: {first[:60]!r} is no JSON object, as others of them are")
+    return _text(path, TEXT, path, fields)
 
 
 def _refuse(path: str, head: bytes) -> None:

@@ -4,7 +4,7 @@ cuts and Shars, manifests, indexes."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,8 @@ from uio_pipes.prep.checking.lines import verify_lines
 from uio_pipes.prep.checking.records import Share, verify_records
 from uio_pipes.prep.checking.shard import Checked, Wanted, verify_shard
 from uio_pipes.prep.indexing.shard import PRELOAD
-from uio_pipes.prep.recognize import reads_records, recognize
+from uio_pipes.prep.reading.kinds import reads_records
+from uio_pipes.prep.recognize import recognize
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.listing import Listing, RecordListing
 
@@ -63,12 +64,12 @@ def verify(
     Raises: ListError if a list cannot be used.
     """
     wanted = wanted or Wanted()
-    records = [path for path in paths if reads_records(path)]
+    records = [path for path in paths if reads_records(path, wanted.fields)]
     given = tuple(path for path in paths if path not in records)
-    folders = [_share(path, allow_pipes) for path in records]
+    folders = [_share(path, allow_pipes, wanted.fields) for path in records]
     table = Table(given, access) if given else None
     entries = list(table.entries()) if table else []
-    shards, lines, indexed = _sorted(entries, only)
+    shards, lines, indexed = _sorted(entries, only, wanted)
     manifests = {name: read_manifest(name, access) or {} for name in table.lists} if table else {}
     known = {at: entry for at, url in shards.items() if (entry := _expected(url, manifests)) is not None}
     tasks: list[Task] = [((at, 1), (verify_shard, url, known.get(at), wanted, access)) for at, url in shards.items()]
@@ -92,11 +93,12 @@ def _of_records(folders: list[Share], first: int, jobs: int, wanted: Wanted) -> 
     return (((at, int(share.part == 0)), (verify_records, share, wanted)) for at, share in enumerate(shares, first))
 
 
-def _share(path: str, allow_pipes: bool) -> Share:
+def _share(path: str, allow_pipes: bool, fields: Mapping[str, str] | None) -> Share:
     """Open a folder, a manifest or Parquet files. Raises: ListError if it cannot be opened."""
-    pipeline = recognize(path, allow_pipes).pipeline
+    pipeline = recognize(path, allow_pipes, fields).pipeline
     listing = pipeline.stages[0]
-    assert isinstance(listing, Listing)
+    if not isinstance(listing, Listing):
+        raise ListError(f"{path} describes a mix: name what its sources name")
     listing.table()
     return Share(path, listing if isinstance(listing, RecordListing) else pipeline)
 
@@ -123,7 +125,7 @@ def _check(check: Callable[..., Checked], *arguments: Any) -> Checked:
 
 
 def _sorted(
-    entries: list[tuple[str, str]], only: frozenset[str] | None
+    entries: list[tuple[str, str]], only: frozenset[str] | None, wanted: Wanted
 ) -> tuple[dict[int, str], list[tuple[int, str, str]], list[Share]]:
     """Sort a list's items: shards by their first number, lines of raw lists with their places, TouchDatasets."""
     shards, lines, folders, seen = dict[int, str](), list[tuple[int, str, str]](), list[Share](), set[str]()
@@ -135,7 +137,7 @@ def _sorted(
         elif item not in seen:  # a shard that is listed twice is read once
             seen.add(item)
             if names_folder(item):
-                folders.append(Share(parse_entry(item, place).folder, ListIndexed((item,))))
+                folders.append(Share(parse_entry(item, place).folder, ListIndexed((item,), fields=wanted.fields)))
             else:
                 shards[number] = item
     return shards, lines, folders

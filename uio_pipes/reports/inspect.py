@@ -7,6 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import torch
+
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import audio_info
 from uio_pipes.audio.sniff import sniff_codec
@@ -15,6 +18,8 @@ from uio_pipes.base.pool import in_order
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
+from uio_pipes.formats.touch.pcm import Pcm
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import Ref
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.lane_runner import items_of
@@ -28,7 +33,8 @@ BIN = 0.5  # seconds of a bin in the histogram of durations
 @dataclass
 class Contents:
     """The contents of data. ``durations``: bins of half a second → utterances; ``unknown``, ``unknown_rates``:
-    utterances whose length, or sample rate, shows only in decoding; ``whole``: False if ``limit`` stopped the count."""
+    utterances whose length, or sample rate, shows only in decoding; ``left_out``: what the source leaves out on
+    purpose; ``whole``: False if ``limit`` stopped the count."""
 
     utterances: int = 0
     seconds: float = 0.0
@@ -46,6 +52,7 @@ class Contents:
     unknown: int = 0
     unknown_rates: int = 0
     failures: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
     reports: list[str] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     whole: bool = True
@@ -80,7 +87,7 @@ class Contents:
         """Count one utterance. Raises: DataError if its header is bad, or its segment lies outside the audio."""
         fields = sample.fields
         plan = sample.planned()
-        info = None if "feat" in fields or "wav" not in fields else audio_info(fields["wav"], fields)
+        info = _info(fields)
         if info is not None and not (fields.get("start") is None and fields.get("end") is None):
             sample_range(info.samples, info.sample_rate, fields.get("start"), fields.get("end"))
         self.utterances += 1
@@ -115,9 +122,8 @@ class Contents:
 
     def summary(self) -> dict[str, Any]:
         """Return the contents for JSON."""
-        counts = {
-            n: dict(getattr(self, n).most_common()) for n in ("rates", "channels", "codecs", "fields", "failures")
-        }
+        names = ("rates", "channels", "codecs", "fields", "failures", "left_out")
+        counts = {n: dict(getattr(self, n).most_common()) for n in names}
         bins = {f"{at * BIN:g}": n for at, n in sorted(self.durations.items())}
         return {
             "utterances": self.utterances, "hours": self.hours, "whole": self.whole, "unknown_lengths": self.unknown,
@@ -146,6 +152,7 @@ def inspect(pipeline: Pipeline, *, limit: int | None = None, jobs: int = 1) -> C
 
 def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None) -> Contents:
     ledger, seen = Ledger(LENIENT), Contents()
+    on_purpose = {reason for stage in pipeline._every_stage() for reason in stage.reasons}
     for sample in items_of(pipeline.build(Lane(ledger, lane, lanes))):
         if limit is not None and seen.utterances >= limit:
             seen.whole = False
@@ -158,16 +165,28 @@ def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None) -> Conte
             ledger.fail(failure, "inspect")
         if len(ledger.reports) > REPORTS:
             del ledger.reports[REPORTS:]
-    seen.failures.update(ledger.skipped)
+    seen.left_out.update({reason: n for reason, n in ledger.skipped.items() if reason in on_purpose})
+    seen.failures.update({reason: n for reason, n in ledger.skipped.items() if reason not in on_purpose})
     seen.reports += ledger.reports[:REPORTS]
     return seen
+
+
+def _info(fields: dict[str, Any]) -> AudioInfo | None:
+    """Return rate, length and channels of the audio, if there is any; None if only decoding shows them."""
+    wav = fields.get("wav")
+    if wav is None or "feat" in fields:
+        return None
+    if isinstance(wav, (np.ndarray, torch.Tensor)):
+        return AudioInfo(int(wav.shape[-1]), int(fields["sample_rate"]), 1 if wav.ndim == 1 else int(wav.shape[0]))
+    return audio_info(wav, fields)
 
 
 def _codec(wav: Any) -> str:
     if isinstance(wav, str):
         return wav.rsplit(".", 1)[-1].lower()[:8] if "." in wav.rsplit("/", 1)[-1] else "(no suffix)"
-    head = wav.read_at(0, min(64, wav.size)) if isinstance(wav, Ref) else wav[:64] if isinstance(wav, bytes) else b""
-    return sniff_codec(head) or ("none" if wav is None else "samples")
+    if wav is None or isinstance(wav, (Pcm, np.ndarray, torch.Tensor)):
+        return "none" if wav is None else "samples"
+    return sniff_codec(wav.read_at(0, min(64, wav.size)) if isinstance(wav, Ref) else wav[:64]) or "samples"
 
 
 def _shown(sample: Sample, plan: Any, info: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from uio_pipes.core.items import Item
 from uio_pipes.core.sample import Origin
 from uio_pipes.formats.shar.shards import SharTable, Sources
-from uio_pipes.io.access import Access
+from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import Listing
 
 
@@ -22,7 +22,7 @@ class ListShar(Listing):
     sources: str | Sources
     shuffle: bool = False
     unread: frozenset[str] = frozenset()
-    access: Access = field(default_factory=Access)
+    access: Access = field(default=PLAIN, repr=False)
 
     def describe(self, *, stable: bool = False) -> str:
         """As for every stage, but fingerprints leave the paths out: the files' names have one of their own."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import corpus
 import kaldi_data
 import numpy as np
+import parquet_corpus
 import pytest
+import soundfile as sf
 import touchdataset
+from nemo_data import plain, write
 from video_files import video
 
+import uio_pipes as uio
 from uio_pipes.base.errors import ListError
 from uio_pipes.prep.checking.shard import Wanted
 from uio_pipes.prep.convert import convert
@@ -63,6 +68,34 @@ def test_samples_that_are_no_numbers_are_found_by_decoding(tmp_path: Path) -> No
     assert [(e.reason, e.key) for e in checked(path).findings] == [("nan_audio", "T0001")]
 
 
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("form", ["nemo", "raw"])
+def test_durations_are_compared_with_the_audio(tmp_path: Path, form: str, decode: bool) -> None:
+    path = plain(tmp_path, 5) if form == "nemo" else corpus.raw_list(tmp_path, 7).list
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row, duration in zip(rows, (0.1, -1, "x", 1e12), strict=False):
+        for name in ("offset", "start", "end"):
+            row.pop(name, None)
+        row |= {"duration": duration, "id": f"d{duration}"}
+    write(path, rows)
+    found = checked(path, Wanted(decode=decode))
+    assert (found.utterances, found.reasons) == (7, {"bad_duration": 3, "length_mismatch": 1})
+    assert "`duration` says 0.1" in str(found.findings[0])
+    delivered = uio.Loader((uio.from_nemo if form == "nemo" else uio.from_raw_list)(path).decode_audio().batch(1))
+    assert sum(1 for _ in delivered) == 3
+    assert delivered.stats().skipped == found.reasons, "and training says the same"
+
+
+def test_durations_of_audio_whose_length_shows_only_in_decoding(tmp_path: Path) -> None:
+    made = corpus.raw_list(tmp_path, 1)
+    row = {"key": "a", "txt": "a"}
+    path = tmp_path / "a.mp3"
+    sf.write(path, np.zeros(16000), 16000, format="MP3")
+    write(made.list, [row | {"wav": str(path), "duration": 0.1}])
+    assert checked(made.list, Wanted()).reasons == {}
+    assert checked(made.list).reasons == {"length_mismatch": 1}
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_folder_that_cannot_be_opened_does_not_hide_the_others(tmp_path: Path, jobs: int) -> None:
     good, cut = (touchdataset.write(tmp_path / name, touchdataset.speech(3)) for name in ("good", "cut"))
@@ -112,6 +145,23 @@ def test_commands_run_only_where_allowed(tmp_path: Path) -> None:
         checked(tmp_path)
     *_, report = verify([str(tmp_path)], DECODE, allow_pipes=True)
     assert (report.utterances, report.reasons, report.bytes) == (2, {"pipe_failed": 1}, path.stat().st_size)
+
+
+def test_copies_are_named_by_their_lines_and_rows(tmp_path: Path) -> None:
+    row = {"audio_filepath": "wavs/u0.wav", "duration": 2.0, "text": "a"}
+    plain(tmp_path, 1)
+    one, two = (
+        write(tmp_path / f"{name}.json", [row | {"id": key} for key in keys])
+        for name, keys in (("one", "ab"), ("two", "cb"))
+    )
+    one.write_text("# a comment\n" + one.read_text())
+    (found,) = checked(tmp_path / "{one,two}.json", Wanted()).findings
+    assert (found.url, found.offset) == (f"{two}, line 2", None)
+    assert f"the same key is in {one}, line 3:" in found.message
+    rows = [{"id": "a", "text": "a", "audio": corpus.wav_bytes(0)}] * 2
+    path = parquet_corpus.write(tmp_path / "a.parquet", rows)
+    (found,) = checked(path, Wanted()).findings
+    assert (found.url, "row group 0, row 0:" in found.message) == (f"{path}, row group 0, row 1", True)
 
 
 def test_lists_and_folders_together(tmp_path: Path) -> None:

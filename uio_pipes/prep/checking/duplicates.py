@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -16,17 +18,41 @@ from uio_pipes.formats.lists.quarantine import home
 _GAP = "\0"  # no name in a tar has it
 
 
+_NUMBER = re.compile(r" (\d+)$")  # of the line, row or utterance, at the end of a place
+
+
 @dataclass(frozen=True)
 class PackedKeys:
-    """The keys of one shard or list, in one string. ``starts``: the byte offset or the line of each."""
+    """The keys of one shard or list, in one string. ``starts``: the byte offset, line or row of each.
+
+    ``runs``: of keys that are not at bytes, the number of the first one in each run of equal places but for the number,
+    and that place: ``data.list, line``.
+    """
 
     url: str
     joined: str
     starts: npt.NDArray[np.int64]
+    runs: tuple[tuple[int, str], ...] = ()
 
     @classmethod
     def of(cls, url: str, keys: Sequence[str], starts: Sequence[int]) -> PackedKeys:
         return cls(url, _GAP.join(key.replace(_GAP, " ") for key in keys), np.array(starts, np.int64))
+
+    @classmethod
+    def at(cls, url: str, keys: Sequence[str], places: Sequence[str]) -> PackedKeys:
+        """Return keys with places such as ``data.list, line 7``."""
+        found = [_NUMBER.search(place) for place in places]
+        heads = [place[: end.start()] if end else place for place, end in zip(places, found, strict=True)]
+        runs = tuple((i, head) for i, head in enumerate(heads) if not i or head != heads[i - 1])
+        return replace(cls.of(url, keys, [int(end[1]) if end else -1 for end in found]), runs=runs)
+
+    def place(self, number: int) -> tuple[str, int | None]:
+        """Return the place of a key, and its offset if that is one of bytes."""
+        start = int(self.starts[number])
+        if not self.runs:
+            return self.url, start
+        head = self.runs[bisect_right(self.runs, number, key=lambda run: run[0]) - 1][1]
+        return (head if start < 0 else f"{head} {start}"), None
 
     def hashes(self) -> npt.NDArray[np.uint64]:
         """Return a 64-bit hash of each key."""
@@ -49,9 +75,11 @@ def duplicates(packed: Sequence[PackedKeys]) -> Iterator[DataError]:
         first, later = (_placed(packed, firsts, int(order[i])) for i in (first_of[at], at))
         if first[1] != later[1]:
             continue  # two keys of one hash
-        (was, _, start), (keys, key, offset) = first, later
-        message = f"the same key is in {was.url} at {start}: leave one out, or name them differently"
-        yield finding("duplicate_key", message, keys.url, key, offset)
+        (was, _, number), (keys, key, twin) = first, later
+        there = ", byte ".join(str(part) for part in was.place(number) if part is not None)
+        message = f"the same key is in {there}: leave one out, or name them differently"
+        url, offset = keys.place(twin)
+        yield finding("duplicate_key", message, url, key, offset)
 
 
 def listed_twice(entries: Iterable[tuple[str, str]]) -> Iterator[DataError]:
@@ -70,4 +98,4 @@ def listed_twice(entries: Iterable[tuple[str, str]]) -> Iterator[DataError]:
 def _placed(packed: Sequence[PackedKeys], firsts: npt.NDArray[np.int64], number: int) -> tuple[PackedKeys, str, int]:
     at = int(np.searchsorted(firsts, number, side="right")) - 1
     keys, within = packed[at], number - int(firsts[at])
-    return keys, keys.key(within), int(keys.starts[within])
+    return keys, keys.key(within), within

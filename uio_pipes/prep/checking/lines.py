@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from uio_pipes.audio.decode import decode, sample_range
-from uio_pipes.audio.length import audio_info, npy_shape
+from uio_pipes.audio.length import Plan, audio_info, npy_shape, planned_by_duration, segment_samples
 from uio_pipes.audio.sniff import belies
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.findings import finding
@@ -21,15 +21,15 @@ from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
 
 def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Access | None = None) -> Checked:
     """Check lines, each given with its place. Recordings are read whole."""
-    findings, keys, numbers = list[DataError](), list[str](), list[int]()
+    findings, keys, places = list[DataError](), list[str](), list[str]()
     size = 0
     for text, place in lines:
         key = ""
         try:
-            fields = parse(text, place)
+            fields = parse(text, place, wanted.fields)
             key = fields["key"]
             keys.append(key)
-            numbers.append(int(place.rpartition(" ")[2]) if place.rpartition(" ")[2].isdecimal() else 0)
+            places.append(place)
             with open_binary(fields.get("feat") or fields["wav"], access) as file:
                 data = file.read()
             size += len(data)
@@ -37,8 +37,7 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
         except DataError as error:
             found = [error]
         findings += (finding(each.reason, each.message, place, key or each.member) for each in found)
-    where = home(lines[0][1])
-    return Checked(PackedKeys.of(where, keys, numbers), len(keys), size, findings)
+    return Checked(PackedKeys.at(home(lines[0][1]), keys, places), len(keys), size, findings)
 
 
 def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Iterator[DataError]:
@@ -46,6 +45,7 @@ def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Ite
     if "feat" in fields:
         npy_shape(data, len(data))
         return
+    start, end = fields.get("start"), fields.get("end")
     info = audio_info(data, fields)
     name = fields["wav"] if isinstance(fields["wav"], str) else ""
     suffix = os.path.splitext(name.partition("?")[0])[1][1:].lower()
@@ -53,8 +53,23 @@ def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Ite
         yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}, and is decoded as that: rename it")
     if info is not None:
         stated = fields.get("sample_rate", wanted.rate)
-        if fields.get("end") is not None:
-            sample_range(info.samples, info.sample_rate, fields.get("start"), fields["end"])
+        if end is not None:
+            sample_range(info.samples, info.sample_rate, start, end)
         yield from check_rate(info.sample_rate, stated if isinstance(stated, int) else wanted.rate)
+        yield from _check_duration(fields, Plan(segment_samples(info, start, end), info.sample_rate))
     if wanted.decode:
-        decode(data, None, fields.get("start"), fields.get("end"))
+        waveform, rate = decode(data, None, start, end)
+        if info is None:
+            yield from _check_duration(fields, Plan(waveform.shape[-1], rate))
+
+
+def _check_duration(fields: dict[str, Any], actual: Plan) -> Iterator[DataError]:
+    """Compare ``duration``, by which batches are planned, with the length of the audio, as training does.
+
+    Raises: DataError ``bad_duration``.
+    """
+    told = planned_by_duration(fields)
+    if told is not None and actual.samples * told.sample_rate > told.samples * actual.sample_rate:
+        seconds = actual.samples / actual.sample_rate
+        message = f"the audio has {seconds:.3f} s, `duration` says {fields['duration']}: correct it, or leave it out"
+        yield DataError("length_mismatch", message)

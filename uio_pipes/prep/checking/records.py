@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import StoredFeatures, audio_info, npy_shape
@@ -36,6 +37,7 @@ from uio_pipes.run.lane_runner import items_of
 from uio_pipes.sources.listing import RecordListing
 
 _KEPT = 0.01  # frames per second
+_NAN = "some {} are not numbers (NaN or infinite): make them again"
 
 
 class Share(NamedTuple):
@@ -53,7 +55,7 @@ class Share(NamedTuple):
 def verify_records(records: Share, wanted: Wanted) -> Checked:
     """Check a share. A folder that cannot be opened is the finding ``bad_index``."""
     checked = Checked(PackedKeys.of(records.name, [], []))
-    keys, numbers = list[str](), list[int]()
+    keys, places = list[str](), list[str]()
 
     @lru_cache(1)  # segments of one recording follow one another
     def read(wav: Any) -> bytes:
@@ -61,20 +63,20 @@ def verify_records(records: Share, wanted: Wanted) -> Checked:
         checked.bytes += len(data)
         return data
 
-    for number, place, fields in _utterances(records, wanted, checked):
+    for place, fields in _utterances(records, wanted, checked):
         keys.append(fields["key"])
-        numbers.append(number)
+        places.append(place)
         try:
             found = list(_utterance(fields, wanted, checked, read))
         except DataError as error:
             found = [error]
         checked.findings += (finding(each.reason, each.message, place, fields["key"]) for each in found)
-    checked.keys, checked.utterances = PackedKeys.of(records.name, keys, numbers), len(keys)
+    checked.keys, checked.utterances = PackedKeys.at(records.name, keys, places), len(keys)
     return checked
 
 
-def _utterances(records: Share, wanted: Wanted, checked: Checked) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield number, place and fields of each utterance of a share that can be read."""
+def _utterances(records: Share, wanted: Wanted, checked: Checked) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield place and fields of each utterance of a share that can be read."""
     if isinstance(records.listing, Pipeline):
         yield from _in_order(records, records.listing, checked)
         return
@@ -97,13 +99,13 @@ def _utterances(records: Share, wanted: Wanted, checked: Checked) -> Iterator[tu
             error.key = error.key or table.key(number)
             checked.findings.append(error)
             continue
-        yield number, table.place(number), fields
+        yield table.place(number), fields
 
 
-def _in_order(records: Share, pipeline: Pipeline, checked: Checked) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _in_order(records: Share, pipeline: Pipeline, checked: Checked) -> Iterator[tuple[str, dict[str, Any]]]:
     ledger = Noting()
     for sample in items_of(pipeline.build(Lane(ledger, records.part, records.parts))):
-        yield sample.origin.offset, sample.url, sample.fields
+        yield sample.url, sample.fields
         checked.findings += ledger.take()
     checked.findings += ledger.take()
 
@@ -135,9 +137,12 @@ def _utterance(fields: dict[str, Any], wanted: Wanted, checked: Checked, read: A
         _features(fields["feat"], wanted)
         return
     wav = fields.get("feat", fields.get("wav"))
-    if wav is None or isinstance(wav, np.ndarray):  # text, or numbers that need no header
+    if wav is None:  # text
         return
-    if isinstance(wav, Recorded):
+    if isinstance(wav, np.ndarray):
+        checked.bytes += wav.nbytes
+        yield from _array(wav, fields, wanted)
+    elif isinstance(wav, Recorded):
         yield from _recorded(wav, fields, wanted, read)
     elif isinstance(wav, Pcm):
         checked.bytes += wav.size
@@ -145,6 +150,17 @@ def _utterance(fields: dict[str, Any], wanted: Wanted, checked: Checked, read: A
         wav.compare()
     else:
         yield from verify_recording(fields, wav if isinstance(wav, bytes) else read(wav), wanted)
+
+
+def _array(values: npt.NDArray[Any], fields: dict[str, Any], wanted: Wanted) -> Iterator[DataError]:
+    """Check samples, or features, that are there as numbers. Raises: DataError ``missing_sample_rate``."""
+    if "feat" not in fields:
+        if (rate := fields.get("sample_rate")) is None:
+            raise DataError("missing_sample_rate", "samples need their rate in Hz: give a column sample_rate")
+        yield from check_rate(int(rate), wanted.rate)
+    if wanted.decode and not np.isfinite(values).all():
+        reason, what = ("bad_features", "features") if "feat" in fields else ("nan_audio", "samples")
+        yield DataError(reason, _NAN.format(what))
 
 
 def _beside(fields: dict[str, Any], wanted: Wanted, checked: Checked) -> None:
@@ -190,4 +206,4 @@ def _features(feat: StoredFeatures | Payload, wanted: Wanted) -> None:
     elif not wanted.decode:
         feat.frames  # noqa: B018  reads the header
     elif not np.isfinite(feat.load()).all():
-        raise DataError("bad_features", "some features are not numbers (NaN or infinite): make them again")
+        raise DataError("bad_features", _NAN.format("features"))

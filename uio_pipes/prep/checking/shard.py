@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +28,7 @@ class Wanted:
 
     ``decode``: decode all audio and load all features; ``crc``: a shard or folder without an index is a finding (if
     there is one, CRC32s are always compared); ``rate``: Hz that all audio must have; ``indexes``: the folder of
-    ``uio index --into``.
+    ``uio index --into``; ``fields``: names that fields have in the data, by ours.
     """
 
     decode: bool = False
@@ -37,6 +37,7 @@ class Wanted:
     grouping: Grouping = "wenet"
     text: str = "txt"
     indexes: str | None = None
+    fields: Mapping[str, str] | None = None
 
 
 @dataclass
@@ -53,7 +54,7 @@ def verify_shard(url: str, entry: ShardEntry | None, wanted: Wanted, access: Acc
     """Check one shard. ``entry``: its entry in the list's manifest."""
     checked = Checked(PackedKeys.of(url, [], []))
     try:
-        reading = Scanning(url, access, wanted.grouping, wanted.text)
+        reading = Scanning(url, access, wanted.grouping, (wanted.fields or {}).get("txt", wanted.text))
         for looked in reading:
             checked.findings += _named(url, looked, _utterance(looked, wanted))
         found = reading.scan()

@@ -11,6 +11,7 @@ from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.formats.lists.table import ARCHIVES
 from uio_pipes.formats.touch.entries import METAINFO, TOKENS, names_folder
 from uio_pipes.prep.reading.input_files import exists, read_lines
+from uio_pipes.prep.reading.kinds import reads_records
 
 if TYPE_CHECKING:
     import uio_pipes as uio
@@ -31,6 +32,11 @@ def data_type_by(url: str, first: str) -> DataType:
         return "shard"
     raise ListError(f"{url} is not a list: its first line is {first[:80]!r}, but a list has a JSON object, or the path "
                     "of a shard (….tar), a line")  # fmt: skip
+
+
+def wenet_type_of(url: str) -> DataType | None:
+    """Return the ``data_type`` of a list or shard of WeNet's; None for data of another kind. Raises: ListError."""
+    return None if reads_records(url) or names_touchdataset(url) else data_type_of(url)
 
 
 def names_touchdataset(url: str) -> bool:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from uio_pipes.base.errors import NOTES, DataError, ListError
+from uio_pipes.base.errors import NOTES, DataError, LeftOut, ListError
 from uio_pipes.formats.kaldi.files import is_folder
 from uio_pipes.formats.lists.raw_line import parse_object
 from uio_pipes.formats.touch.entries import folders, names_folder
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.io.access import PLAIN
 from uio_pipes.prep.reading.data_list import DataType, data_type_by, first_line, is_archive, names_touchdataset
-from uio_pipes.prep.reading.input_files import read_table
+from uio_pipes.prep.reading.input_files import exists, read_table
+from uio_pipes.prep.reading.kinds import reads_records
 from uio_pipes.prep.reading.shard_texts import shard_texts
 from uio_pipes.prep.reading.utterance_lists import Bad, RawList, fields_of, unwritable
 
@@ -20,7 +21,7 @@ logger = logging.getLogger("uio_pipes")
 
 
 class Texts:
-    """The texts of a raw list, a list of shards, TouchDatasets or a Kaldi folder; ``bad``: unreadable ones."""
+    """The texts of data of any kind; ``bad``: unreadable ones."""
 
     def __init__(self, url: str, data_type: DataType | None = None) -> None:
         self.url, self.bad = url.rstrip("/") or "/", list[Bad]()
@@ -37,7 +38,11 @@ class Texts:
 
 def _reader(url: str, data_type: DataType | None) -> Callable[[str], Iterator[str | Bad]]:
     if is_folder(url):
-        return _of_indexed if names_touchdataset(url) else _of_kaldi
+        if names_touchdataset(url):
+            return _of_indexed
+        return _of_kaldi if exists(f"{url}/text") else _of_records
+    if data_type is None and reads_records(url):
+        return _of_records
     if not is_archive(url):
         first = first_line(url)
         if names_folder(first):
@@ -48,6 +53,22 @@ def _reader(url: str, data_type: DataType | None) -> Callable[[str], Iterator[st
 
 def _of_raw(url: str) -> Iterator[str | Bad]:
     return RawList(url).read(_text)
+
+
+def _of_records(url: str) -> Iterator[str | Bad]:
+    """Read the texts as training does, but no audio."""
+    from uio_pipes.core.lane import Lane  # these need torch
+    from uio_pipes.prep.common.collecting_ledger import Noting
+    from uio_pipes.prep.recognize import recognize
+    from uio_pipes.run.lane_runner import items_of
+
+    ledger = Noting()
+    for sample in items_of(recognize(url).pipeline.build(Lane(ledger))):
+        if isinstance(txt := sample.get("txt"), str):
+            yield unwritable(txt, sample.key, sample.url) or txt
+        else:
+            yield Bad(sample.key, "missing_text", f"{sample.url}: the utterance has no txt")
+    yield from (_bad(error) for error in ledger.take() if not isinstance(error, LeftOut))
 
 
 def _of_kaldi(url: str) -> Iterator[str | Bad]:
