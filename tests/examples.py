@@ -57,6 +57,7 @@ from uio_pipes.stages.mix import Interleave, Mix
 from uio_pipes.stages.mono import Mono
 from uio_pipes.stages.normalize_text import NormalizeText
 from uio_pipes.stages.overlay import Overlay
+from uio_pipes.stages.pack import Pack
 from uio_pipes.stages.pad import Pad
 from uio_pipes.stages.pitch_shift import PitchShift
 from uio_pipes.stages.random_crop import RandomCrop
@@ -72,6 +73,7 @@ from uio_pipes.stages.spec_aug import SpecAug
 from uio_pipes.stages.spec_sub import SpecSub
 from uio_pipes.stages.spec_trim import SpecTrim
 from uio_pipes.stages.speed_perturb import SpeedPerturb
+from uio_pipes.stages.stack import Stack
 from uio_pipes.stages.tag import Tag
 from uio_pipes.stages.take import Take
 from uio_pipes.stages.through import Through
@@ -95,6 +97,10 @@ def _twice_or_never(sample: Sample) -> Iterator[Sample]:
         yield sample
     if sample["txt"][-1] in "05":
         yield sample
+
+
+def _quarter(lengths: uio.Lengths) -> int:
+    return lengths.frames // 4 + 7
 
 
 def _noisy(sample: Sample, rng: Any) -> Sample:
@@ -207,6 +213,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     NormalizeText: lambda corpus: corpus.decode_audio().normalize_text(str.upper).batch(4),
     Overlay: lambda corpus: corpus.overlay(os.devnull),
     Tag: lambda corpus: corpus.tag({"lang": "zh"}),
+    Pack: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).pack(90, window=4, length=_quarter),
     Pad: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).batch(4).pad(),
     PitchShift: lambda corpus: corpus.decode_audio().pitch_shift(probability=0.7),
     RandomCrop: lambda corpus: (
@@ -222,6 +229,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Speaker: lambda corpus: corpus.decode_audio().map(_named).speaker({"0": 1, "1": 2}).batch(4).pad(),
     SpecAug: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=16).spec_aug(max_t=20, max_f=4),
     SpecSub: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=16).spec_sub(max_t=20),
+    Stack: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=16).stack(frames=4, stride=3),
     SpecTrim: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=16).spec_trim(),
     SpeedPerturb: lambda corpus: corpus.decode_audio().speed_perturb([0.9, 1.0, 1.1]),
     Take: lambda corpus: corpus.decode_audio().shuffle(9).take(5),

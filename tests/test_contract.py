@@ -120,7 +120,31 @@ class Numbered(uio.Node):
         return {**batch, "number": self.number}
 
 
+def _with_streams(sample: uio.Sample) -> uio.Sample:
+    sample["prompt"], sample["answer"], sample["question"] = sample["wav"], sample["wav"], 2 * sample["txt"]
+    return sample
+
+
+def _code_points(text: str) -> list[int]:
+    return [ord(character) for character in text]
+
+
+def _together(lengths: uio.Lengths) -> int:
+    return lengths.frames // 4 + lengths["prompt"].frames + lengths["answer"].frames // 2 + lengths["question"].tokens
+
+
+def three_streams(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Four, with the usual one."""
+    streams = corpus.map(_with_streams).decode_audio().fbank(num_mel_bins=8, dither=0.1).tokenize(_code_points)
+    prompt = streams.decode_audio(of="prompt").speed_perturb(of="prompt").fbank(10, dither=0.1, of="prompt")
+    answer = prompt.decode_audio(of="answer").random_crop(max_seconds=0.3, of="answer").resample(8000, of="answer")
+    question = answer.normalize_text(str.upper, of="question").tokenize(_code_points, of="question")
+    kept = question.filter(length="prompt.frames", min_length=40).shuffle(5).sort(7, length="question.tokens")
+    return kept.dynamic_batch(max_tokens=900, length=_together).pad(keep=["txt"])
+
+
 USERS = {
+    "three_streams": three_streams,
     "torchdata_node": lambda p: p.decode_audio().through(EveryThird).batch(2).pad(),
     "torchdata_batcher": lambda p: p.decode_audio().through(Batcher, 3, False),
     "buffering_node": lambda p: p.decode_audio().through(Backwards, 4).batch(3).pad(),

@@ -16,7 +16,7 @@ import uio_pipes as uio
 PIPELINE = uio.from_shard_list("none.list")
 STAGES = [name for name, method in vars(uio.Pipeline).items() if hasattr(method, "__wrapped__") and name[0] != "_"]
 OWN = ["as_datapipe", "as_dataset", "build", "fingerprint", "peek", "plot", "stages"]
-NOT_MADE_BY_USERS = {"Sample"}  # nor its constructor documented
+NOT_MADE_BY_USERS = {"Sample", "Lengths"}  # nor its constructor documented
 SECTION = re.compile(r"^(?:Args|Attributes):\n((?:    .*\n)*)", re.MULTILINE)  # attributes: of what is not called
 ENTRY = re.compile(r"^    ([\w*][\w*, ]*): (.*(?:\n     .*)*)", re.MULTILINE)
 DEFAULT = re.compile(r'\bDefault: (\([^()]*\)|"[^"]*"|-?\d[\d.,]*\d|\d|True|False|None)')

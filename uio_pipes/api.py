@@ -1,6 +1,7 @@
 """Everything that ``import uio_pipes as uio`` offers: imported when a name of it is first used."""
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
+from uio_pipes.core.lengths import Lengths
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.statistics import Stats
@@ -36,6 +37,7 @@ __all__ = [
     "Gathered",
     "HuggingFaceTokenizer",
     "JiebaSegmenter",
+    "Lengths",
     "LightningLoader",
     "ListError",
     "Loader",

@@ -46,6 +46,7 @@ from uio_pipes.stages.mfcc import MfccFeatures
 from uio_pipes.stages.mono import Mono
 from uio_pipes.stages.normalize_text import NormalizeText
 from uio_pipes.stages.overlay import Overlay
+from uio_pipes.stages.pack import Pack
 from uio_pipes.stages.pad import Pad
 from uio_pipes.stages.pitch_shift import PitchShift
 from uio_pipes.stages.random_crop import RandomCrop
@@ -61,6 +62,7 @@ from uio_pipes.stages.spec_aug import SpecAug
 from uio_pipes.stages.spec_sub import SpecSub
 from uio_pipes.stages.spec_trim import SpecTrim
 from uio_pipes.stages.speed_perturb import SpeedPerturb
+from uio_pipes.stages.stack import Stack
 from uio_pipes.stages.tag import Tag
 from uio_pipes.stages.take import Take
 from uio_pipes.stages.through import Through
@@ -165,6 +167,7 @@ class Pipeline(Graph):
     spec_aug = functional(SpecAug)
     spec_sub = functional(SpecSub)
     spec_trim = functional(SpecTrim)
+    stack = functional(Stack)
     map = functional(Map)
     flat_map = functional(FlatMap)
     through = functional(Through)
@@ -174,6 +177,7 @@ class Pipeline(Graph):
     batch = functional(Batch)
     dynamic_batch = functional(DynamicBatch)
     bucket_batch = functional(BucketBatch)
+    pack = functional(Pack)
     pad = functional(Pad)
 
     def as_dataset(self, **options: Any) -> PipelineDataset:

@@ -7,10 +7,11 @@ from typing import Any, Literal
 from torchdata.nodes import BaseNode
 
 from uio_pipes.core.graph import Graph
+from uio_pipes.core.lengths import Length
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
 from uio_pipes.seeing.peek import Peek
-from uio_pipes.stages.map import Length
+from uio_pipes.stages.pad import Collate
 from uio_pipes.tokenizers import Tokenizer
 
 __all__ = ["Pipeline"]
@@ -232,7 +233,7 @@ class Pipeline(Graph):
         """
         ...
 
-    def decode_audio(self, channel: int | None = 0) -> Pipeline:
+    def decode_audio(self, channel: int | None = 0, of: str = "") -> Pipeline:
         """Decode ``wav`` to float32 of shape (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
 
         Formats: wav, flac, ogg, opus and mp3; with ``pip install 'uio_pipes[codecs]'`` also m4a, aac and wma. They are
@@ -246,6 +247,7 @@ class Pipeline(Graph):
 
         Args:
             channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
@@ -270,24 +272,26 @@ class Pipeline(Graph):
         """
         ...
 
-    def resample(self, resample_rate: int = 16000) -> Pipeline:
+    def resample(self, resample_rate: int = 16000, of: str = "") -> Pipeline:
         """Resample ``wav`` by windowed sinc interpolation, equal to torchaudio's ``Resample`` with its defaults.
 
         Args:
             resample_rate: the new sample rate in Hz. Default: 16,000.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
-    def speed_perturb(self, speeds: Sequence[float] = (0.9, 1.0, 1.1)) -> Pipeline:
+    def speed_perturb(self, speeds: Sequence[float] = (0.9, 1.0, 1.1), of: str = "") -> Pipeline:
         """Play each utterance faster or slower, which changes its pitch, too (Ko et al. 2015; sox's ``speed``).
 
         Args:
             speeds: factors, above 0, of which one is drawn for each utterance with equal chances; 0.9 makes it longer,
                 1.1 shorter. Default: (0.9, 1.0, 1.1).
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
-    def mono(self, channel: int | None = None) -> Pipeline:
+    def mono(self, channel: int | None = None, of: str = "") -> Pipeline:
         """Reduce ``wav`` from (C, S) to one channel, (1, S).
 
         This is for recordings decoded by ``decode_audio(channel=None)``. To keep one channel from the start,
@@ -296,10 +300,11 @@ class Pipeline(Graph):
 
         Args:
             channel: number of the channel to keep, counted from 0; None takes the average of all. Default: None.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
-    def volume_perturb(self, low: float = 0.125, high: float = 2.0) -> Pipeline:
+    def volume_perturb(self, low: float = 0.125, high: float = 2.0, of: str = "") -> Pipeline:
         """Multiply ``wav`` by a random factor, drawn evenly between two bounds.
 
         The defaults, 0.125 to 2 or -18 to +6 dB, are those of Kaldi's ``perturb_data_dir_volume.sh``. Nothing is
@@ -308,6 +313,7 @@ class Pipeline(Graph):
         Args:
             low: smallest factor (linear, not dB), above 0. Default: 0.125.
             high: largest factor, not below ``low``. Default: 2.0.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
@@ -319,6 +325,7 @@ class Pipeline(Graph):
         cache_mb: int = 256,
         clips: Sequence[int] = (1, 1),
         part: Sequence[float] | None = None,
+        of: str = "",
     ) -> Pipeline:
         """Add noise from other recordings to ``wav``, at a random signal-to-noise ratio.
 
@@ -350,6 +357,7 @@ class Pipeline(Graph):
             part: (smallest, largest) share of the utterance's length that has the noise, within 0 and 1; one is drawn
                 evenly from between. Its place is random. A shorter noise is not repeated. The ratio is that of the whole
                 utterance to this part of the noise. None: the noise is under the whole utterance. Default: None.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
         Raises:
             ListError: when the loader starts, if the list is missing or cannot be used.
@@ -363,6 +371,7 @@ class Pipeline(Graph):
         cache_mb: int = 256,
         rt60: Sequence[float] | None = None,
         room_size: Sequence[float] = (3.0, 10.0),
+        of: str = "",
     ) -> Pipeline:
         """Convolve ``wav`` with a room impulse response; length, timing and power stay as they were.
 
@@ -387,6 +396,7 @@ class Pipeline(Graph):
                 0.05 and 10; one is drawn evenly from between. In place of ``impulse_responses``. Default: None.
             room_size: (lowest, highest) length and width of computed rooms in metres, within 1 and 100; each is drawn
                 evenly from between. Large rooms with a short reverberation time are almost dry. Default: (3.0, 10.0).
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
         Raises:
             PipelineError: neither ``impulse_responses`` nor ``rt60`` is given, or both, or an argument breaks a rule.
@@ -394,7 +404,7 @@ class Pipeline(Graph):
         """
         ...
 
-    def lowpass(self, cutoff: Sequence[float] = (3500.0, 8000.0), probability: float = 1.0) -> Pipeline:
+    def lowpass(self, cutoff: Sequence[float] = (3500.0, 8000.0), probability: float = 1.0, of: str = "") -> Pipeline:
         """Take the frequencies above a random cutoff out of ``wav``, as narrow channels and cheap microphones do.
 
         The filter is an eighth-order Butterworth low-pass, four of ``torchaudio.functional.lowpass_biquad`` in a row: -3 dB
@@ -404,6 +414,7 @@ class Pipeline(Graph):
         Args:
             cutoff: (lowest, highest) cutoff in Hz; one is drawn evenly from between. Default: (3500.0, 8000.0).
             probability: how likely an utterance is filtered, from 0 to 1. Default: 1.0.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
         Raises:
             PipelineError: torchaudio is missing, or an argument breaks a rule.
@@ -415,6 +426,7 @@ class Pipeline(Graph):
         codecs: Sequence[str] = ("opus", "mp3", "vorbis", "gsm", "mulaw"),
         compression_level: Sequence[float] = (0.8, 0.99),
         probability: float = 1.0,
+        of: str = "",
     ) -> Pipeline:
         """Encode ``wav`` with a random lossy codec, and decode it again, in memory. Length, timing and rate stay.
 
@@ -431,10 +443,13 @@ class Pipeline(Graph):
                 bits); one is drawn evenly from between. At 16 kHz, 0.8 to 0.99 is about 59 to 10 kbit/s for Opus, 31
                 to 23 for MP3 and 34 to 33 for Vorbis. Default: (0.8, 0.99).
             probability: how likely an utterance is coded, from 0 to 1. Default: 1.0.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
-    def clip(self, gain_db: Sequence[float] = (0.0, 20.0), hard: float = 0.5, probability: float = 1.0) -> Pipeline:
+    def clip(
+        self, gain_db: Sequence[float] = (0.0, 20.0), hard: float = 0.5, probability: float = 1.0, of: str = ""
+    ) -> Pipeline:
         """Overdrive ``wav`` as a recording at too high a level does, and give it its level back.
 
         The waveform is amplified until its peak is a random number of dB above full scale. Then it is clipped at full
@@ -446,10 +461,11 @@ class Pipeline(Graph):
                 clipping at 0 dB changes nothing. Default: (0.0, 20.0).
             hard: how likely the clipping is hard, from 0 (always soft) to 1 (always hard). Default: 0.5.
             probability: how likely an utterance is clipped, from 0 to 1. Default: 1.0.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
-    def loudness(self, target: Sequence[float] = (-33.0, -13.0), probability: float = 1.0) -> Pipeline:
+    def loudness(self, target: Sequence[float] = (-33.0, -13.0), probability: float = 1.0, of: str = "") -> Pipeline:
         """Scale ``wav`` to a random loudness, as it is heard: in LUFS, by ITU-R BS.1770-4.
 
         The loudness is measured by ``torchaudio.functional.loudness``. Utterances below 0.4 s, which is the shortest that
@@ -460,13 +476,14 @@ class Pipeline(Graph):
             target: (lowest, highest) loudness in LUFS; one is drawn evenly from between. Both the same: every utterance
                 gets this loudness. Default: (-33.0, -13.0).
             probability: how likely an utterance is scaled, from 0 to 1. Default: 1.0.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
         Raises:
             PipelineError: torchaudio is missing, or an argument breaks a rule.
         """
         ...
 
-    def pitch_shift(self, semitones: Sequence[float] = (-2.0, 2.0), probability: float = 1.0) -> Pipeline:
+    def pitch_shift(self, semitones: Sequence[float] = (-2.0, 2.0), probability: float = 1.0, of: str = "") -> Pipeline:
         """Shift the pitch of ``wav`` by a random interval. Length, timing, power and rate stay.
 
         A phase vocoder (``torchaudio.functional.phase_vocoder``, windows of 32 ms) stretches the time, and resampling
@@ -476,13 +493,14 @@ class Pipeline(Graph):
             semitones: (lowest, highest) interval in semitones, below 0 for a lower voice; one is drawn evenly from between.
                 Both within ±24. Default: (-2.0, 2.0).
             probability: how likely an utterance is shifted, from 0 to 1. Default: 1.0.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
         Raises:
             PipelineError: torchaudio is missing, or an argument breaks a rule.
         """
         ...
 
-    def random_crop(self, max_seconds: float | None = None, max_frames: int | None = None) -> Pipeline:
+    def random_crop(self, max_seconds: float | None = None, max_frames: int | None = None, of: str = "") -> Pipeline:
         """Keep a random piece of each utterance that is longer than a bound; shorter ones stay as they are.
 
         Every position is equally likely. ``txt`` and labels stay as they are and no longer match the audio, so this is
@@ -492,6 +510,7 @@ class Pipeline(Graph):
             max_seconds: seconds of ``wav`` to keep; use it before features are computed. Default: None.
             max_frames: frames of ``feat`` to keep; use it after a feature stage, or for precomputed features. Default:
                 None.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
@@ -531,7 +550,7 @@ class Pipeline(Graph):
         """
         ...
 
-    def normalize_text(self, function: Callable[[str], str] | None = None) -> Pipeline:
+    def normalize_text(self, function: Callable[[str], str] | None = None, of: str = "") -> Pipeline:
         """Change ``txt`` by a function, or remove the blanks in Mandarin text.
 
         Args:
@@ -539,6 +558,7 @@ class Pipeline(Graph):
                 Chinese character or Chinese punctuation on at least one side: ``"今天 iPhone 15 发布"`` becomes
                 ``"今天iPhone 15发布"``. Blanks between words of other scripts stay. ``tokenize`` does this by itself if
                 its tokenizer has no symbol for a blank.
+            of: the text stream to work on, a field of the utterance. Default: "", ``txt``.
         """
         ...
 
@@ -547,6 +567,7 @@ class Pipeline(Graph):
         tokenizer: Tokenizer | Callable[[str], Any],
         remove_blanks: bool | None = None,
         max_unk_share: float = 0.01,
+        of: str = "",
     ) -> Pipeline:
         """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays as it is.
 
@@ -560,6 +581,7 @@ class Pipeline(Graph):
                 gets its text as it is.
             max_unk_share: share of ``<unk>`` among the labels, from 0 to 1, above which a warning with examples is
                 logged, once per process and epoch and not before 1,000 labels; 1 never warns. Default: 0.01.
+            of: the text stream to work on, a field of the utterance. Default: "", ``txt``.
         """
         ...
 
@@ -605,6 +627,9 @@ class Pipeline(Graph):
         token_max_length: int = 200,
         min_output_input_ratio: float = 0.0005,
         max_output_input_ratio: float = 1,
+        length: Length | None = None,
+        min_length: int | None = None,
+        max_length: int | None = None,
     ) -> Pipeline:
         """Keep the utterances within bounds, or those for which a function of yours is true.
 
@@ -620,6 +645,10 @@ class Pipeline(Graph):
             min_output_input_ratio: smallest number of labels per frame; checked only after ``tokenize``. Default:
                 0.0005.
             max_output_input_ratio: largest number of labels per frame; checked only after ``tokenize``. Default: 1.
+            length: another length to go by instead of all these, such as "tokens", "prompt.frames", or a function of all
+                planned lengths, as in ``lambda n: n.frames // 4 + n.tokens``. Default: None.
+            min_length: fewest of ``length``. Default: None, no bound.
+            max_length: most of ``length``. Default: None, no bound.
         """
         ...
 
@@ -645,6 +674,7 @@ class Pipeline(Graph):
         frame_shift: float = 10.0,
         dither: float = 0.0,
         window_type: str = "povey",
+        of: str = "",
     ) -> Pipeline:
         """Compute Kaldi's log mel filter bank energies of ``wav``: ``feat`` (T, num_mel_bins) float32.
 
@@ -658,6 +688,7 @@ class Pipeline(Graph):
             dither: standard deviation of the noise that is added, on the scale of 16-bit samples; it belongs to the
                 utterance, so it is the same wherever that is computed. Default: 0.0.
             window_type: "povey", "hamming", "hanning", "rectangular" or "blackman". Default: "povey".
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
@@ -671,6 +702,7 @@ class Pipeline(Graph):
         num_ceps: int = 40,
         high_freq: float = 0.0,
         low_freq: float = 20.0,
+        of: str = "",
     ) -> Pipeline:
         """Compute Kaldi's mel-frequency cepstral coefficients of ``wav``: ``feat`` (T, num_ceps) float32.
 
@@ -689,6 +721,7 @@ class Pipeline(Graph):
             high_freq: upper end of the bands in Hz; 0 is half the sample rate, and a negative number is that much below
                 it. Default: 0.0.
             low_freq: lower end of the bands in Hz. Default: 20.0.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
         Raises:
             PipelineError: ``num_ceps`` is above ``num_mel_bins``, which it is by default.
@@ -703,6 +736,7 @@ class Pipeline(Graph):
         padding: int = 0,
         pad_or_trim: bool = False,
         max_duration: float = 30.0,
+        of: str = "",
     ) -> Pipeline:
         """Compute Whisper's log mel spectrogram of ``wav`` at 16 kHz: ``feat`` (T, num_mel_bins) float32.
 
@@ -718,10 +752,11 @@ class Pipeline(Graph):
             pad_or_trim: bring every utterance to ``max_duration``, by zeros or by cutting off its end, as Whisper's
                 encoder needs it. Default: False.
             max_duration: seconds for ``pad_or_trim``. Default: 30.0.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
-    def deltas(self, order: int = 2, win_length: int = 5) -> Pipeline:
+    def deltas(self, order: int = 2, win_length: int = 5, of: str = "") -> Pipeline:
         """Append to ``feat`` (T, F) its differences over time: (T, F · (order + 1)).
 
         Each order is the linear regression, over a few frames, of the order before, with frames at the edges repeated,
@@ -730,10 +765,13 @@ class Pipeline(Graph):
         Args:
             order: 1 appends Δ, 2 appends Δ and ΔΔ, and so on. Default: 2.
             win_length: frames of the regression, an odd number. Default: 5.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
-    def global_cmvn(self, stats: str | os.PathLike[str] | Mapping[str, Any], norm_var: bool = True) -> Pipeline:
+    def global_cmvn(
+        self, stats: str | os.PathLike[str] | Mapping[str, Any], norm_var: bool = True, of: str = ""
+    ) -> Pipeline:
         """Normalize ``feat`` by the mean and standard deviation of each bin over the whole corpus.
 
         Args:
@@ -741,6 +779,7 @@ class Pipeline(Graph):
                 read when a loader starts; or a dict with the content of WeNet's JSON. The command ``uio cmvn`` computes
                 them.
             norm_var: whether to divide by the standard deviation; False only subtracts the mean. Default: True.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
         Raises:
             ListError: when the loader starts, if the file cannot be used.
@@ -748,7 +787,9 @@ class Pipeline(Graph):
         """
         ...
 
-    def spec_aug(self, num_t_mask: int = 2, num_f_mask: int = 2, max_t: int = 50, max_f: int = 10) -> Pipeline:
+    def spec_aug(
+        self, num_t_mask: int = 2, num_f_mask: int = 2, max_t: int = 50, max_f: int = 10, of: str = ""
+    ) -> Pipeline:
         """Mask random spans of frames and of bins in ``feat`` by zeros (SpecAugment, Park et al. 2019, no warping).
 
         Spans are drawn as WeNet draws them.
@@ -758,10 +799,11 @@ class Pipeline(Graph):
             num_f_mask: spans of bins to mask, 0 or more. Default: 2.
             max_t: longest span of frames; the shortest is 1. Default: 50.
             max_f: widest span of bins; the narrowest is 1. Default: 10.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
-    def spec_sub(self, max_t: int = 20, num_t_sub: int = 3) -> Pipeline:
+    def spec_sub(self, max_t: int = 20, num_t_sub: int = 3, of: str = "") -> Pipeline:
         """Replace random spans of ``feat`` by earlier frames of the same utterance (SpecSub, Wu et al. 2021: U2++).
 
         As in WeNet, three numbers are drawn for each span, evenly: its start over all frames, its length (cut off at
@@ -770,10 +812,11 @@ class Pipeline(Graph):
         Args:
             max_t: longest span in frames; the shortest is 1. Default: 20.
             num_t_sub: spans to replace. Default: 3.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
-    def spec_trim(self, max_t: int = 20) -> Pipeline:
+    def spec_trim(self, max_t: int = 20, of: str = "") -> Pipeline:
         """Cut a random number of frames off the end of ``feat`` (TrimTail, Song et al. 2022, as in WeNet).
 
         The number is drawn evenly from 1 to ``max_t``. If it is half of the utterance or more, nothing is cut. The
@@ -781,6 +824,21 @@ class Pipeline(Graph):
 
         Args:
             max_t: most frames to cut off. Default: 20.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+        """
+        ...
+
+    def stack(self, frames: int = 7, stride: int = 6, of: str = "") -> Pipeline:
+        """Put neighbouring frames of ``feat`` together to one wider frame, at a lower frame rate.
+
+        (T, F) becomes (⌈T / stride⌉, frames × F). Frame i has those around frame i × stride: (frames - 1) // 2 before it,
+        the others after it; beyond the ends the first and the last frame are repeated. This is the low frame rate of
+        FunASR (``apply_lfr`` with its ``lfr_m`` and ``lfr_n``).
+
+        Args:
+            frames: how many frames to put together, 1 or more. Default: 7.
+            stride: how many frames to go on for the next one, 1 or more. Default: 6.
+            of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...
 
@@ -835,7 +893,7 @@ class Pipeline(Graph):
         """
         ...
 
-    def sort(self, sort_size: int = 500) -> Pipeline:
+    def sort(self, sort_size: int = 500, length: Length | None = None) -> Pipeline:
         """Sort by planned length within a buffer: collect utterances, give them shortest first, and begin again.
 
         Batches of neighbours then need little padding. WeNet advises a buffer that is not larger than that of
@@ -843,6 +901,8 @@ class Pipeline(Graph):
 
         Args:
             sort_size: how many utterances to collect, at least 1. Default: 500.
+            length: another length to sort by, such as "tokens", "prompt.frames", or a function of all lengths. Default:
+                None, the planned frames.
         """
         ...
 
@@ -863,6 +923,8 @@ class Pipeline(Graph):
         quadratic: int | None = None,
         drop_last: bool = False,
         min_batch_size: int = 1,
+        max_tokens: int | None = None,
+        length: Length | None = None,
     ) -> Pipeline:
         """Make batches in the order in which utterances come, each as large as a budget allows.
 
@@ -872,7 +934,7 @@ class Pipeline(Graph):
 
         Args:
             max_frames: the budget in padded frames: the longest utterance × the number of utterances is never more
-                (WeNet's ``max_frames_in_batch``). Default: None, which is 12,000 unless ``max_samples`` is given.
+                (WeNet's ``max_frames_in_batch``). Default: None, which is 12,000 unless another budget is given.
             max_samples: instead of ``max_frames``, a budget in padded audio samples, at the utterances' own rate; for
                 waveforms only. Default: None.
             quadratic: count an utterance of length n as n + n² / quadratic, so that long utterances, whose attention
@@ -882,6 +944,10 @@ class Pipeline(Graph):
                 utterances are then counted as ``drop_last``. Default: False.
             min_batch_size: fewest utterances of a batch; if fewer remain at the end of a lane, they are left out and
                 counted as ``min_batch_size``. Default: 1.
+            max_tokens: a budget in padded tokens instead; an utterance has as many as it has labels, or ``length`` says.
+                Default: None.
+            length: another length to go by, such as "tokens", "prompt.frames", or a function of all planned lengths, as
+                in ``lambda n: n.frames // 4 + n.tokens``. Default: None, planned frames.
         """
         ...
 
@@ -898,6 +964,8 @@ class Pipeline(Graph):
         min_batch_size: int = 1,
         window: int | None = None,
         sync: bool = False,
+        max_tokens: int | None = None,
+        length: Length | None = None,
     ) -> Pipeline:
         """Collect utterances in buckets of similar planned length; each full bucket is a batch.
 
@@ -932,16 +1000,70 @@ class Pipeline(Graph):
             sync: let all lanes take their batches from the same part of their windows at each step, by a draw that they
                 share without communication; ranks that step together then work on utterances of similar length. Needs
                 ``window``. Default: False.
+            max_tokens: a budget in padded tokens instead; an utterance has as many as it has labels, or ``length`` says.
+                Default: None.
+            length: another length to go by, such as "tokens", "prompt.frames", or a function of all planned lengths, as
+                in ``lambda n: n.frames // 4 + n.tokens``. Default: None, planned frames.
         """
         ...
 
-    def pad(self, pcm: bool = False, keep: Sequence[str] = ()) -> Pipeline:
+    def pack(
+        self,
+        max_tokens: int,
+        rows: int = 1,
+        window: int = 1000,
+        overflow: str | None = None,
+        length: Length | None = None,
+        keep: Sequence[str] = (),
+        pad: int = 0,
+        ignore: int = -100,
+        layout: str = "segments",
+    ) -> Pipeline:
+        """Make rows of exactly ``max_tokens`` tokens of whole utterances, with hardly any padding. It makes the batch.
+
+        A row begins with the utterance that has waited longest. The next ones follow as they came until less than a
+        quarter of the row is left; then come those that fill it best, of all in the window. A dict of ``keys`` (list of
+        str, in the order of the parts); ``tokens`` and ``labels`` (R, ``max_tokens``) int64; ``position_ids``, which
+        begin at 0 in each part, and ``segment_ids``, the number of the part in its row from 1 on, 0 for padding, both of
+        the same shape; and for variable-length attention over the rows one after the other ``cu_seqlens`` (int32, from 0
+        on; the padding at a row's end is a segment of its own) and ``max_seqlen`` (int). ``labels`` are the tokens, not
+        shifted, with ``ignore`` where no loss is; an utterance with a field ``labels`` of its own has these.
+
+        If ``length`` counts more than tokens, such as frames of audio, the places of a part that its tokens do not fill
+        come first, for what the model puts there; ``feats`` (ΣT, F) has the features of all parts one after the other,
+        ``feats_lengths`` (N,) int32 how many frames each has, and ``feats_places`` (N, 2) int64 where it belongs: its
+        first place in the rows one after the other, and how many there are.
+
+        An utterance that is longer than a row is the failure ``over_budget``, or what ``overflow`` says.
+
+        Args:
+            max_tokens: tokens of a row.
+            rows: how many rows are a batch; the last one of a lane may have fewer. Default: 1.
+            window: how many utterances to hold and choose from. Default: 1,000.
+            overflow: "drop": leave out utterances that are longer than a row, counted as ``overflow``; "split": cut
+                tokens into parts; "alone": make a batch of such an utterance, whose only row is as long as it is. Default:
+                None.
+            length: what counts: another length than "tokens", or a function of all planned lengths, as in
+                ``lambda n: n.frames // 4 + n.tokens``. Default: None, tokens.
+            keep: names of other fields: numbers become a tensor (N,), arrays are put one after the other and have
+                ``NAME_lengths``, everything else is a list. Default: (), none.
+            pad: the token of padding and of places that are not tokens. Default: 0.
+            ignore: the label there. Default: -100, torch's.
+            layout: "touchnet" gives ``input_ids``, ``labels``, ``position_ids`` and ``sentence_lens`` (the length of
+                the part that a place belongs to) instead of the above. Default: "segments".
+        """
+        ...
+
+    def pad(
+        self, pcm: bool = False, keep: Sequence[str] = (), layout: str = "padded", collate: Collate | None = None
+    ) -> Pipeline:
         """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
         A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
         there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
         ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32; and if all utterances have them,
-        ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``. Other fields come as lists if they are named.
+        ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
+        comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths.
 
         The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
         lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have
@@ -949,8 +1071,13 @@ class Pipeline(Graph):
 
         Args:
             pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
-            keep: names of other fields, such as ["txt", "video"], which the batch has as lists of the utterances' values,
-                None for one without such a field. Default: (), none.
+            keep: names of other fields that the batch has, too. If all utterances have numbers there, they are a tensor
+                (B,); if arrays (T,) or (T, K), such as the codes of a codec, they are padded (floats by 0, whole numbers
+                by -1) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an utterance
+                without such a field. Default: (), none.
+            layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
+            collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
+                first. Default: None.
         """
         ...
 

@@ -20,6 +20,7 @@ class Stage:
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
     name: str = "stage"
+    of: str = ""
 
     def plan(self, plan: Any, sample: Any) -> Any:
         return plan

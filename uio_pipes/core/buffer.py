@@ -19,6 +19,7 @@ from torchdata.nodes import BaseNode
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.packing import pack, unpack
 from uio_pipes.core.lane import Lane
+from uio_pipes.core.lengths import Length, measure_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, whole
@@ -37,9 +38,10 @@ class Buffer(Node):
     arrival numbers (:meth:`order`, :meth:`rebuild`), and how many there can be (:meth:`bounds`).
     """
 
-    def __init__(self, source: Node, lane: Lane, name: str) -> None:
+    def __init__(self, source: Node, lane: Lane, name: str, length: Length | None = None) -> None:
         super().__init__(source)
         self.lane, self.name = lane, name
+        self.measured = None if length is None else measure_of(length)
 
     def order(self) -> Iterable[int]:
         """Return the arrival numbers of the samples held, in the subclass's order."""
@@ -89,11 +91,12 @@ class Buffer(Node):
         return item
 
     def length(self, item: Sample) -> int | None:
-        """Return the planned length in frames; None if the sample fails (which is counted) or has no frame."""
+        """Return the planned length; None if the sample fails (which is counted) or has none left."""
         try:
-            length = item.plan.length
+            length = self.length_of(item)
             if length <= 0:
-                raise item.failure(DataError("too_short", f"no frame left ({item.plan})"), self.name)
+                left = f"no frame left ({item.plan})" if self.measured is None else f"its length is {length}"
+                raise item.failure(DataError("too_short", left), self.name)
         except DataError as error:
             self.lane.ledger.fail(error, self.name)
             return None
@@ -104,6 +107,10 @@ class Buffer(Node):
             raise PipelineError(f"{rule}: check what the .through(…) node before it returns") from error
         self.lane.ledger.fine(self.name)
         return length
+
+    def length_of(self, item: Sample) -> int:
+        """Return the planned length: frames, if no other length was asked for. Raises: DataError."""
+        return item.plan.length if self.measured is None else self.measured(item)
 
     def age(self) -> int:
         """Return how many samples ago the oldest one held arrived."""

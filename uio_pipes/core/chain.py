@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from uio_pipes.audio.length import Plan
+from uio_pipes.core.streams import audio_names
 
 ANY = frozenset(["*"])
 
@@ -12,11 +13,15 @@ ANY = frozenset(["*"])
 class Link(Protocol):
     """One deferred stage. ``reads`` and ``writes`` name fields; ``{"*"}`` stands for all fields.
 
+    ``of``: the stream that it works on, "" for the usual one.
+
     ``sample``: the :class:`~uio_pipes.core.sample.Sample` that it works on.
     """
 
     @property
     def name(self) -> str: ...
+    @property
+    def of(self) -> str: ...
     @property
     def reads(self) -> frozenset[str]: ...
     @property
@@ -29,13 +34,23 @@ def _meet(a: frozenset[str], b: frozenset[str]) -> bool:
     return bool(a and b) and ("*" in a or "*" in b or not a.isdisjoint(b))
 
 
-class Chain:
-    """The deferred stages of a sample in their order, shared by all samples of a lane."""
+def _on_audio(link: Link) -> bool:
+    names = audio_names(link.of)
+    return not {names["sample_rate"], names["feat"]}.isdisjoint(link.reads | link.writes)
 
-    __slots__ = ("_bits", "_then", "links", "needs")
+
+class Chain:
+    """The deferred stages of a sample in their order, shared by all samples of a lane.
+
+    ``named``: the streams that they work on beside the usual one; ``streams``: those of audio among them.
+    """
+
+    __slots__ = ("_bits", "_then", "links", "named", "needs", "streams")
 
     def __init__(self, links: tuple[Link, ...] = ()) -> None:
         self.links = links
+        self.named = tuple(dict.fromkeys(link.of for link in links if link.of))
+        self.streams = tuple(dict.fromkeys(link.of for link in links if link.of and _on_audio(link)))
         self._then: dict[int, Chain] = {}
         self._bits: dict[tuple[str, bool], int] = {}
         # needs[j]: bits of the links that must have run before link j, itself included

@@ -20,6 +20,7 @@ from uio_pipes.io.opening import open_binary
 
 class _LoadFeatures:
     name = "load_features"
+    of = ""
     reads = frozenset(["feat"])
     writes = frozenset(["feat"])
 

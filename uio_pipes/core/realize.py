@@ -8,6 +8,7 @@ from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.streams import audio_names
 from uio_pipes.io.lookahead import fetch_early
 
 
@@ -35,9 +36,14 @@ def realize(
 def compute(sample: Sample) -> Plan | None:
     """Run everything deferred, and return the actual length. Raises: DataError, also if that is above the plan."""
     planned = sample.planned()
+    streams = [(of, sample.stream(of)) for of in sample.chain.streams]
     sample.finish()
     try:
         actual = measure(sample.fields)
+        for of, plan in streams:
+            made = measure(sample.view(of, audio_names(of)).fields)
+            if plan is not None and made is not None:
+                check_length(sample, made, plan)
     except Exception as error:
         raise sample._caused(error, "realize")  # noqa: B904
     if planned is not None and actual is not None:

@@ -19,6 +19,7 @@ from uio_pipes.base.hashing import Draws, mix64
 from uio_pipes.base.redact import redact
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
+from uio_pipes.core.streams import Names, audio_names
 from uio_pipes.io.local import Ref
 from uio_pipes.io.text_ref import TextRef
 
@@ -52,7 +53,7 @@ class Sample(MutableMapping[str, Any]):
         origin: where it came from; url: the shard or list line, for messages.
     """
 
-    __slots__ = ("_plan", "_planned", "_run_key", "_seed", "chain", "done", "fields", "origin", "url")
+    __slots__ = ("_plan", "_planned", "_run_key", "_seed", "_streams", "chain", "done", "fields", "origin", "url")
 
     def __init__(self, fields: dict[str, Any], origin: Origin, run_key: bytes, chain: Chain, url: str = "") -> None:
         self.fields = fields
@@ -64,6 +65,7 @@ class Sample(MutableMapping[str, Any]):
         self._seed: int | None = None
         self._plan: Plan | None = None
         self._planned = -1  # links whose length rule is in _plan; -1: to be measured
+        self._streams: dict[str, tuple[int, Plan | None]] | None = None  # links and plan of other streams, by name
 
     @property
     def key(self) -> str:
@@ -78,6 +80,7 @@ class Sample(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         self._run(self.chain.users(name))
         self.fields[name] = value
+        self._streams = None
         if name in MEASURED:
             self._planned = -1
 
@@ -111,6 +114,10 @@ class Sample(MutableMapping[str, Any]):
     def compute(self, link: Link) -> None:
         """Run ``link``, which is in the chain, and the links that it needs."""
         self._run(self.chain.needs[self.chain.links.index(link)])
+
+    def compute_now(self, name: str, of: str) -> None:
+        """Run the first stage ``name`` of the stream ``of``, because only that shows a length."""
+        self.compute(next(link for link in self.chain.links if (link.name, link.of) == (name, of)))
 
     def finish(self) -> None:
         """Run everything still deferred, and read texts that are in members of their own."""
@@ -160,12 +167,35 @@ class Sample(MutableMapping[str, Any]):
                 if first < 0:  # measured anew; fields show the effect of links that have run
                     plan, first, done = measure(self.fields), 0, self.done
                 for i in range(first, len(links)):
-                    if not done >> i & 1:
+                    if not done >> i & 1 and not links[i].of:
                         plan = links[i].plan(plan, self)
                 self._plan, self._planned = plan, len(links)
             except Exception as error:
                 raise self._caused(error, "plan")  # noqa: B904
         return self._plan
+
+    def stream(self, of: str) -> Plan | None:
+        """Return the planned length of the audio stream ``of``; None if nothing gives it. Raises: DataError."""
+        links, known = self.chain.links, (self._streams or {}).get(of)
+        if known is not None and known[0] == len(links):
+            return known[1]
+        stage = "plan"
+        try:
+            view = self.view(of, audio_names(of))
+            other = hasattr(view.fields.get("wav"), "shape") and "sample_rate" not in view.fields  # codes, an embedding
+            plan = None if other else measure(view.fields)
+            for i, link in enumerate(links):
+                if link.of == of and not self.done >> i & 1:
+                    stage = link.name
+                    plan = link.plan(plan, view)
+        except Exception as error:
+            raise self._caused(error, stage)  # noqa: B904
+        self._streams = (self._streams or {}) | {of: (len(links), plan)}
+        return plan
+
+    def view(self, of: str, names: Names) -> View:
+        """Return the stream ``of`` as an utterance; ``names``: its fields by their usual names."""
+        return View(self, of, names)
 
     def draws(self, salt: int) -> Draws:
         """Return this sample's generator for the stage with ``salt``."""
@@ -219,7 +249,7 @@ class Sample(MutableMapping[str, Any]):
     def copy(self) -> Sample:
         """Return a copy: fields computed in one of them are not in the other."""
         copy = self._like(self.origin)
-        copy._seed, copy._plan, copy._planned = self._seed, self._plan, self._planned
+        copy._seed, copy._plan, copy._planned, copy._streams = self._seed, self._plan, self._planned, self._streams
         return copy
 
     def child(self, sub: int) -> Sample:
@@ -230,6 +260,37 @@ class Sample(MutableMapping[str, Any]):
         like = Sample(dict(self.fields), origin, self._run_key, self.chain, self.url)
         like.done = self.done
         return like
+
+
+class View(Sample):
+    """A stream of an utterance, whose fields have their usual names here.
+
+    Raises: DataError ``missing_stream`` if the utterance has none of its fields.
+    """
+
+    __slots__ = ("_names", "_whole")
+
+    def __init__(self, whole: Sample, of: str, names: Names) -> None:
+        own = {usual: whole.fields[name] for usual, name in names.items() if name in whole.fields}
+        if not own:
+            there = ", ".join(map(str, whole.fields))
+            raise DataError("missing_stream", f"the utterance has no {of!r} (its fields: {there})")
+        others = {name: value for name, value in whole.fields.items() if name not in MEASURED and name not in names}
+        super().__init__(others | own, whole.origin, whole._run_key, NOTHING, whole.url)
+        self._whole, self._names = whole, names
+
+    def put_back(self) -> None:
+        """Give the utterance what has been made of its stream."""
+        whole, fields = self._whole.fields, self.fields
+        for usual, name in self._names.items():
+            if usual in fields:
+                whole[name] = fields[usual]
+            else:
+                whole.pop(name, None)
+
+    def compute_now(self, name: str, of: str) -> None:
+        self._whole.compute_now(name, of)
+        self.fields.update(View(self._whole, "", self._names).fields)
 
 
 class _SampleDraws(Draws):

@@ -15,6 +15,7 @@ from uio_pipes.core.describe import show
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.streams import Names, audio_names, check_stream, token_names
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import Access
 
@@ -137,6 +138,15 @@ class Stage:
         return self.build(upstream(lane), lane, site)
 
     @property
+    def sized_by(self) -> Any:
+        """The length by which it makes batches, a ``Length``; None: planned frames."""
+        return None
+
+    def padded(self, lengths: Sequence[int]) -> int:
+        """Return the length of a batch of utterances of these lengths, padding included."""
+        return len(lengths) * max(lengths, default=0)
+
+    @property
     def endless(self) -> bool:
         """True if the output has no end, even if the input has one."""
         return False
@@ -198,7 +208,7 @@ class Stage:
         """Return ``name(arguments that differ from the defaults)``; ``stable``: with all of them, for fingerprints, but
         for the defaults of parameters that were ``ADDED`` later."""
         shown = []
-        for i, f in enumerate(fields(self)):
+        for i, f in enumerate(sorted(fields(self), key=lambda f: f.kw_only is True)):  # as in the signature
             if not f.repr:  # it says how files are reached, perhaps with secrets, and no result depends on it
                 continue
             value = getattr(self, f.name)
@@ -223,6 +233,8 @@ class PerUtterance(Stage):
     reads: ClassVar[frozenset[str]] = frozenset()
     writes: ClassVar[frozenset[str]] = frozenset()
 
+    of = ""  # the stream that it works on (see OfStream)
+
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         """Return the planned length after this stage: an upper bound for what :meth:`apply` makes."""
         return plan
@@ -237,7 +249,7 @@ class PerUtterance(Stage):
             return
         makes = self.writes - self.reads
         for stage in before:
-            if not isinstance(stage, PerUtterance):
+            if not isinstance(stage, PerUtterance) or stage.of != self.of:
                 continue
             if "feat" in stage.writes and "wav" in self.writes:
                 rule = f"{self.name} works on audio, but {stage.name} has made features of it already"
@@ -256,6 +268,18 @@ class PerUtterance(Stage):
 
 
 @dataclass(frozen=True)
+class OfStream(PerUtterance):
+    """A stage that can work on any stream of an utterance: in the stream ``of="prompt"``, the field ``prompt`` takes
+    the place of ``wav`` (or of ``txt``), ``prompt_feat`` that of ``feat``, and so on. It knows the usual names only."""
+
+    of: str = field(default="", kw_only=True, metadata={"added": True})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_stream(self.name, self.of)
+
+
+@dataclass(frozen=True)
 class Wrapped(PerUtterance):
     """A stage in place of another one, under its name: the base of stages that time or only plan another."""
 
@@ -264,6 +288,10 @@ class Wrapped(PerUtterance):
     @property
     def name(self) -> str:  # type: ignore[override]
         return self.inner.name
+
+    @property
+    def of(self) -> str:  # type: ignore[override]
+        return self.inner.of
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
@@ -282,24 +310,37 @@ def sees_all(stages: Sequence[Stage]) -> bool:
     return not any(stage.opaque for stage in stages)
 
 
-def have_features(stages: Sequence[Stage]) -> bool:
-    """True if one of these stages makes features."""
-    return any(isinstance(stage, PerUtterance) and "feat" in stage.writes for stage in stages)
+def have_features(stages: Sequence[Stage], of: str = "") -> bool:
+    """True if one of these stages makes features of the audio stream ``of``."""
+    return any(isinstance(stage, PerUtterance) and "feat" in stage.writes and stage.of == of for stage in stages)
 
 
 class StageLink:
     """The link of a :class:`PerUtterance` stage at its place in a graph."""
 
-    __slots__ = ("name", "reads", "salt", "stage", "writes")
+    __slots__ = ("name", "names", "of", "reads", "salt", "stage", "writes")
 
     def __init__(self, stage: PerUtterance, site: Site) -> None:
-        self.stage = stage
+        self.stage, self.of = stage, stage.of
         self.name = site.name
         self.salt = site.salt
         self.reads, self.writes = stage.reads, stage.writes
+        self.names: Names = {}
+        if self.of:
+            self.names = token_names(self.of) if "txt" in self.reads else audio_names(self.of)
+            self.reads, self.writes = (frozenset(self.names.get(n, n) for n in s) for s in (self.reads, self.writes))
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
         return self.stage.plan(plan, sample, sample.draws(self.salt))
 
     def apply(self, sample: Sample) -> None:
+        if not self.of:
+            self.run(sample)
+            return
+        view = sample.view(self.of, self.names)
+        self.run(view)
+        view.put_back()
+
+    def run(self, sample: Sample) -> None:
+        """Do the work of the stage. ``sample``: the utterance, or the view of its stream."""
         self.stage.apply(sample, sample.draws(self.salt))

@@ -110,7 +110,7 @@ def _resamples(graph: Branch) -> bool:
 
 def _in_order(plans: list[LanePlan]) -> Rank:
     """Return a rank's batches in the epoch's order, by (k, lane), without those of which nothing is left."""
-    columns = [np.asarray([p.counts, p.longest, p.frames], np.int64).reshape(3, -1) for p in plans]
+    columns = [np.asarray([p.counts, p.padded, p.frames], np.int64).reshape(3, -1) for p in plans]
     ks = np.concatenate([np.arange(c.shape[1]) for c in columns])
     lanes = np.concatenate([np.full(c.shape[1], p.lane) for c, p in zip(columns, plans, strict=True)])
     all_ = np.concatenate(columns, axis=1)[:, np.lexsort((lanes, ks))]
@@ -156,7 +156,7 @@ def _busiest(plans: list[LanePlan], world_size: int, num_workers: int) -> float:
     loads = Counter[tuple[int, int]]()
     for plan in plans:
         worker = (plan.lane % world_size, worker_of(plan.lane, world_size, num_workers))
-        loads[worker] += sum(n * longest for n, longest in zip(plan.counts, plan.longest, strict=True))
+        loads[worker] += sum(plan.padded)
     mean = sum(loads.values()) / len(loads)
     return max(loads.values()) / mean if mean else 1.0
 

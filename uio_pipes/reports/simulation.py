@@ -27,18 +27,14 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Rank:
-    """The batches of one rank, in order: utterances, frames of the longest one, sum of frames."""
+    """The batches of one rank, in order: utterances, frames with padding, sum of frames."""
 
     counts: Column
-    longest: Column
+    padded: Column
     frames: Column
 
-    @property
-    def padded(self) -> Column:
-        return self.counts * self.longest
-
     def first(self, steps: int) -> Rank:
-        return Rank(self.counts[:steps], self.longest[:steps], self.frames[:steps])
+        return Rank(self.counts[:steps], self.padded[:steps], self.frames[:steps])
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,13 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Mode, Site
 from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.lengths import Measure, measure_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import PerUtterance, Stage, Wrapped
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import items_of
+from uio_pipes.stages.batch import Batch
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 
 AUDIO = frozenset(["wav", "feat", "*"])
@@ -36,10 +38,11 @@ class NotKnown(UioError):
 
 @dataclass
 class LanePlan:
-    """The batches of one lane, by their number k. Lengths are planned ones, in frames.
+    """The batches of one lane, by their number k. Lengths are planned frames, or what batches go by instead.
 
     Attributes:
         counts: utterances in each batch. longest: the longest length in each batch. frames: the sum of its lengths.
+        padded: the same with padding.
         lengths: of all utterances, batch after batch.
         skipped, failures, reports: what was left out before the batches, as in the statistics of a loader.
         boundaries: of the buckets, if ``bucket_batch`` found them itself.
@@ -50,6 +53,7 @@ class LanePlan:
     counts: array[int] = field(default_factory=lambda: array("l"))
     longest: array[int] = field(default_factory=lambda: array("l"))
     frames: array[int] = field(default_factory=lambda: array("l"))
+    padded: array[int] = field(default_factory=lambda: array("l"))
     lengths: array[int] = field(default_factory=lambda: array("l"))
     skipped: dict[str, int] = field(default_factory=dict)
     failures: int = 0
@@ -57,11 +61,12 @@ class LanePlan:
     boundaries: list[int] | None = None
     rates: Counter[int] = field(default_factory=Counter)
 
-    def add(self, lengths: list[int]) -> None:
+    def add(self, lengths: list[int], padded: int) -> None:
         """Add a batch."""
         self.counts.append(len(lengths))
         self.longest.append(max(lengths, default=0))
         self.frames.append(sum(lengths))
+        self.padded.append(padded)
         self.lengths.extend(lengths)
 
 
@@ -79,13 +84,16 @@ def plan_lanes(
     planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
     first: Node | None = None
     pads = next((stage.name for stage in graph.stages if stage.one_rate), "")
+    batching = next((stage for stage in reversed(graph.stages) if stage.sized_by is not None), Batch())
+    size = None if batching.sized_by is None else measure_of(batching.sized_by)
     for index in range(lanes) if only is None else only:
         lane = _lane(index, lanes, seed, epoch, pass_, tables)
         plan = LanePlan(index)
         node = planned.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
         for item in items_of(node):
-            plan.add(_lengths(item, lane.ledger, plan.rates, pads))
+            lengths = _lengths(item, lane.ledger, plan.rates, pads, size)
+            plan.add(lengths, batching.padded(lengths))
         plan.skipped, plan.failures, plan.reports = lane.ledger.skipped, lane.ledger.failures, lane.ledger.reports
         plan.boundaries = _boundaries(node)
         yield plan
@@ -120,10 +128,11 @@ def _lane(index: int, lanes: int, seed: int, epoch: int, pass_: int, tables: dic
     return Lane(Ledger(LENIENT), index, lanes, seed, epoch, pass_, tables=tables, mode=Mode(skimming=True))
 
 
-def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: str) -> list[int]:
+def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: str, size: Measure | None) -> list[int]:
     """Return the planned lengths in a batch. Utterances with a bad header fail, as they would when it is made.
 
-    ``pads``: the stage that fails utterances of another sample rate than their batch.
+    ``pads``: the stage that fails utterances of another sample rate than their batch; ``size``: the length, if not
+    planned frames.
     """
     planned: list[tuple[int, int, Any]] = []
     for sample in item if isinstance(item, list) else [item]:
@@ -134,7 +143,8 @@ def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: str) -> list[
         else:
             rate = 0 if plan is None else _rate(plan, sample)
             rates.update([rate] if rate or _timed(plan) else [])
-            planned.append((plan.length if plan is not None else 0, rate, sample))
+            length = size(sample) if size is not None else plan.length if plan is not None else 0
+            planned.append((length, rate, sample))
     kept, odd = odd_rates([rate for _, rate, _ in planned]) if pads else (0, frozenset())
     for i in sorted(odd):
         like = next(sample.key for _, rate, sample in planned if rate == kept)
@@ -176,7 +186,8 @@ def _by_plan(graph: Graph, strict: bool, calls: bool = True) -> Graph:
                 stage = _PlanOnly(stage)
         stages.append(stage)
         if strict and stage.refers:
-            stages.append(_Unopened())
+            of = [one.of for one in graph.stages if isinstance(one, PerUtterance) and one.of and AUDIO & one.writes]
+            stages.append(_Unopened(("wav", "feat", *of)))
     return Graph(tuple(stages))
 
 
@@ -192,16 +203,22 @@ class _PlanOnly(Wrapped):
 class _Unopened(Stage):
     name: ClassVar[str] = "unopened"
 
+    names: tuple[str, ...]
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _UnopenedNode(source)
+        return _UnopenedNode(source, self.names)
 
 
 class _UnopenedNode(Node):
     """Replaces audio and features of unknown length by something that cannot be read."""
 
+    def __init__(self, source: Node, names: tuple[str, ...]) -> None:
+        super().__init__(source)
+        self.names = names
+
     def next(self) -> Sample:
         sample: Sample = self.source.next()
-        for name in ("wav", "feat"):
+        for name in self.names:
             value = sample.fields.get(name)
             if isinstance(value, str) or (isinstance(value, Ref) and value.info is None and not value.head):
                 sample.fields[name] = _Unread(sample.key)

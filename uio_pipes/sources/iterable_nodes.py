@@ -201,6 +201,7 @@ class _AsWaveform:
     """Brings the user's audio samples into the form that audio stages take: float32 (C, S)."""
 
     name = "as_waveform"
+    of = ""
     reads = writes = frozenset(["wav"])
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:

@@ -48,6 +48,7 @@ class AddNoise(ClipStage):
         part: (smallest, largest) share of the utterance's length that has the noise, within 0 and 1; one is drawn
             evenly from between. Its place is random. A shorter noise is not repeated. The ratio is that of the whole
             utterance to this part of the noise. None: the noise is under the whole utterance. Default: None.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
     Raises:
         ListError: when the loader starts, if the list is missing or cannot be used.

@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.lengths import Length
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import added
 from uio_pipes.core.state_kinds import Kind, listed, whole
 from uio_pipes.stages.bucket_window import WindowNode
 from uio_pipes.stages.buckets import Buckets, even_boundaries
@@ -56,6 +58,10 @@ class BucketBatch(BudgetStage):
         sync: let all lanes take their batches from the same part of their windows at each step, by a draw that they
             share without communication; ranks that step together then work on utterances of similar length. Needs
             ``window``. Default: False.
+        max_tokens: a budget in padded tokens instead; an utterance has as many as it has labels, or ``length`` says.
+            Default: None.
+        length: another length to go by, such as "tokens", "prompt.frames", or a function of all planned lengths, as
+            in ``lambda n: n.frames // 4 + n.tokens``. Default: None, planned frames.
     """
 
     name: ClassVar[str] = "bucket_batch"
@@ -72,6 +78,8 @@ class BucketBatch(BudgetStage):
     min_batch_size: int = 1
     window: int | None = None
     sync: bool = False
+    max_tokens: int | None = added(None)
+    length: Length | None = added(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,8 +93,9 @@ class BucketBatch(BudgetStage):
         rising = bounds is None or (all(b > 0 for b in bounds) and all(a < b for a, b in pairwise(bounds)))
         require(rising, self.name, "bucket_boundaries must rise and be above 0", bounds, "give frames, shortest first")
         one = (sizes is None) != (self.budget is None)
-        given = (sizes, self.max_frames, self.max_samples)
-        require(one, self.name, "give either bucket_batch_sizes or max_frames or max_samples", given, "choose one")
+        given = (sizes, self.max_frames, self.max_samples, self.max_tokens)
+        rule = "give either bucket_batch_sizes or max_frames or max_samples or max_tokens"
+        require(one, self.name, rule, given, "choose one")
         self._check_window()
         if sizes is not None:
             count, least = self.num_buckets if bounds is None else len(bounds) + 1, self.min_batch_size
@@ -105,7 +114,8 @@ class BucketBatch(BudgetStage):
 
     @cached_property
     def budget(self) -> Budget | None:
-        return Budget.of(self.name, self.max_frames, self.max_samples, self.quadratic, self.min_batch_size)
+        most = {"frames": self.max_frames, "samples": self.max_samples, "tokens": self.max_tokens}
+        return Budget.of(self.name, most, self.quadratic, self.min_batch_size)
 
     def fill(self, bucket: int, count: int, longest: int) -> float | None:
         sizes = self.bucket_batch_sizes
@@ -116,14 +126,14 @@ class BucketBatch(BudgetStage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         if self.window is None or self.budget is None:
             return _BucketNode(source, lane, self, site)
-        return WindowNode(source, lane, site, self.budget, self.window, self.max_wait, self.sync)
+        return WindowNode(source, lane, site, self, self.budget, self.window, self.max_wait, self.sync)
 
 
 class _BucketNode(BudgetBuffer):
     state_fields = ("boundaries", "waiting")
 
     def __init__(self, source: Node, lane: Lane, stage: BucketBatch, site: Site) -> None:
-        super().__init__(source, lane, site.name, stage.budget)
+        super().__init__(source, lane, site, stage, stage.budget)
         self.stage = stage
 
     def start(self) -> None:
@@ -191,7 +201,7 @@ class _BucketNode(BudgetBuffer):
         self.rebuild(arrived)
 
     def _length(self, number: int) -> int:
-        return int(self.held[number].plan.length)
+        return self.length_of(self.held[number])
 
     def _bucket(self, number: int) -> int:
         return self.buckets.index(self._length(number))

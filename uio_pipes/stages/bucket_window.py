@@ -9,7 +9,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import Kind, whole
-from uio_pipes.stages.budget import Budget, BudgetBuffer
+from uio_pipes.stages.budget import Budget, BudgetBuffer, BudgetStage
 
 
 class WindowNode(BudgetBuffer):
@@ -23,9 +23,17 @@ class WindowNode(BudgetBuffer):
     state_fields = ("given",)
 
     def __init__(
-        self, source: Node, lane: Lane, site: Site, budget: Budget, window: int, max_wait: int, sync: bool
+        self,
+        source: Node,
+        lane: Lane,
+        site: Site,
+        stage: BudgetStage,
+        budget: Budget,
+        window: int,
+        max_wait: int,
+        sync: bool,
     ) -> None:
-        super().__init__(source, lane, site.name, budget)
+        super().__init__(source, lane, site, stage, budget)
         self.room, self.window, self.max_wait = budget.room, window, max_wait
         self.key = lane.order_key(site) if sync else lane.key(site)
 

@@ -6,7 +6,7 @@ whole numbers, so that batches end at the same utterance on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,8 @@ from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
-from uio_pipes.core.lane import Lane
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.lengths import Length, check_measure
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, have_features
@@ -22,7 +23,9 @@ from uio_pipes.core.stage import Stage, have_features
 
 @dataclass(frozen=True)
 class Budget:
-    """A bound: ``count`` × cost of the longest is never above ``most``, in ``unit`` ("frames" or "samples").
+    """A bound: ``count`` × cost of the longest is never above ``most``, in ``unit`` ("frames", "samples" or "tokens").
+
+    Lengths are counted in this unit, or as ``length`` says.
 
     With ``quadratic`` an utterance of length n costs n + n² / quadratic, like Lhotse's ``quadratic_duration``: twice
     its length at n = ``quadratic``. This is for models whose attention needs memory by the square of the length.
@@ -36,31 +39,34 @@ class Budget:
 
     @classmethod
     def of(
-        cls, name: str, max_frames: int | None, max_samples: int | None, quadratic: int | None, least: int
+        cls, stage: str, most: Mapping[str, int | None], quadratic: int | None, min_batch_size: int
     ) -> Budget | None:
-        """Return the budget that a stage's arguments set, if any. Raises: PipelineError."""
-        given = {"max_frames": max_frames, "max_samples": max_samples, "quadratic": quadratic, "min_batch_size": least}
-        for argument, value in given.items():
+        """Return the budget that a stage's arguments set, ``most`` by unit, if any. Raises: PipelineError."""
+        bounds = {f"max_{unit}": value for unit, value in most.items()}
+        for argument, value in {**bounds, "quadratic": quadratic, "min_batch_size": min_batch_size}.items():
             ok = value is None or value >= 1
-            require(ok, name, f"{argument} must be 1 or more", value, f"see help(pipeline.{name})")
-        one, both = max_frames is None or max_samples is None, (max_frames, max_samples)
-        require(one, name, "give either max_frames or max_samples", both, "samples are for waveforms")
-        unit, most = ("frames", max_frames) if max_samples is None else ("samples", max_samples)
-        ok = most is not None or quadratic is None
-        require(ok, name, "quadratic needs a budget to count in", quadratic, "give max_frames or max_samples too")
-        return None if most is None else cls(name, most, unit, quadratic, least)
+            require(ok, stage, f"{argument} must be 1 or more", value, f"see help(pipeline.{stage})")
+        given, names = [unit for unit, value in most.items() if value is not None], " or ".join(bounds)
+        rule = f"give only one of {names}"
+        require(len(given) <= 1, stage, rule, tuple(most.values()), "samples are for waveforms, tokens for texts")
+        ok = bool(given) or quadratic is None
+        require(ok, stage, "quadratic needs a budget to count in", quadratic, f"give {names} too")
+        if not given:
+            return None
+        bound = most[given[0]]
+        assert bound is not None
+        return cls(stage, bound, given[0], quadratic, min_batch_size)
 
-    def size(self, plan: Plan) -> int:
-        """Return the length of an utterance in ``unit``. Raises: PipelineError for samples of features."""
-        if self.unit == "frames":
-            return plan.length
-        if plan.frames is not None:
+    def size(self, sample: Sample, length: int) -> int:
+        """Return the size of an utterance of this length in ``unit``. Raises: PipelineError for samples of features."""
+        if self.unit != "samples":
+            return length
+        if sample.plan.frames is not None:
             raise _no_samples(self.name)
-        return waveform_samples(plan, self.name)
+        return waveform_samples(sample.plan, self.name)
 
-    def cost(self, plan: Plan) -> int:
-        """Return the cost of an utterance, times ``quadratic`` if that is given, to stay a whole number."""
-        size = self.size(plan)
+    def cost(self, size: int) -> int:
+        """Return the cost of an utterance of this size, times ``quadratic`` if that is given, as a whole number."""
         return size if self.quadratic is None else size * (self.quadratic + size)
 
     def room(self, cost: int) -> int:
@@ -68,18 +74,15 @@ class Budget:
         return self.most * (self.quadratic or 1) // cost
 
     def fill(self, count: int, longest: int) -> float | None:
-        """Return how full a batch is by planned frames; None for a budget of samples."""
-        if self.unit != "frames":
-            return None
-        cost = longest if self.quadratic is None else longest * (self.quadratic + longest)
-        return count * cost / (self.most * (self.quadratic or 1))
+        """Return how full a batch is by planned lengths; None for a budget of samples."""
+        return None if self.unit == "samples" else count * self.cost(longest) / (self.most * (self.quadratic or 1))
 
-    def over(self, plan: Plan) -> DataError:
+    def over(self, size: int) -> DataError:
         """Return the failure ``over_budget``: a batch of ``least`` such utterances would be above the budget."""
-        size = f"{self.size(plan)} {self.unit}"
-        size += f" (that cost {self.cost(plan) / self.quadratic:.0f})" if self.quadratic else ""
-        size += f" in a batch of at least {self.least}" if self.least > 1 else ""
-        message = f"{size} are more than a whole batch may have ({self.most}); raise max_{self.unit}, or filter before"
+        what = f"{size} {self.unit}"
+        what += f" (that cost {self.cost(size) / self.quadratic:.0f})" if self.quadratic else ""
+        what += f" in a batch of at least {self.least}" if self.least > 1 else ""
+        message = f"{what} are more than a whole batch may have ({self.most}); raise max_{self.unit}, or filter before"
         return DataError("over_budget", message)
 
 
@@ -91,13 +94,25 @@ def _no_samples(stage: str) -> PipelineError:
 
 
 class BudgetStage(Stage):
-    """A stage that makes batches within a budget. Subclasses are frozen dataclasses with a field ``max_samples``."""
+    """A stage that makes batches within a budget. Subclasses are frozen dataclasses with these fields."""
 
     gives: ClassVar[str] = "batch"
     reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
     max_samples: int | None
+    max_tokens: int | None
+    length: Length | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_measure(self.name, self.length)
+        both = self.max_samples is not None and self.length is not None
+        require(not both, self.name, "max_samples counts samples, not a length", self.length, "give max_frames")
+
+    @property
+    def sized_by(self) -> Length | None:
+        return self.length or (None if self.max_tokens is None else "tokens")
 
     def check(self, before: Sequence[Stage]) -> None:
         if self.max_samples is not None and have_features(before):
@@ -140,8 +155,8 @@ class PartialBatch:
 class BudgetBuffer(Buffer):
     """A buffer that takes utterances in and releases batches of them."""
 
-    def __init__(self, source: Node, lane: Lane, name: str, budget: Budget | None) -> None:
-        super().__init__(source, lane, name)
+    def __init__(self, source: Node, lane: Lane, site: Site, stage: BudgetStage, budget: Budget | None) -> None:
+        super().__init__(source, lane, site.name, stage.sized_by)
         self.budget = budget
 
     def arrival(self) -> tuple[int, int] | None:
@@ -151,27 +166,30 @@ class BudgetBuffer(Buffer):
                 number, item = self.pull()
             except StopIteration:
                 return None
-            if self.length(item) is None:
-                continue
-            cost = self._cost(item)
+            length = self.length(item)
+            cost = None if length is None else self._cost(item, length)
             if cost is not None:
                 self.hold(number, item)
                 return number, cost
 
-    def _cost(self, item: Sample) -> int | None:
+    def _cost(self, item: Sample, length: int) -> int | None:
         """Return the cost of an utterance (0 without a budget); None if it fails because it is above the budget."""
         budget = self.budget
         if budget is None:
             return 0
-        cost = budget.cost(item.plan)
+        size = budget.size(item, length)
+        cost = budget.cost(size)
         if budget.room(cost) >= budget.least:
             return cost
-        self.lane.ledger.handle(item.failure(budget.over(item.plan), self.name), self.name)
+        self.lane.ledger.handle(item.failure(budget.over(size), self.name), self.name)
         return None
 
     def cost(self, number: int) -> int:
         """Return the cost of a held utterance."""
-        return 0 if self.budget is None else self.budget.cost(self.held[number].plan)
+        if self.budget is None:
+            return 0
+        item = self.held[number]
+        return self.budget.cost(self.budget.size(item, self.length_of(item)))
 
     def give(self, numbers: list[int]) -> list[Sample]:
         return [self.release(n) for n in numbers]

@@ -28,6 +28,7 @@ class Clip(Perturbation):
             clipping at 0 dB changes nothing. Default: (0.0, 20.0).
         hard: how likely the clipping is hard, from 0 (always soft) to 1 (always hard). Default: 0.5.
         probability: how likely an utterance is clipped, from 0 to 1. Default: 1.0.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "clip"

@@ -32,6 +32,7 @@ class Codec(Perturbation):
             bits); one is drawn evenly from between. At 16 kHz, 0.8 to 0.99 is about 59 to 10 kbit/s for Opus, 31
             to 23 for MP3 and 34 to 33 for Vorbis. Default: (0.8, 0.99).
         probability: how likely an utterance is coded, from 0 to 1. Default: 1.0.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "codec"

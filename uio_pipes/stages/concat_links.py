@@ -42,6 +42,7 @@ def joining(names: frozenset[str], ledger: Ledger) -> Chain:
 
 class _Join:
     name = "concat"
+    of = ""
     reads: frozenset[str] = frozenset()
 
     def __init__(self, writes: frozenset[str], names: frozenset[str], ledger: Ledger) -> None:

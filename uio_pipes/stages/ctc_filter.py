@@ -54,7 +54,7 @@ class CtcFilter(PerUtterance):
     def check(self, before: Sequence[Stage]) -> None:
         super().check(before)
         from_tar = any("file" in stage.takes for stage in before)  # raw lists may have labels of their own
-        if from_tar and sees_all(before) and not any(isinstance(stage, Tokenize) for stage in before):
+        if from_tar and sees_all(before) and not any(isinstance(stage, Tokenize) and not stage.of for stage in before):
             raise PipelineError("ctc_filter counts labels, but nothing makes them here: put .tokenize(…) before it")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:

@@ -15,13 +15,13 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import Ref
 
 
 @dataclass(frozen=True)
-class DecodeAudio(PerUtterance):
+class DecodeAudio(OfStream):
     """Decode ``wav`` to float32 of shape (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
 
     Formats: wav, flac, ogg, opus and mp3; with ``pip install 'uio_pipes[codecs]'`` also m4a, aac and wma. They are
@@ -35,6 +35,7 @@ class DecodeAudio(PerUtterance):
 
     Args:
         channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "decode_audio"
@@ -52,8 +53,7 @@ class DecodeAudio(PerUtterance):
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is not None or "wav" not in sample.fields:
             return plan
-        link = next(link for link in sample.chain.links if link.name == self.name)
-        sample.compute(link)
+        sample.compute_now(self.name, self.of)
         wav = sample.fields["wav"]
         return Plan(int(wav.shape[-1]), sample.fields["sample_rate"])
 

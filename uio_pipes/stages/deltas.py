@@ -10,12 +10,12 @@ import torch
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.deltas import append_deltas
 
 
 @dataclass(frozen=True)
-class Deltas(PerUtterance):
+class Deltas(OfStream):
     """Append to ``feat`` (T, F) its differences over time: (T, F · (order + 1)).
 
     Each order is the linear regression, over a few frames, of the order before, with frames at the edges repeated,
@@ -24,6 +24,7 @@ class Deltas(PerUtterance):
     Args:
         order: 1 appends Δ, 2 appends Δ and ΔΔ, and so on. Default: 2.
         win_length: frames of the regression, an odd number. Default: 5.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "deltas"

@@ -7,8 +7,10 @@ from functools import cached_property
 from typing import ClassVar
 
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.lengths import Length
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import added
 from uio_pipes.stages.budget import Budget, BudgetBuffer, BudgetStage, PartialBatch
 
 
@@ -22,7 +24,7 @@ class DynamicBatch(BudgetStage):
 
     Args:
         max_frames: the budget in padded frames: the longest utterance × the number of utterances is never more
-            (WeNet's ``max_frames_in_batch``). Default: None, which is 12,000 unless ``max_samples`` is given.
+            (WeNet's ``max_frames_in_batch``). Default: None, which is 12,000 unless another budget is given.
         max_samples: instead of ``max_frames``, a budget in padded audio samples, at the utterances' own rate; for
             waveforms only. Default: None.
         quadratic: count an utterance of length n as n + n² / quadratic, so that long utterances, whose attention
@@ -32,6 +34,10 @@ class DynamicBatch(BudgetStage):
             utterances are then counted as ``drop_last``. Default: False.
         min_batch_size: fewest utterances of a batch; if fewer remain at the end of a lane, they are left out and
             counted as ``min_batch_size``. Default: 1.
+        max_tokens: a budget in padded tokens instead; an utterance has as many as it has labels, or ``length`` says.
+            Default: None.
+        length: another length to go by, such as "tokens", "prompt.frames", or a function of all planned lengths, as
+            in ``lambda n: n.frames // 4 + n.tokens``. Default: None, planned frames.
     """
 
     name: ClassVar[str] = "dynamic_batch"
@@ -41,6 +47,8 @@ class DynamicBatch(BudgetStage):
     quadratic: int | None = None
     drop_last: bool = False
     min_batch_size: int = 1
+    max_tokens: int | None = added(None)
+    length: Length | None = added(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,8 +56,9 @@ class DynamicBatch(BudgetStage):
 
     @cached_property
     def budget(self) -> Budget:
-        frames = 12_000 if self.max_frames is None and self.max_samples is None else self.max_frames
-        budget = Budget.of(self.name, frames, self.max_samples, self.quadratic, self.min_batch_size)
+        others = {"samples": self.max_samples, "tokens": self.max_tokens}
+        frames = 12_000 if self.max_frames is None and not any(others.values()) else self.max_frames
+        budget = Budget.of(self.name, {"frames": frames} | others, self.quadratic, self.min_batch_size)
         assert budget is not None
         return budget
 
@@ -64,7 +73,7 @@ class _DynamicNode(BudgetBuffer):
     budget: Budget
 
     def __init__(self, source: Node, lane: Lane, stage: DynamicBatch, site: Site) -> None:
-        super().__init__(source, lane, site.name, stage.budget)
+        super().__init__(source, lane, site, stage, stage.budget)
         self.drop_last = stage.drop_last
 
     def bounds(self) -> tuple[int, int]:

@@ -10,13 +10,13 @@ from uio_pipes.audio.length import SLACK, TICKS, Plan, check_no_features
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.dither import noise
 from uio_pipes.dsp.fbank import Fbank, num_frames
 
 
 @dataclass(frozen=True)
-class FbankFeatures(PerUtterance):
+class FbankFeatures(OfStream):
     """Compute Kaldi's log mel filter bank energies of ``wav``: ``feat`` (T, num_mel_bins) float32.
 
     Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An
@@ -29,6 +29,7 @@ class FbankFeatures(PerUtterance):
         dither: standard deviation of the noise that is added, on the scale of 16-bit samples; it belongs to the
             utterance, so it is the same wherever that is computed. Default: 0.0.
         window_type: "povey", "hamming", "hanning", "rectangular" or "blackman". Default: "povey".
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "fbank"

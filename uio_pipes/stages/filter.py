@@ -8,9 +8,10 @@ from typing import ClassVar, Protocol
 
 from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.lengths import Length, check_measure, measure_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Stage, added
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Filter(Stage):
         min_output_input_ratio: smallest number of labels per frame; checked only after ``tokenize``. Default:
             0.0005.
         max_output_input_ratio: largest number of labels per frame; checked only after ``tokenize``. Default: 1.
+        length: another length to go by instead of all these, such as "tokens", "prompt.frames", or a function of all
+            planned lengths, as in ``lambda n: n.frames // 4 + n.tokens``. Default: None.
+        min_length: fewest of ``length``. Default: None, no bound.
+        max_length: most of ``length``. Default: None, no bound.
     """
 
     name: ClassVar[str] = "filter"
@@ -44,6 +49,9 @@ class Filter(Stage):
     token_max_length: int = 200
     min_output_input_ratio: float = 0.0005
     max_output_input_ratio: float = 1
+    length: Length | None = added(None)
+    min_length: int | None = added(None)
+    max_length: int | None = added(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,7 +59,12 @@ class Filter(Stage):
         require(ok, self.name, "the first argument must be a function of the sample", self.function, "name the bounds")
         for low, high in _BOUNDS:
             a, b = getattr(self, low), getattr(self, high)
-            require(a <= b, self.name, f"{low} must not be above {high}", (a, b), "nothing would be left")
+            ok = a is None or b is None or a <= b
+            require(ok, self.name, f"{low} must not be above {high}", (a, b), "nothing would be left")
+        check_measure(self.name, self.length)
+        bounds = (self.min_length, self.max_length)
+        ok = (self.length is None) == (bounds == (None, None))
+        require(ok, self.name, "length goes with min_length or max_length", self.length, 'as in length="tokens"')
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return FilterNode(source, lane, self)
@@ -60,6 +73,8 @@ class Filter(Stage):
         """Return the reason to leave the sample out; None if it stays."""
         if self.function is not None:
             return None if self.function(sample) else "filter"
+        if self.length is not None:
+            return self._bounded(measure_of(self.length)(sample))
         labelled = "label" in sample.fields or sample.chain.names("label")
         plan = sample.planned() if labelled and sample.text_only else sample.plan
         frames = None if plan is None else plan.duration_frames
@@ -77,11 +92,17 @@ class Filter(Stage):
             return "bad_output_input_ratio"
         return None
 
+    def _bounded(self, length: int) -> str | None:
+        if self.min_length is not None and length < self.min_length:
+            return "too_short"
+        return "too_long" if self.max_length is not None and length > self.max_length else None
+
 
 _BOUNDS = [
     ("min_frames", "max_frames"),
     ("token_min_length", "token_max_length"),
     ("min_output_input_ratio", "max_output_input_ratio"),
+    ("min_length", "max_length"),
 ]
 
 

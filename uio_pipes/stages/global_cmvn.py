@@ -17,12 +17,12 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.cmvn import Cmvn, cmvn_of, read_cmvn
 
 
 @dataclass(frozen=True)
-class GlobalCmvn(PerUtterance):
+class GlobalCmvn(OfStream):
     """Normalize ``feat`` by the mean and standard deviation of each bin over the whole corpus.
 
     Args:
@@ -30,6 +30,7 @@ class GlobalCmvn(PerUtterance):
             read when a loader starts; or a dict with the content of WeNet's JSON. The command ``uio cmvn`` computes
             them.
         norm_var: whether to divide by the standard deviation; False only subtracts the mean. Default: True.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
     Raises:
         ListError: when the loader starts, if the file cannot be used.

@@ -11,12 +11,12 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.log_mel import SAMPLE_RATE, LogMel
 
 
 @dataclass(frozen=True)
-class LogMelSpectrogram(PerUtterance):
+class LogMelSpectrogram(OfStream):
     """Compute Whisper's log mel spectrogram of ``wav`` at 16 kHz: ``feat`` (T, num_mel_bins) float32.
 
     T is samples // hop_length. Radford et al. 2022; equal to their code to 1e-4. Failures: ``wrong_rate`` if the
@@ -31,6 +31,7 @@ class LogMelSpectrogram(PerUtterance):
         pad_or_trim: bring every utterance to ``max_duration``, by zeros or by cutting off its end, as Whisper's
             encoder needs it. Default: False.
         max_duration: seconds for ``pad_or_trim``. Default: 30.0.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "log_mel_spectrogram"

@@ -27,6 +27,7 @@ class Loudness(TorchaudioPerturbation):
         target: (lowest, highest) loudness in LUFS; one is drawn evenly from between. Both the same: every utterance
             gets this loudness. Default: (-33.0, -13.0).
         probability: how likely an utterance is scaled, from 0 to 1. Default: 1.0.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
     Raises:
         PipelineError: torchaudio is missing, or an argument breaks a rule.

@@ -25,6 +25,7 @@ class Lowpass(TorchaudioPerturbation):
     Args:
         cutoff: (lowest, highest) cutoff in Hz; one is drawn evenly from between. Default: (3500.0, 8000.0).
         probability: how likely an utterance is filtered, from 0 to 1. Default: 1.0.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
     Raises:
         PipelineError: torchaudio is missing, or an argument breaks a rule.

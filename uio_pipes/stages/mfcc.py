@@ -29,6 +29,7 @@ class MfccFeatures(FbankFeatures):
         high_freq: upper end of the bands in Hz; 0 is half the sample rate, and a negative number is that much below
             it. Default: 0.0.
         low_freq: lower end of the bands in Hz. Default: 20.0.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
     Raises:
         PipelineError: ``num_ceps`` is above ``num_mel_bins``, which it is by default.

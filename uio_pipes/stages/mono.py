@@ -12,12 +12,12 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, sees_all
+from uio_pipes.core.stage import OfStream, Stage, sees_all
 from uio_pipes.stages.decode_audio import DecodeAudio
 
 
 @dataclass(frozen=True)
-class Mono(PerUtterance):
+class Mono(OfStream):
     """Reduce ``wav`` from (C, S) to one channel, (1, S).
 
     This is for recordings decoded by ``decode_audio(channel=None)``. To keep one channel from the start,
@@ -26,6 +26,7 @@ class Mono(PerUtterance):
 
     Args:
         channel: number of the channel to keep, counted from 0; None takes the average of all. Default: None.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "mono"
@@ -41,7 +42,10 @@ class Mono(PerUtterance):
 
     def check(self, before: Sequence[Stage]) -> None:
         super().check(before)
-        kept = next((stage.channel for stage in reversed(before) if isinstance(stage, DecodeAudio)), None)
+        kept = next(
+            (stage.channel for stage in reversed(before) if isinstance(stage, DecodeAudio) and stage.of == self.of),
+            None,
+        )
         if kept is not None and sees_all(before):
             raise PipelineError(
                 f"mono: decode_audio keeps only channel {kept} already; leave mono out, or let it choose with "

@@ -19,7 +19,7 @@ from uio_pipes.base.lru import Lru
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, StageLink
+from uio_pipes.core.stage import OfStream, StageLink
 from uio_pipes.dsp.resample import resample
 from uio_pipes.formats.lists.clip_list import ClipPlace, ClipTable, entries, parse
 from uio_pipes.formats.tar.clip_shard import MEMBER_BYTES, members, read_again, weight
@@ -135,7 +135,7 @@ class Clips:
         return DataError(self.reason, f"{where}: {error.message} [{error.reason}]; correct it, or take it off the list")
 
 
-class ClipStage(PerUtterance):
+class ClipStage(OfStream):
     """A stage that works with clips. Subclasses are frozen dataclasses with these fields, and one for the paths."""
 
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
@@ -192,7 +192,7 @@ class _ClipLink(StageLink):
         super().__init__(stage, site)
         self.change, self.clips = stage.change, clips
 
-    def apply(self, sample: Sample) -> None:
+    def run(self, sample: Sample) -> None:
         self.change(sample, sample.draws(self.salt), self.clips)
 
 

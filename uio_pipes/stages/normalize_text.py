@@ -10,12 +10,12 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 from uio_pipes.tokenizers.blanks import remove_blanks
 
 
 @dataclass(frozen=True)
-class NormalizeText(PerUtterance):
+class NormalizeText(OfStream):
     """Change ``txt`` by a function, or remove the blanks in Mandarin text.
 
     Args:
@@ -23,6 +23,7 @@ class NormalizeText(PerUtterance):
             Chinese character or Chinese punctuation on at least one side: ``"今天 iPhone 15 发布"`` becomes
             ``"今天iPhone 15发布"``. Blanks between words of other scripts stay. ``tokenize`` does this by itself if
             its tokenizer has no symbol for a blank.
+        of: the text stream to work on, a field of the utterance. Default: "", ``txt``.
     """
 
     name: ClassVar[str] = "normalize_text"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,17 +11,19 @@ import torch
 
 from uio_pipes.base.checks import check_names, require
 from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.core import batch_memory
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
+from uio_pipes.stages.pad_rows import LAYOUTS, PADDED, Rows, together
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
 
 IGNORE = -1  # WeNet's padding of targets
 _OF_BATCH = ("keys", "feats", "feats_lengths", "pcm", "pcm_length", "target", "target_lengths", "langs", "tasks")
 _MADE = frozenset([*_OF_BATCH, "wav", "feat", "label", "speaker"])  # names that ``keep`` cannot have
+
+Collate = Callable[[list[Sample]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Pad(Stage):
     A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
     there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
     ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32; and if all utterances have them,
-    ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``. Other fields come as lists if they are named.
+    ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
+    comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths.
 
     The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
     lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have
@@ -39,8 +42,13 @@ class Pad(Stage):
 
     Args:
         pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
-        keep: names of other fields, such as ["txt", "video"], which the batch has as lists of the utterances' values,
-            None for one without such a field. Default: (), none.
+        keep: names of other fields that the batch has, too. If all utterances have numbers there, they are a tensor
+            (B,); if arrays (T,) or (T, K), such as the codes of a codec, they are padded (floats by 0, whole numbers
+            by -1) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an utterance
+            without such a field. Default: (), none.
+        layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
+        collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
+            first. Default: None.
     """
 
     name: ClassVar[str] = "pad"
@@ -53,6 +61,8 @@ class Pad(Stage):
 
     pcm: bool = False
     keep: Sequence[str] = added(())
+    layout: str = added(PADDED)
+    collate: Collate | None = added(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,6 +70,12 @@ class Pad(Stage):
             check_names(self.name, "keep", self.keep)
         rule = "keep must name other fields than those that the batch has anyway"
         require(_MADE.isdisjoint(self.keep), self.name, rule, self.keep, 'try ["txt"]')
+        require(self.layout in LAYOUTS, self.name, f"layout must be one of {LAYOUTS}", self.layout, "see help")
+        ok = self.collate is None or callable(self.collate)
+        require(ok, self.name, "collate must be a function of a list of utterances", self.collate, "give a function")
+        others = (self.pcm, self.keep, self.layout) != (False, (), PADDED)
+        rule = "collate makes the whole batch, so that pcm, keep and layout do nothing"
+        require(self.collate is None or not others, self.name, rule, self.collate, "leave these out")
         object.__setattr__(self, "keep", tuple(self.keep))
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
@@ -75,27 +91,41 @@ class _PadNode(Node):
         samples: list[Sample] = self.source.next()
         if self.lane.mode.skimming:
             return {}
-        batch = _Batch(len(samples), self.stage.pcm, self.stage.keep)
+        collate = self.stage.collate
+        chains = {id(sample.chain): sample.chain for sample in samples}.values()  # of the sources of a mix
+        batch = _Batch(len(samples), self.stage, list(dict.fromkeys(of for chain in chains for of in chain.named)))
         # Copies, because a node of the user's may give the same samples again.
         copies = [sample.copy() for sample in sorted(samples, key=_planned, reverse=True)]
         made: list[tuple[Sample, int]] = []
-        for sample, length in realize(copies, self.lane, read=self.stage.keep):
-            sample.fields = batch.add(sample.fields)  # frees memory for the next one, which is still in the cache
+        for sample, length in realize(copies, self.lane, whole=collate is not None, read=self.stage.keep):
+            if collate is None:
+                sample.fields = batch.add(sample.fields)  # frees memory for the next one, which is still in the cache
             made.append((sample, length))
-        odd = self._odd([sample for sample, _ in made]) if batch.audible else frozenset[int]()
+        odd = self._odd([sample for sample, _ in made]) if collate is not None or batch.audible else frozenset[int]()
         self.lane.ledger.delivered([length for i, (_, length) in enumerate(made) if i not in odd])
-        return batch.made(odd)
+        if collate is None:
+            return batch.made(odd)
+        return _collated(collate, [sample for i, (sample, _) in enumerate(made) if i not in odd])
 
     def _odd(self, samples: list[Sample]) -> frozenset[int]:
         """Fail the utterances whose rate differs from that of most in the batch, and return their numbers."""
-        rates = [rate_of(sample.fields) for sample in samples]
-        kept, odd = odd_rates(rates)
-        for i in sorted(odd):
-            like = samples[rates.index(kept)]
-            self.lane.ledger.handle(samples[i].failure(mixed_rates(rates[i], kept, like.key), Pad.name), Pad.name)
-        if not odd:
+        found: dict[int, tuple[int, int, Sample]] = {}
+        for of in ("", *dict.fromkeys(of for sample in samples for of in sample.chain.streams)):
+            rates = [rate_of(sample.fields, of) for sample in samples]
+            kept, odd = odd_rates(rates)
+            found |= {i: (rates[i], kept, samples[rates.index(kept)]) for i in odd}
+        for i, (rate, kept, like) in sorted(found.items()):
+            self.lane.ledger.handle(samples[i].failure(mixed_rates(rate, kept, like.key), Pad.name), Pad.name)
+        if not found:
             self.lane.ledger.fine(Pad.name)
-        return odd
+        return frozenset(found)
+
+
+def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:
+    batch = collate(samples) if samples else {}
+    if not isinstance(batch, dict):
+        raise PipelineError(f"pad: the function given as collate must return a dict, not {type(batch).__name__}")
+    return batch
 
 
 def _planned(sample: Sample) -> float:
@@ -106,31 +136,56 @@ def _planned(sample: Sample) -> float:
     return plan.duration_frames if plan is not None else 0
 
 
+class _Column:
+    """One field of a batch: of these utterances' ``field``, under ``name``, with its lengths under ``lengths``."""
+
+    def __init__(self, of: str, field: str, name: str, rows: Rows) -> None:
+        prefix = f"{of}_" if of else ""
+        self.of, self.field, self.rows = of, of if of and field == "wav" else prefix + field, rows
+        self.name = prefix + name
+        self.lengths = f"{self.name}_length{'' if name == 'pcm' else 's'}"
+
+
+def _columns(most: int, of: str) -> tuple[_Column, _Column, _Column]:
+    return (
+        _Column(of, "feat", "feats", Rows(most, 2, 0.0, torch.float32)),
+        _Column(of, "wav", "pcm", Rows(most, 1, 0.0, torch.float32)),
+        _Column(of, "label", "target", Rows(most, 1, IGNORE, torch.int64)),
+    )
+
+
 class _Batch:
     """A batch to which utterances are added one by one, the longest first if plans are right."""
 
-    def __init__(self, most: int, pcm: bool, keep: Sequence[str] = ()) -> None:
-        self.pcm, self.keep = pcm, keep
+    def __init__(self, most: int, stage: Pad, streams: Sequence[str] = ()) -> None:
+        self.stage = stage
         self.fields: list[dict[str, Any]] = []  # without audio, features and labels
         self.sizes: list[int] = []
-        self.feats, self.waves = _Rows(most, 2, 0.0, torch.float32), _Rows(most, 1, 0.0, torch.float32)
-        self.labels = _Rows(most, 1, IGNORE, torch.int64)
+        self.streams = [_columns(most, of) for of in ("", *streams)]
+        self.taken = {column.field for columns in self.streams for column in columns}
+        rule = "keep must name other fields than the streams that stages work on"
+        require(
+            self.taken.isdisjoint(stage.keep), stage.name, rule, stage.keep, "their tensors are in the batch anyway"
+        )
 
     @property
     def audible(self) -> bool:
         """True if it holds audio or features."""
-        return bool(self.feats.lengths or self.waves.lengths)
+        return any(feats.rows.lengths or waves.rows.lengths for feats, waves, _ in self.streams)
 
     def add(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Add an utterance and return its other fields. Raises: PipelineError if it does not fit the others."""
         if "key" not in fields:
             raise PipelineError("pad: an utterance has no key; the function given to .map(…) must keep it")
-        waves = "wav" in fields and (self.pcm or "feat" not in fields)
-        self._put(self.feats, "feat", fields, torch.as_tensor(fields["feat"]) if "feat" in fields else None)
-        self._put(self.labels, "label", fields, _labels(fields) if "label" in fields else None)
-        self._put(self.waves, "wav", fields, _mono(fields) if waves else None)
-        self.sizes.append((self.feats.lengths or self.waves.lengths or self.labels.lengths or [0])[-1])
-        rest = {name: value for name, value in fields.items() if name not in ("wav", "feat", "label")}
+        for feats, waves, labels in self.streams:
+            feat = fields.get(feats.field)
+            self._put(feats, fields, None if feat is None else torch.as_tensor(feat))
+            self._put(labels, fields, _labels(fields, labels.field) if labels.field in fields else None)
+            audio = waves.field in fields and (not waves.of or f"{waves.of}_sample_rate" in fields)
+            self._put(waves, fields, _mono(fields, waves) if audio and (self.stage.pcm or feat is None) else None)
+        lengths = (column.rows.lengths for columns in self.streams for column in columns)
+        self.sizes.append(next((found[-1] for found in lengths if found), 0))
+        rest = {name: value for name, value in fields.items() if name not in self.taken}
         self.fields.append(rest)
         return rest
 
@@ -142,23 +197,21 @@ class _Batch:
         order = [i for i in order if i not in without] if without else order
         fields = [self.fields[i] for i in order]
         batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
-        for name, lengths, rows in (
-            ("feats", "feats_lengths", self.feats),
-            ("pcm", "pcm_length", self.waves),
-            ("target", "target_lengths", self.labels),
-        ):
-            if rows.lengths:
-                batch[name], batch[lengths] = rows.made(order)
+        for column in (column for columns in self.streams for column in columns):
+            if column.rows.lengths:
+                batch[column.name], batch[column.lengths] = column.rows.made(order, self.stage.layout)
         if all(isinstance(f.get("speaker"), int) for f in fields):
             batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
         for name, field in (("langs", "lang"), ("tasks", "task")):
             if all(field in f for f in fields):
                 batch[name] = [f[field] for f in fields]
-        batch.update((name, [f.get(name) for f in fields]) for name in self.keep)
+        for name in self.stage.keep:
+            batch |= together(name, [f.get(name) for f in fields], self.stage.layout, IGNORE)
         return batch
 
-    def _put(self, rows: _Rows, name: str, fields: dict[str, Any], row: torch.Tensor | None) -> None:
+    def _put(self, column: _Column, fields: dict[str, Any], row: torch.Tensor | None) -> None:
         """Add the utterance's ``row``. Raises: PipelineError unless it is like that of the first utterance."""
+        rows, name = column.rows, column.field
         if self.fields and (row is None) == bool(rows.lengths):
             one, other = (self._first, fields["key"]) if row is None else (fields["key"], self._first)
             raise PipelineError(f"pad: {one} has a {name}, {other} has none; they cannot share a batch")
@@ -178,55 +231,20 @@ class _Batch:
         return str(self.fields[0]["key"])
 
 
-class _Rows:
-    """Padded rows in the memory of the batch. They have ``ndim`` or more dimensions, of which the first may differ."""
-
-    def __init__(self, most: int, ndim: int, padding: float, dtype: torch.dtype) -> None:
-        self.most, self.ndim, self.padding, self.dtype = most, ndim, padding, dtype
-        self.lengths: list[int] = []
-        self.out = torch.empty(0, 0)
-
-    @property
-    def tail(self) -> tuple[int, ...]:
-        """The dimensions of a row except for the first."""
-        return tuple(self.out.shape[2:])
-
-    def add(self, row: torch.Tensor) -> None:
-        at, length = len(self.lengths), row.shape[0]
-        if not at or length > self.out.shape[1]:
-            self._widen((self.most, length, *row.shape[1:]))
-        self.out[at, :length] = row
-        self.out[at, length:] = self.padding
-        self.lengths.append(length)
-
-    def _widen(self, shape: tuple[int, ...]) -> None:
-        narrow, self.out = self.out, batch_memory.empty(shape, self.dtype)
-        if at := len(self.lengths):
-            self.out[:at, : narrow.shape[1]] = narrow[:at]
-            self.out[:at, narrow.shape[1] :] = self.padding
-
-    def made(self, order: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the rows in ``order``, and their lengths (B,) int32."""
-        lengths = [self.lengths[i] for i in order]
-        out = self.out[: len(order)]
-        if order != list(range(len(order))):
-            out = self.out[order]
-        if len(order) < len(self.lengths):
-            out = out[:, : max(lengths)].contiguous()
-        return out, torch.tensor(lengths, dtype=torch.int32)
-
-
-def _labels(fields: dict[str, Any]) -> torch.Tensor:
+def _labels(fields: dict[str, Any], name: str) -> torch.Tensor:
     try:
-        return torch.as_tensor(fields["label"], dtype=torch.int64)
+        return torch.as_tensor(fields[name], dtype=torch.int64)
     except (TypeError, ValueError) as error:
-        raise PipelineError(f"pad: the label of {fields['key']} is not a list of integers: {error}") from error
+        raise PipelineError(f"pad: the {name} of {fields['key']} is not a list of integers: {error}") from error
 
 
-def _mono(fields: dict[str, Any]) -> torch.Tensor:
-    if not isinstance(fields["wav"], (torch.Tensor, np.ndarray)):
-        raise PipelineError(f"pad: the audio of {fields['key']} is not decoded; put .decode_audio() before batching")
-    wav = torch.as_tensor(fields["wav"])
+def _mono(fields: dict[str, Any], column: _Column) -> torch.Tensor:
+    audio, of = fields[column.field], f"of={column.of!r}" if column.of else ""
+    if not isinstance(audio, (torch.Tensor, np.ndarray)):
+        raise PipelineError(
+            f"pad: the audio of {fields['key']} is not decoded; put .decode_audio({of}) before batching"
+        )
+    wav = torch.as_tensor(audio)
     if wav.ndim == 2 and wav.shape[0] != 1:
         raise PipelineError(
             f"pad: {fields['key']} has {wav.shape[0]} channels; choose one with .decode_audio(channel=…)"

@@ -12,11 +12,11 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream, PerUtterance
 from uio_pipes.dsp.extra import functional, require_torchaudio
 
 
-class Perturbation(PerUtterance):
+class Perturbation(OfStream):
     """A change of ``wav`` that keeps its shape and rate. Subclasses are frozen dataclasses with a ``probability``."""
 
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])

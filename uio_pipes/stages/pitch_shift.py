@@ -25,6 +25,7 @@ class PitchShift(TorchaudioPerturbation):
         semitones: (lowest, highest) interval in semitones, below 0 for a lower voice; one is drawn evenly from between.
             Both within ±24. Default: (-2.0, 2.0).
         probability: how likely an utterance is shifted, from 0 to 1. Default: 1.0.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
     Raises:
         PipelineError: torchaudio is missing, or an argument breaks a rule.

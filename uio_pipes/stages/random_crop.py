@@ -11,11 +11,11 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, have_features
+from uio_pipes.core.stage import OfStream, Stage, have_features
 
 
 @dataclass(frozen=True)
-class RandomCrop(PerUtterance):
+class RandomCrop(OfStream):
     """Keep a random piece of each utterance that is longer than a bound; shorter ones stay as they are.
 
     Every position is equally likely. ``txt`` and labels stay as they are and no longer match the audio, so this is
@@ -25,6 +25,7 @@ class RandomCrop(PerUtterance):
         max_seconds: seconds of ``wav`` to keep; use it before features are computed. Default: None.
         max_frames: frames of ``feat`` to keep; use it after a feature stage, or for precomputed features. Default:
             None.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "random_crop"
@@ -43,7 +44,7 @@ class RandomCrop(PerUtterance):
             require(self.max_frames > 0, self.name, "max_frames must be above 0", self.max_frames, "try 300")
 
     def check(self, before: Sequence[Stage]) -> None:
-        if self.max_seconds is not None and have_features(before):
+        if self.max_seconds is not None and have_features(before, self.of):
             raise PipelineError(
                 "random_crop: max_seconds crops waveforms, but there are features here: put it before the stage that "
                 "makes them, or give max_frames"

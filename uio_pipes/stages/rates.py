@@ -11,9 +11,9 @@ from uio_pipes.base.errors import DataError
 MIXED = "mixed_rates"
 
 
-def rate_of(fields: Mapping[str, Any]) -> int:
-    """Return the rate in Hz of an utterance, or of the audio of its features; 0 if unknown (precomputed ones)."""
-    rate = fields.get("sample_rate")
+def rate_of(fields: Mapping[str, Any], of: str = "") -> int:
+    """Return the rate in Hz of an utterance's stream, or of the audio of its features; 0 if unknown (precomputed)."""
+    rate = fields.get(f"{of}_sample_rate" if of else "sample_rate")
     return rate if isinstance(rate, int) else 0
 
 

@@ -10,16 +10,17 @@ from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.resample import resample, resampled_length
 
 
 @dataclass(frozen=True)
-class Resample(PerUtterance):
+class Resample(OfStream):
     """Resample ``wav`` by windowed sinc interpolation, equal to torchaudio's ``Resample`` with its defaults.
 
     Args:
         resample_rate: the new sample rate in Hz. Default: 16,000.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "resample"

@@ -48,6 +48,7 @@ class Reverberate(ClipStage):
             0.05 and 10; one is drawn evenly from between. In place of ``impulse_responses``. Default: None.
         room_size: (lowest, highest) length and width of computed rooms in metres, within 1 and 100; each is drawn
             evenly from between. Large rooms with a short reverberation time are almost dry. Default: (3.0, 10.0).
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
     Raises:
         PipelineError: neither ``impulse_responses`` nor ``rt60`` is given, or both, or an argument breaks a rule.

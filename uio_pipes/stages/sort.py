@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.lengths import Length, check_measure
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Stage, added
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Sort(Stage):
 
     Args:
         sort_size: how many utterances to collect, at least 1. Default: 500.
+        length: another length to sort by, such as "tokens", "prompt.frames", or a function of all lengths. Default:
+            None, the planned frames.
     """
 
     name: ClassVar[str] = "sort"
@@ -29,11 +32,13 @@ class Sort(Stage):
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
     sort_size: int = 500
+    length: Length | None = added(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         ok = isinstance(self.sort_size, int) and self.sort_size >= 1
         require(ok, self.name, "sort_size must be a whole number above 0", self.sort_size, "WeNet uses 500")
+        check_measure(self.name, self.length)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SortNode(source, lane, self, site)
@@ -41,7 +46,7 @@ class Sort(Stage):
 
 class _SortNode(Buffer):
     def __init__(self, source: Node, lane: Lane, stage: Sort, site: Site) -> None:
-        super().__init__(source, lane, site.name)
+        super().__init__(source, lane, site.name, stage.length)
         self.size = stage.sort_size
 
     def bounds(self) -> tuple[int, int]:

@@ -10,12 +10,12 @@ import torch
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.spec_aug import apply_masks, spec_aug_masks
 
 
 @dataclass(frozen=True)
-class SpecAug(PerUtterance):
+class SpecAug(OfStream):
     """Mask random spans of frames and of bins in ``feat`` by zeros (SpecAugment, Park et al. 2019, no warping).
 
     Spans are drawn as WeNet draws them.
@@ -25,6 +25,7 @@ class SpecAug(PerUtterance):
         num_f_mask: spans of bins to mask, 0 or more. Default: 2.
         max_t: longest span of frames; the shortest is 1. Default: 50.
         max_f: widest span of bins; the narrowest is 1. Default: 10.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "spec_aug"

@@ -10,11 +10,11 @@ import torch
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 
 
 @dataclass(frozen=True)
-class SpecSub(PerUtterance):
+class SpecSub(OfStream):
     """Replace random spans of ``feat`` by earlier frames of the same utterance (SpecSub, Wu et al. 2021: U2++).
 
     As in WeNet, three numbers are drawn for each span, evenly: its start over all frames, its length (cut off at
@@ -23,6 +23,7 @@ class SpecSub(PerUtterance):
     Args:
         max_t: longest span in frames; the shortest is 1. Default: 20.
         num_t_sub: spans to replace. Default: 3.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "spec_sub"

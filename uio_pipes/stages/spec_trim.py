@@ -9,11 +9,11 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 
 
 @dataclass(frozen=True)
-class SpecTrim(PerUtterance):
+class SpecTrim(OfStream):
     """Cut a random number of frames off the end of ``feat`` (TrimTail, Song et al. 2022, as in WeNet).
 
     The number is drawn evenly from 1 to ``max_t``. If it is half of the utterance or more, nothing is cut. The
@@ -21,6 +21,7 @@ class SpecTrim(PerUtterance):
 
     Args:
         max_t: most frames to cut off. Default: 20.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "spec_trim"

@@ -10,17 +10,18 @@ from uio_pipes.audio.length import SLACK, TICKS, Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.resample import change_speed, speed_length
 
 
 @dataclass(frozen=True)
-class SpeedPerturb(PerUtterance):
+class SpeedPerturb(OfStream):
     """Play each utterance faster or slower, which changes its pitch, too (Ko et al. 2015; sox's ``speed``).
 
     Args:
         speeds: factors, above 0, of which one is drawn for each utterance with equal chances; 0.9 makes it longer,
             1.1 shorter. Default: (0.9, 1.0, 1.1).
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "speed_perturb"

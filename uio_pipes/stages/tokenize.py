@@ -13,7 +13,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, StageLink
+from uio_pipes.core.stage import OfStream, StageLink
 from uio_pipes.stages.normalize_text import text_of
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, unk_id
@@ -22,7 +22,7 @@ from uio_pipes.tokenizers.unknown import UnknownShare
 
 
 @dataclass(frozen=True)
-class Tokenize(PerUtterance):
+class Tokenize(OfStream):
     """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays as it is.
 
     It runs only when labels are needed: a filter on their number decodes no audio.
@@ -35,6 +35,7 @@ class Tokenize(PerUtterance):
             gets its text as it is.
         max_unk_share: share of ``<unk>`` among the labels, from 0 to 1, above which a warning with examples is
             logged, once per process and epoch and not before 1,000 labels; 1 never warns. Default: 0.01.
+        of: the text stream to work on, a field of the utterance. Default: "", ``txt``.
     """
 
     name: ClassVar[str] = "tokenize"
@@ -84,8 +85,8 @@ class _Watched(StageLink):
         super().__init__(stage, site)
         self.share, self.ledger = share, ledger
 
-    def apply(self, sample: Sample) -> None:
-        super().apply(sample)
+    def run(self, sample: Sample) -> None:
+        super().run(sample)
         if not self.ledger.quiet:
             fields = sample.fields
             warning = self.share.look(sample.key, fields["txt"], fields["tokens"], fields["label"])

@@ -8,11 +8,11 @@ from typing import ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.stage import OfStream
 
 
 @dataclass(frozen=True)
-class VolumePerturb(PerUtterance):
+class VolumePerturb(OfStream):
     """Multiply ``wav`` by a random factor, drawn evenly between two bounds.
 
     The defaults, 0.125 to 2 or -18 to +6 dB, are those of Kaldi's ``perturb_data_dir_volume.sh``. Nothing is
@@ -21,6 +21,7 @@ class VolumePerturb(PerUtterance):
     Args:
         low: smallest factor (linear, not dB), above 0. Default: 0.125.
         high: largest factor, not below ``low``. Default: 2.0.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
     name: ClassVar[str] = "volume_perturb"

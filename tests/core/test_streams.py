@@ -1,0 +1,250 @@
+"""Streams: several audio and text fields in an utterance, each with stages, lengths and tensors of its own."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+import uio_pipes as uio
+from uio_pipes.base.errors import NothingRead
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.lengths import Lengths
+from uio_pipes.run.planning import plan_lanes
+
+RATE = 16_000
+
+
+def code_points(text: str) -> list[int]:
+    return [ord(character) for character in text]
+
+
+def items(count: int = 12) -> list[dict[str, Any]]:
+    """Utterances with a prompt, a question and codes, all of other lengths."""
+    return [
+        {
+            "key": f"U{i}",
+            "wav": wav_bytes(tone(8000 + 400 * i, i)),
+            "txt": "ab" * (1 + i % 5),
+            "prompt": wav_bytes(tone(4000 + 700 * ((5 * i) % 12), 100 + i)),
+            "question": "why" * (1 + (7 * i) % 4),
+            "codes": np.arange(2 * (3 + i % 4)).reshape(-1, 2),
+            "snr": 0.5 * i,
+        }
+        for i in range(count)
+    ]
+
+
+def wav_bytes(samples: Any, rate: int = RATE) -> bytes:
+    out = io.BytesIO()
+    soundfile.write(out, samples, rate, format="WAV", subtype="PCM_16")
+    return out.getvalue()
+
+
+def tone(samples: int, seed: int) -> Any:
+    return (np.random.default_rng(seed).standard_normal(samples) * 3000).astype(np.int16)
+
+
+def only(name: str) -> uio.Pipeline:
+    """The stream ``name`` as the usual audio of utterances that have nothing else."""
+    return uio.from_iterable([{"key": item["key"], "wav": item[name]} for item in items()])
+
+
+def test_a_stream_becomes_what_the_usual_one_would() -> None:
+    graph = uio.from_iterable(items()).decode_audio().fbank(20)
+    both = graph.decode_audio(of="prompt").resample(8000, of="prompt").fbank(30, of="prompt")
+    alone = only("prompt").decode_audio().resample(8000).fbank(30)
+    plain = uio.from_iterable(items()).decode_audio().fbank(20)
+    for one, other, usual in zip(uio.Loader(both), uio.Loader(alone), uio.Loader(plain), strict=True):
+        torch.testing.assert_close(one["prompt_feat"], other["feat"], rtol=0, atol=0)
+        torch.testing.assert_close(one["feat"], usual["feat"], rtol=0, atol=0)
+        assert (one["prompt_sample_rate"], one["sample_rate"]) == (8000, RATE)
+
+
+def test_a_part_of_a_recording() -> None:
+    given = [item | {"prompt_start": 0.1, "prompt_end": 0.2} for item in items()]
+    for sample in uio.Loader(uio.from_iterable(given).decode_audio(of="prompt")):
+        assert sample["prompt"].shape == (1, 1600)
+
+
+def test_draws_of_streams_are_their_own() -> None:
+    graph = uio.from_iterable([item | {"prompt": item["wav"]} for item in items()]).decode_audio()
+    graph = graph.volume_perturb().decode_audio(of="prompt").volume_perturb(of="prompt")
+    gains = [float((s["wav"] / s["prompt"])[0, :50].mean()) for s in uio.Loader(graph)]
+    assert len({round(gain, 3) for gain in gains}) > 6
+
+
+def lengths_of(graph: uio.Pipeline) -> list[Lengths]:
+    node = graph.build(Lane(Ledger()))
+    node.reset()
+    return [Lengths(node.next()) for _ in range(12)]
+
+
+def test_planned_lengths_are_those_that_are_made_and_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = uio.from_iterable(items()).decode_audio().fbank(20).tokenize(code_points)
+    graph = graph.decode_audio(of="prompt").speed_perturb([0.9, 1.1], of="prompt").fbank(30, of="prompt")
+    graph = graph.tokenize(code_points, of="question").stack(4, 3, of="prompt")
+    made = list(uio.Loader(graph))
+
+    def decode(*arguments: object) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr("uio_pipes.stages.decode_audio.decoded", decode)
+    for lengths, sample in zip(lengths_of(graph), made, strict=True):
+        assert lengths.frames == len(sample["feat"])
+        assert lengths.tokens == len(sample["txt"]) == len(sample["label"])
+        assert lengths["question"].tokens == len(sample["question"])
+        assert lengths["codes"].tokens == len(sample["codes"])
+        assert 0 <= lengths["prompt"].frames - len(sample["prompt_feat"]) <= 1
+        assert lengths["prompt"].seconds == pytest.approx(lengths["prompt"].samples / lengths["prompt"].sample_rate)
+
+
+def test_a_text_is_tokenized_once() -> None:
+    calls = []
+
+    def counting(text: str) -> list[int]:
+        calls.append(text)
+        return code_points(text)
+
+    graph = (
+        uio.from_iterable(items()).decode_audio().tokenize(counting, of="question").sort(5, length="question.tokens")
+    )
+    graph = graph.filter(length="question.tokens", max_length=99).dynamic_batch(max_tokens=30, length="question.tokens")
+    assert len([key for batch in uio.Loader(graph.pad()) for key in batch["keys"]]) == 12
+    assert sorted(calls) == sorted(item["question"] for item in items())
+
+
+def test_filters_and_batches_go_by_any_length() -> None:
+    graph = uio.from_iterable(items()).decode_audio(of="prompt").tokenize(code_points)
+    kept = [sample["key"] for sample in uio.Loader(graph.filter(length="prompt.seconds", min_length=1))]
+    assert kept == [item["key"] for item in items() if len(item["prompt"]) - 44 > 0]
+    kept = [s["key"] for s in uio.Loader(graph.filter(length=lambda n: n["prompt"].frames + n.tokens, max_length=60))]
+    assert kept == [i["key"] for i in items() if -(-(len(i["prompt"]) - 44) // 320) + len(i["txt"]) <= 60]
+    ordered = [sample["key"] for sample in uio.Loader(graph.sort(99, length="prompt.samples"))]
+    assert ordered == [item["key"] for item in sorted(items(), key=lambda item: len(item["prompt"]))]
+    for batch in uio.Loader(graph.dynamic_batch(max_tokens=14)):
+        assert len(batch) * max(len(sample["label"]) for sample in batch) <= 14
+    buckets = graph.bucket_batch([40], [3, 2], length="prompt.frames")
+    for batch in uio.Loader(buckets):
+        assert len({sample["prompt"].shape[-1] < 6400 for sample in batch}) == 1
+    (plan,) = plan_lanes(graph.dynamic_batch(max_tokens=14), 1, 0, 0)
+    assert [*plan.longest] == [max(len(s["label"]) for s in b) for b in uio.Loader(graph.dynamic_batch(max_tokens=14))]
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason", "says"),
+    [
+        (lambda p: p.decode_audio(of="nothing"), "missing_stream", r"has no 'nothing' \(its fields: key, wav"),
+        (lambda p: p.filter(length="tokens", max_length=9), "no_tokens", r"put \.tokenize\(…\) before"),
+        (lambda p: p.sort(5, length="codes.frames").batch(2), "no_length", r"nothing gives a length of 'codes'"),
+        (lambda p: p.sort(5, length=lambda n: "9"), "bad_length", "returned '9', not a number"),
+        (lambda p: p.sort(5, length=lambda n: n.nothing), "length_failed", "nothing"),
+    ],
+)
+def test_what_is_not_there_is_counted(graph: Any, reason: str, says: str) -> None:
+    with pytest.raises(NothingRead, match=says) as error:
+        list(uio.Loader(graph(uio.from_iterable(items()))))
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize("of", ["wav", "key", "a b", "label", 3])
+def test_names_that_no_stream_can_have(of: Any) -> None:
+    with pytest.raises(uio.PipelineError, match="fbank: of must be"):
+        uio.from_iterable([]).fbank(of=of)
+
+
+@pytest.mark.parametrize("length", ["words", "prompt", "frames.prompt", 5])
+def test_lengths_that_there_are_not(length: Any) -> None:
+    with pytest.raises(uio.PipelineError, match="length must be a function of the lengths, or one of"):
+        uio.from_iterable([]).sort(length=length)
+
+
+def test_a_plan_that_is_too_short_is_noticed_in_streams_too() -> None:
+    given = [item | {"prompt_duration": 0.1} for item in items()]
+    with pytest.raises(NothingRead, match="length_mismatch"):
+        list(uio.Loader(uio.from_iterable(given).decode_audio(of="prompt").fbank(8, of="prompt").batch(2)))
+
+
+def test_a_batch_has_the_tensors_of_each_stream() -> None:
+    graph = uio.from_iterable(items()).decode_audio().tokenize(code_points).decode_audio(of="prompt")
+    graph = graph.fbank(30, of="prompt").tokenize(code_points, of="question")
+    samples = list(uio.Loader(graph))
+    (batch,) = uio.Loader(graph.batch(12).pad(keep=["codes", "snr", "txt"]))
+    names = ["keys", "pcm", "pcm_length", "target", "target_lengths", "prompt_feats", "prompt_feats_lengths"]
+    names += ["question_target", "question_target_lengths", "codes", "codes_lengths", "snr", "txt"]
+    assert list(batch) == names
+    by_key = {sample["key"]: sample for sample in samples}
+    for row, key in enumerate(batch["keys"]):
+        sample = by_key[key]
+        for name, field, padding in (
+            ("prompt_feats", "prompt_feat", 0),
+            ("question_target", "question_label", -1),
+            ("codes", "codes", -1),
+        ):
+            length = int(batch[f"{name}_lengths"][row])
+            assert length == len(sample[field])
+            assert batch[name][row, :length].tolist() == torch.as_tensor(sample[field]).tolist()
+            assert (batch[name][row, length:] == padding).all()
+        assert batch["snr"][row] == sample["snr"]
+        assert batch["txt"][row] == sample["txt"]
+    assert batch["codes"].dtype == torch.int64
+    assert batch["codes"].shape[1:] == (6, 2)
+
+
+def test_ragged_and_nested_rows_are_the_padded_ones_without_their_padding() -> None:
+    graph = uio.from_iterable(items()).decode_audio().fbank(8).tokenize(code_points).batch(5)
+    for padded, ragged, nested in zip(
+        *(uio.Loader(graph.pad(keep=["codes"], layout=layout)) for layout in ("padded", "ragged", "nested")),
+        strict=True,
+    ):
+        for name, lengths in (("feats", "feats_lengths"), ("target", "target_lengths"), ("codes", "codes_lengths")):
+            assert ragged[lengths].tolist() == nested[lengths].tolist() == padded[lengths].tolist()
+            assert nested[name].is_nested
+            for row, length in enumerate(padded[lengths].tolist()):
+                expected = padded[name][row, :length]
+                assert torch.equal(ragged[name][row], expected)
+                assert torch.equal(nested[name].unbind()[row], expected)
+
+
+def made(samples: list[uio.Sample]) -> dict[str, Any]:
+    return {"keys": [sample["key"] for sample in samples], "prompts": [sample["prompt"].shape for sample in samples]}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_function_may_make_the_batch(workers: int) -> None:
+    graph = uio.from_iterable(items()).decode_audio(of="prompt").batch(5).pad(collate=made)
+    batches = list(uio.Loader(graph, num_workers=workers))
+    assert [len(batch["prompts"]) for batch in batches] == [5, 5, 2]
+    assert sorted(key for batch in batches for key in batch["keys"]) == sorted(item["key"] for item in items())
+    with pytest.raises(uio.PipelineError, match="collate must return a dict, not list"):
+        list(uio.Loader(uio.from_iterable(items()).batch(5).pad(collate=list)))
+    with pytest.raises(uio.PipelineError, match="collate makes the whole batch"):
+        uio.from_iterable(items()).batch(5).pad(collate=made, pcm=True)
+
+
+def test_rates_of_a_stream_may_not_be_mixed_either() -> None:
+    given = [item | {"prompt": wav_bytes(tone(4000, 1), 8000 if i == 3 else RATE)} for i, item in enumerate(items(6))]
+    loader = uio.Loader(
+        uio.from_iterable(given).decode_audio().decode_audio(of="prompt").fbank(8, of="prompt").batch(6).pad()
+    )
+    (batch,) = loader
+    assert loader.stats().skipped == {"mixed_rates": 1}
+    assert "U3" not in batch["keys"]
+    assert len(batch["prompt_feats"]) == 5
+
+
+def test_fields_that_a_stream_has_taken_cannot_be_kept() -> None:
+    graph = uio.from_iterable(items()).decode_audio(of="prompt").batch(2).pad(keep=["prompt"])
+    with pytest.raises(uio.PipelineError, match="other fields than the streams"):
+        list(uio.Loader(graph))
+
+
+def test_a_stage_is_printed_with_its_stream_and_old_states_fit() -> None:
+    graph = uio.from_iterable(items()).fbank(30, of="prompt")
+    assert "fbank(30, of='prompt')" in str(graph)
+    assert "of=" not in str(uio.from_iterable(items()).fbank(30).fingerprint())

@@ -1,0 +1,210 @@
+"""Rows of tokens: nothing lost, nothing twice, nothing above the budget, and every boundary where it belongs."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uio_pipes as uio
+from uio_pipes.dsp.tones import Tones
+from uio_pipes.run.planning import plan_lanes
+
+RATE = 16_000
+
+
+def tokens_of(number: int, count: int) -> list[int]:
+    return [1000 * number + i for i in range(1, count + 1)]
+
+
+def texts(counts: list[int]) -> uio.Pipeline:
+    """Utterances of so many tokens, each with tokens of its own."""
+    return uio.from_iterable([{"key": f"U{i}", "label": tokens_of(i, count)} for i, count in enumerate(counts)])
+
+
+def parts_of(batch: dict[str, Any]) -> list[list[int]]:
+    """The tokens between the boundaries, without those of padding; and whether all other fields agree with them."""
+    tokens, segments = batch["tokens"].flatten().tolist(), batch["segment_ids"].flatten().tolist()
+    positions, labels = batch["position_ids"].flatten().tolist(), batch["labels"].flatten().tolist()
+    bounds, width = batch["cu_seqlens"].tolist(), batch["tokens"].shape[1]
+    assert batch["cu_seqlens"].dtype == torch.int32
+    assert (bounds[0], bounds[-1], bounds) == (0, len(tokens), sorted(set(bounds)))
+    assert {row * width for row in range(len(batch["tokens"]))} <= set(bounds), "no segment goes over the end of a row"
+    assert batch["max_seqlen"] == max(int(one) for one in np.diff(bounds))
+    parts, number = [], 0
+    for first, end in pairwise(bounds):
+        number = 1 if first % width == 0 else number + 1
+        if segments[first] == 0:
+            assert set(segments[first:end]) == {0} == set(tokens[first:end]) == set(positions[first:end])
+            assert set(labels[first:end]) == {-100}
+            assert end % width == 0, "padding is at the end of a row"
+            continue
+        assert set(segments[first:end]) == {number}
+        assert positions[first:end] == list(range(end - first))
+        assert labels[first:end] == tokens[first:end]
+        parts.append(tokens[first:end])
+    return parts
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    st.integers(40, 90),
+    st.integers(1, 3),
+    st.integers(1, 30),
+)
+def test_each_utterance_is_once_and_whole_in_a_row(counts: list[int], most: int, rows: int, window: int) -> None:
+    found = []
+    for batch in uio.Loader(texts(counts).pack(most, rows=rows, window=window)):
+        assert batch["tokens"].shape[1] == most
+        assert 1 <= len(batch["tokens"]) <= rows
+        parts = parts_of(batch)
+        numbers = [part[0] // 1000 for part in parts]
+        assert batch["keys"] == [f"U{number}" for number in numbers]
+        assert parts == [tokens_of(number, counts[number]) for number in numbers]
+        found += numbers
+    assert sorted(found) == list(range(len(counts)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(1, 120), min_size=1, max_size=40),
+    st.integers(20, 60),
+    st.integers(1, 12),
+    st.sampled_from([None, "drop", "split", "alone"]),
+    st.randoms(use_true_random=False),
+)
+def test_goes_on_anywhere_and_what_is_too_long_is_counted(
+    counts: list[int], most: int, window: int, overflow: str | None, draw: random.Random
+) -> None:
+    if overflow in (None, "drop") and min(counts) > most:
+        counts = [*counts, 1]
+    graph = texts(counts).shuffle(5).pack(most, rows=2, window=window, overflow=overflow)
+    options: dict[str, Any] = {"max_failures": 1000, "max_consecutive_failures": 1000}
+    loader = uio.Loader(graph, **options)
+    batches, states = [], [loader.state_dict()]
+    for batch in loader:
+        batches.append(batch)
+        states.append(loader.state_dict())
+    at = draw.randrange(len(states))
+    again = uio.Loader(graph, **options)
+    again.load_state_dict(states[at])
+    for one, other in zip(again, batches[at:], strict=True):
+        assert one["keys"] == other["keys"]
+        assert torch.equal(one["tokens"], other["tokens"])
+    parts = [part for batch in batches for part in parts_of(batch)]
+    long = [count for count in counts if count > most]
+    if overflow == "split":
+        assert sorted(token for part in parts for token in part) == sorted(
+            token for i, count in enumerate(counts) for token in tokens_of(i, count)
+        )
+        assert max(map(len, parts)) <= most
+    elif overflow == "alone":
+        assert sorted(map(len, parts)) == sorted(counts)
+        assert sorted(batch["tokens"].shape[1] for batch in batches if batch["tokens"].shape[1] > most) == sorted(long)
+    else:
+        assert sorted(map(len, parts)) == sorted(count for count in counts if count <= most)
+    reason = {None: "over_budget", "drop": "overflow"}.get(overflow)
+    assert loader.stats().skipped == ({reason: len(long)} if reason and long else {})
+
+
+def speech(count: int, seed: int = 1) -> list[int]:
+    """Numbers of tokens as speech has them: 1 to 20 s, 12.5 for the audio and some for the text in each second."""
+    draw = random.Random(seed)
+    seconds = [min(20.0, max(1.0, draw.lognormvariate(1.6, 0.6))) for _ in range(count)]
+    return [round(12.5 * one) + round(3.5 * one) + 3 for one in seconds]
+
+
+@pytest.mark.parametrize(("window", "least"), [(2_000, 0.98), (20_000, 0.99)])
+def test_rows_are_full(window: int, least: float) -> None:
+    (plan,) = plan_lanes(texts(speech(25_000)).pack(2_048, window=window), 1, 0, 0)
+    assert sum(plan.counts) == 25_000
+    full = plan.frames[:-1]
+    assert sum(full) / (2_048 * len(full)) >= least
+
+
+def _frames(lengths: uio.Lengths) -> int:
+    return lengths.frames // 4 + lengths.tokens
+
+
+def test_audio_has_places_before_the_tokens_and_comes_as_one_tensor() -> None:
+    graph = uio.from_iterable(Tones()).take(12).map(_labelled).fbank(8)
+    samples = {sample["key"]: sample for sample in uio.Loader(graph)}
+    seen = []
+    for batch in uio.Loader(graph.pack(300, rows=2, window=5, length=_frames, pad=7, keep=["codes", "snr", "txt"])):
+        feats, lengths, places = batch["feats"], batch["feats_lengths"].tolist(), batch["feats_places"].tolist()
+        assert len(feats) == sum(lengths)
+        tokens, labels = batch["tokens"].flatten(), batch["labels"].flatten()
+        first = codes = 0
+        for i, key in enumerate(batch["keys"]):
+            sample, (place, count) = samples[key], places[i]
+            assert torch.equal(feats[first : first + lengths[i]], sample["feat"])
+            assert count == lengths[i] // 4
+            assert set(tokens[place : place + count].tolist()) <= {7}
+            assert set(labels[place : place + count].tolist()) <= {-100}
+            after = slice(place + count, place + count + len(sample["label"]))
+            assert tokens[after].tolist() == sample["label"]
+            assert place in batch["cu_seqlens"].tolist()
+            rows = int(batch["codes_lengths"][i])
+            assert batch["codes"][codes : codes + rows].tolist() == sample["codes"].tolist()
+            assert (batch["snr"][i], batch["txt"][i]) == (sample["snr"], sample["txt"])
+            first, codes = first + lengths[i], codes + rows
+        seen += batch["keys"]
+    assert sorted(seen) == sorted(samples)
+
+
+def _labelled(sample: uio.Sample) -> uio.Sample:
+    number = int("".join(filter(str.isdigit, sample["key"])))
+    sample["label"] = tokens_of(number, 3 + number % 5)
+    sample["codes"], sample["snr"], sample["txt"] = np.full((2 + number % 3, 4), number), 0.5 * number, str(number)
+    return sample
+
+
+def test_labels_of_its_own_and_what_they_must_be() -> None:
+    graph = uio.from_iterable([{"key": "a", "label": [1, 2, 3], "labels": [-100, 2, 3]}])
+    (batch,) = uio.Loader(graph.pack(5))
+    assert batch["labels"].tolist() == [[-100, 2, 3, -100, -100]]
+    graph = uio.from_iterable([{"key": "a", "label": [1, 2, 3], "labels": [2, 3]}, {"key": "b", "label": [1]}])
+    loader = uio.Loader(graph.pack(5))
+    (batch,) = loader
+    assert batch["keys"] == ["b"]
+    assert loader.stats().skipped == {"length_mismatch": 1}
+
+
+def test_the_layout_of_touchnet() -> None:
+    (batch,) = uio.Loader(texts([3, 2]).pack(8, layout="touchnet", pad=9, ignore=-1))
+    assert list(batch) == ["keys", "input_ids", "labels", "position_ids", "sentence_lens"]
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 1001, 1002, 9, 9, 9]]
+    assert batch["labels"].tolist() == [[1, 2, 3, 1001, 1002, -1, -1, -1]]
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0, 0, 0]]
+    assert batch["sentence_lens"].tolist() == [[3, 3, 3, 2, 2, 0, 0, 0]]
+
+
+def test_audio_cannot_be_split(caplog: pytest.LogCaptureFixture) -> None:
+    graph = uio.from_iterable(Tones()).take(12).map(_labelled).fbank(8)
+    loader = uio.Loader(graph.pack(7, length=_frames, overflow="split"))
+    fit = [key for batch in loader for key in batch["keys"]]
+    assert loader.stats().skipped == {"over_budget": 12 - len(fit)}
+    assert 0 < len(fit) < 12
+    assert "only tokens can be split" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((0,), "max_tokens must be 1 or more, not 0"),
+        ((9, 0), "rows must be 1 or more"),
+        ((9, 1, 0), "window must be 1 or more"),
+        ((9, 1, 9, "cut"), "overflow must be one of"),
+        ((9, 1, 9, None, "words"), "length must be a function of the lengths"),
+    ],
+)
+def test_wrong_arguments(arguments: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(uio.PipelineError, match=says):
+        texts([1]).pack(*arguments)

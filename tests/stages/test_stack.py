@@ -1,0 +1,47 @@
+"""Frames put together, compared with FunASR's own way of doing it, frame by frame."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uio_pipes as uio
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.dsp.tones import Tones
+
+
+def low_frame_rate(feat: torch.Tensor, m: int, n: int) -> torch.Tensor:
+    """What FunASR documents for ``lfr_m`` and ``lfr_n``: m frames around each n-th, the ends repeated."""
+    rows = []
+    for i in range(-(-len(feat) // n)):
+        numbers = [i * n + j - (m - 1) // 2 for j in range(m)]
+        rows.append(torch.cat([feat[min(max(number, 0), len(feat) - 1)] for number in numbers]))
+    return torch.stack(rows)
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 9))
+def test_each_frame_is_those_around_it(length: int, m: int, n: int) -> None:
+    feat = torch.arange(length * 3, dtype=torch.float32).reshape(length, 3)
+    (sample,) = uio.Loader(uio.from_iterable([{"key": "a", "feat": feat}]).stack(m, n))
+    assert torch.equal(sample["feat"], low_frame_rate(feat, m, n))
+
+
+def test_the_plan_is_the_number_of_frames() -> None:
+    graph = uio.from_iterable(Tones()).fbank(8).stack(5, 3)
+    node = graph.take(9).build(Lane(Ledger()))
+    node.reset()
+    for _ in range(9):
+        sample = node.next()
+        planned = sample.plan.frames
+        assert planned == len(sample["feat"])
+        assert sample["feat"].shape[1] == 40
+
+
+def test_wrong_uses() -> None:
+    with pytest.raises(uio.PipelineError, match=r"stack: stride must be 1 or more, not 0; Paraformer has"):
+        uio.from_iterable([]).stack(7, 0)
+    with pytest.raises(uio.PipelineError, match=r"stack works on features: put \.fbank\(…\) before it"):
+        list(uio.Loader(uio.from_iterable(Tones()).stack().dynamic_batch(99)))

@@ -1,0 +1,109 @@
+"""The lengths of an utterance by name, by which filters keep, ``sort`` orders and batches are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+from uio_pipes.audio.length import Plan
+from uio_pipes.base.checks import is_number, require
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.streams import token_names
+
+_NAMES = ("frames", "samples", "seconds", "tokens")
+
+
+class Lengths:
+    """The planned lengths of an utterance, each found when it is asked for; nothing is decoded.
+
+    ``lengths["prompt"]`` has the lengths of the stream ``prompt``, which is audio or text.
+    """
+
+    __slots__ = ("_of", "_sample")
+
+    def __init__(self, sample: Sample, of: str = "") -> None:
+        self._sample, self._of = sample, of
+
+    def __getitem__(self, stream: str) -> Lengths:
+        return Lengths(self._sample, stream)
+
+    @property
+    def frames(self) -> int:
+        """Feature frames, or units of 10 ms of audio if no stage has made features. Raises: DataError."""
+        return self._plan.length
+
+    @property
+    def samples(self) -> int:
+        """Samples of audio at :attr:`sample_rate`. Raises: DataError."""
+        return self._plan.samples
+
+    @property
+    def sample_rate(self) -> int:
+        """The rate of :attr:`samples` in Hz. Raises: DataError."""
+        return self._plan.sample_rate
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of audio. Raises: DataError."""
+        plan = self._plan
+        return plan.samples / plan.sample_rate
+
+    @property
+    def tokens(self) -> int:
+        """Labels, which takes a tokenization, but only one; or rows of a field that holds tokens. Raises: DataError."""
+        sample, of = self._sample, self._of
+        label = token_names(of)["label"] if of else "label"
+        if label in sample.fields or sample.chain.names(label):
+            return len(sample[label])
+        value: Any = sample[of] if of in sample.fields or sample.chain.names(of) else None
+        if isinstance(value, list) or hasattr(value, "shape"):
+            return len(value)
+        what = f"the stream {of!r}" if of else "it"
+        message = f"{what} has no tokens here: put .tokenize(…{f', of={of!r}' if of else ''}) before"
+        raise sample.failure(DataError("no_tokens", message), "lengths")
+
+    @property
+    def _plan(self) -> Plan:
+        if not self._of:
+            return self._sample.plan
+        plan = self._sample.stream(self._of)
+        if plan is None:
+            message = f"nothing gives a length of {self._of!r}: put .decode_audio(of={self._of!r}) before"
+            raise self._sample.failure(DataError("no_length", message), "lengths")
+        return plan
+
+
+Length = str | Callable[[Lengths], float]
+Measure = Callable[[Sample], int]
+
+
+def check_measure(stage: str, length: object) -> None:
+    """Raises: PipelineError unless ``length`` names a length or is a function, or is None."""
+    named = isinstance(length, str) and length.rpartition(".")[2] in _NAMES
+    rule = f"length must be a function of the lengths, or one of {', '.join(_NAMES)}, with its stream before a point"
+    require(length is None or named or callable(length), stage, rule, length, 'as in "tokens" or "prompt.frames"')
+
+
+def measure_of(length: Length) -> Measure:
+    """Return the function that gives this length of an utterance, rounded up. It raises DataError."""
+    if callable(length):
+        return lambda sample: _whole(length, sample)
+    of, _, name = length.rpartition(".")
+    return lambda sample: _up(getattr(Lengths(sample, of), name))
+
+
+def _whole(length: Callable[[Lengths], float], sample: Sample) -> int:
+    try:
+        value: Any = length(Lengths(sample))
+    except Exception as error:
+        raise sample.failure(error, "length") from error
+    if not is_number(value):
+        message = f"the function given as length returned {value!r}, not a number"
+        raise sample.failure(DataError("bad_length", message), "length")
+    return _up(value)
+
+
+def _up(value: float) -> int:
+    return ceil(value)

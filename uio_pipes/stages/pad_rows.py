@@ -1,0 +1,106 @@
+"""The rows of a batch: what differs in length from utterance to utterance, padded, ragged or nested."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from uio_pipes.base.checks import is_number
+from uio_pipes.core import batch_memory
+
+PADDED = "padded"
+LAYOUTS = (PADDED, "ragged", "nested")
+
+
+class Rows:
+    """Rows in the memory of the batch. They have ``ndim`` or more dimensions, of which the first may differ."""
+
+    def __init__(self, most: int, ndim: int, padding: float, dtype: torch.dtype) -> None:
+        self.most, self.ndim, self.padding, self.dtype = most, ndim, padding, dtype
+        self.lengths: list[int] = []
+        self.out = torch.empty(0, 0)
+
+    @property
+    def tail(self) -> tuple[int, ...]:
+        """The dimensions of a row except for the first."""
+        return tuple(self.out.shape[2:])
+
+    def add(self, row: torch.Tensor) -> None:
+        at, length = len(self.lengths), row.shape[0]
+        if not at or length > self.out.shape[1]:
+            self._widen((self.most, length, *row.shape[1:]))
+        self.out[at, :length] = row
+        self.out[at, length:] = self.padding
+        self.lengths.append(length)
+
+    def _widen(self, shape: tuple[int, ...]) -> None:
+        narrow, self.out = self.out, batch_memory.empty(shape, self.dtype)
+        if at := len(self.lengths):
+            self.out[:at, : narrow.shape[1]] = narrow[:at]
+            self.out[:at, narrow.shape[1] :] = self.padding
+
+    def made(self, order: Sequence[int], layout: str) -> tuple[Any, torch.Tensor]:
+        """Return the rows in ``order``, and their lengths (B,) int32."""
+        lengths = [self.lengths[i] for i in order]
+        if layout != PADDED:
+            rows = [self.out[i, :length] for i, length in zip(order, lengths, strict=True)]
+            return _unpadded(rows, layout), torch.tensor(lengths, dtype=torch.int32)
+        out = self.out[: len(order)]
+        if list(order) != list(range(len(order))):
+            out = self.out[order]
+        if len(order) < len(self.lengths):
+            out = out[:, : max(lengths)].contiguous()
+        return out, torch.tensor(lengths, dtype=torch.int32)
+
+
+def _unpadded(rows: list[torch.Tensor], layout: str) -> Any:
+    if layout == "ragged":
+        return [row.clone() for row in rows]
+    return torch.nested.nested_tensor(rows, layout=torch.jagged)
+
+
+def together(name: str, values: list[Any], layout: str, padding: int) -> dict[str, Any]:
+    """Return a batch's fields for these values: numbers as a tensor, arrays as rows with lengths, others as a list."""
+    rows = _arrays(values)
+    if rows is None:
+        return {name: _plain(values)}
+    floats = any(row.is_floating_point() for row in rows)
+    made = Rows(len(rows), 1, 0 if floats else padding, torch.float32 if floats else torch.int64)
+    for row in rows:
+        made.add(row)
+    out, lengths = made.made(range(len(rows)), layout)
+    return {name: out, f"{name}_lengths": lengths}
+
+
+def joined(name: str, values: list[Any]) -> dict[str, Any]:
+    """As :func:`together`, but with arrays one after the other."""
+    rows = _arrays(values)
+    if rows is None:
+        return {name: _plain(values)}
+    return {name: torch.cat(rows), f"{name}_lengths": torch.tensor([len(row) for row in rows], dtype=torch.int32)}
+
+
+def _plain(values: list[Any]) -> Any:
+    numbers = all(isinstance(value, bool) or is_number(value) for value in values)
+    return torch.tensor(values) if numbers else values
+
+
+def _arrays(values: list[Any]) -> list[torch.Tensor] | None:
+    """Return values that are arrays which differ in their first dimension only; None if they are something else."""
+    rows = [row for row in map(_array, values) if row is not None]
+    alike = len(rows) == len(values) and len({(row.shape[1:], row.is_floating_point()) for row in rows}) == 1
+    return rows if alike else None
+
+
+def _array(value: Any) -> torch.Tensor | None:
+    """Return an array or a list of numbers as a tensor; None for anything else."""
+    numbers = isinstance(value, (list, tuple)) and all(is_number(one) for one in value)
+    if not numbers and not isinstance(value, (torch.Tensor, np.ndarray)):
+        return None
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "biuf":
+        return None
+    tensor = torch.as_tensor(value)
+    return tensor if tensor.ndim in (1, 2) else None  # frames of a video are no sequence of numbers
