@@ -1,4 +1,4 @@
-"""Claim: an epoch of a Lhotse manifest is planned 5 times as fast as Lhotse itself reads it lazily and samples it.
+"""Target, not reached yet: an epoch of a Lhotse manifest is planned 5 × as fast as Lhotse reads and samples it.
 
 100,000 cuts in a ``cuts.jsonl.gz``, as Lhotse writes it, whose recordings are never opened. Measured from the call that
 names the manifest to the last batch of an epoch, shuffled and batched by length, in one process; in its CPU time, which
