@@ -26,7 +26,7 @@ from typing import ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
+from uio_pipes.core.per_utterance import PerUtterance
 
 
 @dataclass(frozen=True)

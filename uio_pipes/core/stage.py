@@ -6,16 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import KINDS, require, require_range
-from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.hashing import Draws
 from uio_pipes.base.redact import redact
 from uio_pipes.core.describe import show
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Deferred, Node
-from uio_pipes.core.sample import Sample
-from uio_pipes.core.streams import Names, audio_names, check_stream, token_names
+from uio_pipes.core.node import Node
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import Access
 
@@ -160,8 +155,8 @@ class Stage:
         """Return this stage with ``change(name, graph)`` in place of each graph within it."""
         return self
 
-    def deferred(self) -> PerUtterance | None:
-        """Return the part that runs when a batch is made, if there is no other part."""
+    def deferred(self) -> Any:
+        """Return the part, a ``PerUtterance``, that runs when a batch is made, if there is no other part."""
         return None
 
     def hides_count(self, kind: str) -> str:
@@ -217,130 +212,3 @@ class Stage:
             text = show(value, stable=stable)
             shown.append(text if i == 0 and not stable else f"{f.name}={text}")
         return f"{self.name}({', '.join(shown)})"
-
-
-@dataclass(frozen=True)
-class PerUtterance(Stage):
-    """A stage that works on one utterance when a field that it writes is touched.
-
-    Subclasses name the fields they read and write, say what they do to the planned length, and write into
-    ``sample.fields``. ``draws`` is the sample's generator for this stage, the same in ``plan`` and ``apply``.
-    """
-
-    gives: ClassVar[str] = "sample"
-    note: ClassVar[str] = "when the batch is made"
-    one_each: ClassVar[bool] = True
-    reads: ClassVar[frozenset[str]] = frozenset()
-    writes: ClassVar[frozenset[str]] = frozenset()
-
-    of = ""  # the stream that it works on (see OfStream)
-
-    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
-        """Return the planned length after this stage: an upper bound for what :meth:`apply` makes."""
-        return plan
-
-    def apply(self, sample: Sample, draws: Draws) -> None:
-        """Compute the fields that this stage writes."""
-        raise NotImplementedError
-
-    def check(self, before: Sequence[Stage]) -> None:
-        """Raises: PipelineError if this stage is useless here, such as one that works on audio after features."""
-        if not sees_all(before):
-            return
-        makes = self.writes - self.reads
-        for stage in before:
-            if not isinstance(stage, PerUtterance) or stage.of != self.of:
-                continue
-            if "feat" in stage.writes and "wav" in self.writes:
-                rule = f"{self.name} works on audio, but {stage.name} has made features of it already"
-                raise PipelineError(f"{rule}: put {self.name} before {stage.name}")
-            if "feat" in makes and "feat" in stage.writes | stage.reads:
-                rule = f"{self.name} makes features, but {stage.name} before it has"
-                verb = "made some already" if "feat" not in stage.reads else "worked on some"
-                order = "" if stage.name == self.name else f"put {self.name} before {stage.name}, or "
-                raise PipelineError(f"{rule} {verb}: {order}leave one out")
-
-    def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return Deferred(source, StageLink(self, site))
-
-    def deferred(self) -> PerUtterance | None:
-        return self if type(self).build is PerUtterance.build else None
-
-
-@dataclass(frozen=True)
-class OfStream(PerUtterance):
-    """A stage that can work on any stream of an utterance: in the stream ``of="prompt"``, the field ``prompt`` takes
-    the place of ``wav`` (or of ``txt``), ``prompt_feat`` that of ``feat``, and so on. It knows the usual names only."""
-
-    of: str = field(default="", kw_only=True, metadata={"added": True})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_stream(self.name, self.of)
-
-
-@dataclass(frozen=True)
-class Wrapped(PerUtterance):
-    """A stage in place of another one, under its name: the base of stages that time or only plan another."""
-
-    inner: PerUtterance
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.inner.name
-
-    @property
-    def of(self) -> str:  # type: ignore[override]
-        return self.inner.of
-
-    @property
-    def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return self.inner.reads
-
-    @property
-    def writes(self) -> frozenset[str]:  # type: ignore[override]
-        return self.inner.writes
-
-    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
-        return self.inner.plan(plan, sample, draws)
-
-
-def sees_all(stages: Sequence[Stage]) -> bool:
-    """True if no function or node of the user's is among ``stages``, so that all work on utterances is known."""
-    return not any(stage.opaque for stage in stages)
-
-
-def have_features(stages: Sequence[Stage], of: str = "") -> bool:
-    """True if one of these stages makes features of the audio stream ``of``."""
-    return any(isinstance(stage, PerUtterance) and "feat" in stage.writes and stage.of == of for stage in stages)
-
-
-class StageLink:
-    """The link of a :class:`PerUtterance` stage at its place in a graph."""
-
-    __slots__ = ("name", "names", "of", "reads", "salt", "stage", "writes")
-
-    def __init__(self, stage: PerUtterance, site: Site) -> None:
-        self.stage, self.of = stage, stage.of
-        self.name = site.name
-        self.salt = site.salt
-        self.reads, self.writes = stage.reads, stage.writes
-        self.names: Names = {}
-        if self.of:
-            self.names = token_names(self.of) if "txt" in self.reads else audio_names(self.of)
-            self.reads, self.writes = (frozenset(self.names.get(n, n) for n in s) for s in (self.reads, self.writes))
-
-    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
-        return self.stage.plan(plan, sample, sample.draws(self.salt))
-
-    def apply(self, sample: Sample) -> None:
-        if not self.of:
-            self.run(sample)
-            return
-        view = sample.view(self.of, self.names)
-        self.run(view)
-        view.put_back()
-
-    def run(self, sample: Sample) -> None:
-        """Do the work of the stage. ``sample``: the utterance, or the view of its stream."""
-        self.stage.apply(sample, sample.draws(self.salt))

@@ -16,8 +16,9 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core import sample as samples
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import Wrapped
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, Wrapped
+from uio_pipes.core.stage import Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.seeing.probe import Tap

@@ -21,8 +21,9 @@ from uio_pipes.core.lane import Lane, Mode, Site
 from uio_pipes.core.ledger import Ledger, Policy
 from uio_pipes.core.lengths import Measure, measure_of
 from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import PerUtterance, Wrapped
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, Wrapped
+from uio_pipes.core.stage import Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.stages.batch import Batch

@@ -17,8 +17,9 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Length, check_measure
 from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import have_features
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, have_features
+from uio_pipes.core.stage import Stage
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import ClassVar
 from uio_pipes.base.checks import check_names, is_number, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
 from uio_pipes.formats.naming import nested
 from uio_pipes.io.local import Ref
 

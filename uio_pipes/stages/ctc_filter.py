@@ -13,8 +13,9 @@ from uio_pipes.base.errors import LeftOut, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import PerUtterance, sees_all
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, sees_all
+from uio_pipes.core.stage import Stage
 from uio_pipes.stages.budget import waveform_samples
 from uio_pipes.stages.filter import FilterNode
 from uio_pipes.stages.tokenize import Tokenize

@@ -14,8 +14,8 @@ from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import Ref
 

@@ -12,8 +12,8 @@ from uio_pipes.audio.video import Read, decode_video
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
 from uio_pipes.formats.touch.record import StoredRecord
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_file

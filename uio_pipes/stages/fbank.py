@@ -9,8 +9,8 @@ from typing import ClassVar
 from uio_pipes.audio.length import SLACK, TICKS, Plan, check_no_features
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.dither import noise
 from uio_pipes.dsp.fbank import Fbank, num_frames
 

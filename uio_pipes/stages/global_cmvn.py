@@ -16,8 +16,8 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.cmvn import Cmvn, cmvn_of, read_cmvn
 
 

@@ -11,8 +11,8 @@ from typing import ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
 from uio_pipes.stages.normalize_text import text_of
 
 # Unicode ranges. A match is one unit: a word, or a character in scripts that put no blanks between words.

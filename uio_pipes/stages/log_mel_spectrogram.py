@@ -10,8 +10,8 @@ from uio_pipes.audio.length import TICKS, Plan, check_no_features
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.log_mel import SAMPLE_RATE, LogMel
 
 

@@ -14,8 +14,9 @@ from uio_pipes.core.chain import ANY
 from uio_pipes.core.describe import wants
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
+from uio_pipes.core.per_utterance import PerUtterance, StageLink
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, StageLink
+from uio_pipes.core.stage import Stage
 
 Length = Literal["same"] | Callable[[int], int]
 

@@ -11,8 +11,9 @@ import torch
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import OfStream, sees_all
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream, Stage, sees_all
+from uio_pipes.core.stage import Stage
 from uio_pipes.stages.decode_audio import DecodeAudio
 
 

@@ -18,8 +18,8 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.base.lru import Lru
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
+from uio_pipes.core.per_utterance import OfStream, StageLink
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream, StageLink
 from uio_pipes.dsp.resample import resample
 from uio_pipes.formats.lists.clip_list import ClipPlace, ClipTable, entries, parse
 from uio_pipes.formats.tar.clip_shard import MEMBER_BYTES, members, read_again, weight

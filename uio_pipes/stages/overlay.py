@@ -12,8 +12,9 @@ from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.core.features import LOAD_FEATURES
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.sample import Sample, run_key
-from uio_pipes.core.stage import PerUtterance, Stage
+from uio_pipes.core.stage import Stage
 from uio_pipes.formats.lists.overlay_table import OverlayTable, content_of
 from uio_pipes.formats.lists.raw_line import check_segment
 from uio_pipes.io.access import Access

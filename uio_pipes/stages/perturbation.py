@@ -11,8 +11,8 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import OfStream, PerUtterance
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream, PerUtterance
 from uio_pipes.dsp.extra import functional, require_torchaudio
 
 

@@ -10,8 +10,9 @@ from uio_pipes.audio.length import SLACK, TICKS, Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import OfStream, have_features
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream, Stage, have_features
+from uio_pipes.core.stage import Stage
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from uio_pipes.audio.bounds import HIGHEST_RATE, LOWEST_RATE
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.resample import resample, resampled_length
 
 

@@ -13,8 +13,9 @@ from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance, Stage, added
+from uio_pipes.core.stage import Stage, added
 from uio_pipes.formats.lhotse.recording import Recorded
 from uio_pipes.formats.touch.record import StoredRecord
 from uio_pipes.io.local import Ref

@@ -13,8 +13,8 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import PerUtterance
 from uio_pipes.io.local import Ref
 from uio_pipes.tokenizers.base import digest
 from uio_pipes.tokenizers.symbols import read_symbols

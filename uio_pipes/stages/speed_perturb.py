@@ -9,8 +9,8 @@ from typing import ClassVar
 from uio_pipes.audio.length import SLACK, TICKS, Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream
 from uio_pipes.dsp.resample import change_speed, speed_length
 
 

@@ -11,8 +11,8 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream
 
 
 @dataclass(frozen=True)

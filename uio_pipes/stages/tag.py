@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.sample import MEASURED, Sample
-from uio_pipes.core.stage import PerUtterance
 
 _FIXED = MEASURED | {"key"}
 

@@ -12,8 +12,8 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Deferred, Node
+from uio_pipes.core.per_utterance import OfStream, StageLink
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import OfStream, StageLink
 from uio_pipes.stages.normalize_text import text_of
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, unk_id
