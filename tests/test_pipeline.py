@@ -257,8 +257,8 @@ def test_wrong_arguments_fail_when_described(stage: str, build: Callable[[], Any
 
 
 def test_unknown_arguments_fail_when_described() -> None:
-    with pytest.raises(uio.PipelineError, match="'max_length'; it takes function, min_frames, max_frames"):
-        RAW.filter(max_length=10)
+    with pytest.raises(uio.PipelineError, match="'longest'; it takes function, min_frames, max_frames"):
+        RAW.filter(longest=10)
 
 
 # Wrong orders
