@@ -628,8 +628,8 @@ class Pipeline(Graph):
         min_output_input_ratio: float = 0.0005,
         max_output_input_ratio: float = 1,
         length: Length | None = None,
-        min_length: int | None = None,
-        max_length: int | None = None,
+        min_length: float | None = None,
+        max_length: float | None = None,
     ) -> Pipeline:
         """Keep the utterances within bounds, or those for which a function of yours is true.
 
@@ -1031,8 +1031,10 @@ class Pipeline(Graph):
 
         If ``length`` counts more than tokens, such as frames of audio, the places of a part that its tokens do not fill
         come first, for what the model puts there; ``feats`` (ΣT, F) has the features of all parts one after the other,
-        ``feats_lengths`` (N,) int32 how many frames each has, and ``feats_places`` (N, 2) int64 where it belongs: its
-        first place in the rows one after the other, and how many there are.
+        ``feats_lengths`` (N,) int32 how many frames each has, and ``feats_places`` (N, 2) int64 where they belong: the
+        first place of the part in the rows one after the other, and how many there are. Without features it is ``pcm``.
+        Streams (``of="prompt"``) come one after the other in the same way, as ``prompt_feats``, ``prompt_pcm`` or
+        ``prompt_target`` with their lengths, but have no places. The audio of a batch has one rate, as with ``pad``.
 
         An utterance that is longer than a row is the failure ``over_budget``, or what ``overflow`` says.
 

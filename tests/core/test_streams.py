@@ -121,8 +121,9 @@ def test_a_text_is_tokenized_once() -> None:
 
 def test_filters_and_batches_go_by_any_length() -> None:
     graph = uio.from_iterable(items()).decode_audio(of="prompt").tokenize(code_points)
-    kept = [sample["key"] for sample in uio.Loader(graph.filter(length="prompt.seconds", min_length=1))]
-    assert kept == [item["key"] for item in items() if len(item["prompt"]) - 44 > 0]
+    kept = [sample["key"] for sample in uio.Loader(graph.filter(length="prompt.seconds", min_length=0.4))]
+    assert kept == [item["key"] for item in items() if len(item["prompt"]) - 44 >= 2 * 0.4 * RATE]
+    assert 0 < len(kept) < 12
     kept = [s["key"] for s in uio.Loader(graph.filter(length=lambda n: n["prompt"].frames + n.tokens, max_length=60))]
     assert kept == [i["key"] for i in items() if -(-(len(i["prompt"]) - 44) // 320) + len(i["txt"]) <= 60]
     ordered = [sample["key"] for sample in uio.Loader(graph.sort(99, length="prompt.samples"))]
@@ -248,3 +249,50 @@ def test_a_stage_is_printed_with_its_stream_and_old_states_fit() -> None:
     graph = uio.from_iterable(items()).fbank(30, of="prompt")
     assert "fbank(30, of='prompt')" in str(graph)
     assert "of=" not in str(uio.from_iterable(items()).fbank(30).fingerprint())
+
+
+def _with_prompt(sample: uio.Sample) -> uio.Sample:
+    sample["prompt"], sample["prompt_sample_rate"] = sample["wav"], sample["sample_rate"]
+    return sample
+
+
+def test_a_stream_may_be_made_by_a_function_when_the_batch_is_made() -> None:
+    graph = uio.from_iterable(items()).decode_audio().map(_with_prompt, length="same").fbank(8)
+    for batch in uio.Loader(graph.fbank(10, of="prompt").sort(5, length="prompt.frames").batch(4).pad()):
+        assert batch["prompt_feats_lengths"].tolist() == batch["feats_lengths"].tolist()
+
+
+def test_samples_that_nothing_tells_are_not_made_up() -> None:
+    timed = uio.from_iterable([item | {"duration": 0.6} for item in items()]).decode_audio()
+    features = uio.from_iterable([{"key": "a", "feat": np.zeros((120, 4), np.float32)}])
+    for graph, length in ((timed, "samples"), (features, "seconds")):
+        with pytest.raises(NothingRead, match=r"no_length.*are known here: go by frames"):
+            list(uio.Loader(graph.filter(length=length, max_length=99)))
+    assert len(list(uio.Loader(timed.filter(length="seconds", max_length=0.8)))) > 0
+
+
+def test_concat_does_not_drop_streams_without_a_word() -> None:
+    with pytest.raises(
+        uio.PipelineError, match="concat joins the usual audio and text only, but fbank works on 'prompt'"
+    ):
+        list(uio.Loader(uio.from_iterable(items()).fbank(8, of="prompt").concat(max_seconds=9)))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([np.int64(3), np.int64(4)], torch.tensor([3, 4])),
+        ([torch.tensor(0.5), 2.0], torch.tensor([0.5, 2.0])),
+        ([[1, 2], []], torch.tensor([[1, 2], [-1, -1]])),
+        ([[1, 2], [0.5]], torch.tensor([[1.0, 2.0], [0.5, 0.0]])),
+        ([[1, 2**63], [1]], [[1, 2**63], [1]]),
+        ([[1, 2], "a"], [[1, 2], "a"]),
+    ],
+)
+def test_the_kind_of_a_kept_field(values: list[Any], expected: Any) -> None:
+    graph = uio.from_iterable([{"key": str(i), "label": [1] * (3 - i), "x": x} for i, x in enumerate(values)])
+    (batch,) = uio.Loader(graph.batch(2).pad(keep=["x"]))
+    if isinstance(expected, list):
+        assert (batch["x"], "x_lengths" in batch) == (expected, False)
+    else:
+        assert torch.equal(batch["x"], expected)

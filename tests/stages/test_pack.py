@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from corpus import Corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -208,3 +209,80 @@ def test_audio_cannot_be_split(caplog: pytest.LogCaptureFixture) -> None:
 def test_wrong_arguments(arguments: tuple[Any, ...], says: str) -> None:
     with pytest.raises(uio.PipelineError, match=says):
         texts([1]).pack(*arguments)
+
+
+def _seconds(lengths: uio.Lengths) -> int:
+    return int(lengths.seconds * 100) + lengths.tokens
+
+
+def test_what_features_do_not_tell_is_as_planned() -> None:
+    graph = uio.from_iterable(Tones()).take(6).map(_labelled).fbank(8)
+    samples = {sample["key"]: sample for sample in uio.Loader(uio.from_iterable(Tones()).take(6))}
+    for batch in uio.Loader(graph.pack(300, length=_seconds)):
+        for key, (_, count) in zip(batch["keys"], batch["feats_places"].tolist(), strict=True):
+            assert count == int(samples[key]["wav"].shape[-1] / samples[key]["sample_rate"] * 100)
+
+
+def test_statistics_and_simulation_count_places() -> None:
+    graph = texts([30] * 5).pack(40, rows=2)
+    loader = uio.Loader(graph)
+    assert [tuple(batch["tokens"].shape) for batch in loader] == [(2, 40), (2, 40), (1, 40)]
+    assert (loader.stats().frames, loader.stats().padded) == (150, 200)
+    (plan,) = plan_lanes(graph, 1, 0, 0)
+    assert [*plan.padded] == [80, 80, 40]
+
+
+def test_audio_that_is_not_decoded_is_left_out(plain_corpus: Corpus) -> None:
+    for batch in uio.Loader(uio.from_shard_list(plain_corpus.list).tokenize(_letters).pack(96)):
+        assert "pcm" not in batch
+        assert len(parts_of(batch)) == len(batch["keys"])
+
+
+@pytest.mark.parametrize("label", [["a"], 3, [1, None], [[1, 2]], [0.5]])
+def test_labels_that_are_none_are_counted(label: Any) -> None:
+    graph = uio.from_iterable([{"key": "a", "label": [1], "labels": label}, {"key": "b", "label": [1]}])
+    loader = uio.Loader(graph.pack(4))
+    (batch,) = loader
+    assert (batch["keys"], loader.stats().skipped) == (["b"], {"bad_label": 1})
+
+
+def test_a_short_one_does_not_wait_for_all_that_are_too_long() -> None:
+    batches = list(uio.Loader(texts([2, *[9] * 30]).pack(4, window=5, overflow="alone")))
+    assert batches[0]["keys"] == ["U0"]
+    assert [batch["keys"] for batch in batches[1:]] == [[f"U{i}"] for i in range(1, 31)]
+
+
+def test_audio_of_another_rate_and_features_of_another_width() -> None:
+    tones = [
+        {"key": str(i), "wav": np.zeros(800, np.float32), "sample_rate": r} for i, r in enumerate([8000, 8000, 16000])
+    ]
+    loader = uio.Loader(uio.from_iterable([tone | {"label": [1]} for tone in tones]).pack(9))
+    (batch,) = loader
+    assert (sorted(batch["keys"]), loader.stats().skipped) == (["0", "1"], {"mixed_rates": 1})
+    assert batch["pcm_lengths"].tolist() == [800, 800]
+    widths = [{"key": str(i), "feat": np.zeros((9, 4 + i), np.float32), "label": [1]} for i in range(2)]
+    with pytest.raises(uio.PipelineError, match="features of 4 and 5 bins cannot share a batch"):
+        list(uio.Loader(uio.from_iterable(widths).pack(9)))
+    with pytest.raises(uio.PipelineError, match="keep must name other fields"):
+        texts([1]).pack(9, keep=["tokens"])
+
+
+def test_streams_come_one_after_the_other() -> None:
+    graph = uio.from_iterable(Tones()).take(6).map(_labelled).map(_prompted).fbank(8, of="prompt")
+    graph = graph.tokenize(_letters, of="question")
+    samples = {sample["key"]: sample for sample in uio.Loader(graph)}
+    for batch in uio.Loader(graph.pack(20, length="tokens")):
+        rows = [samples[key]["prompt_feat"] for key in batch["keys"]]
+        assert torch.equal(batch["prompt_feats"], torch.cat(rows))
+        assert batch["prompt_feats_lengths"].tolist() == [len(row) for row in rows]
+        assert batch["question_target"].tolist() == [x for key in batch["keys"] for x in _letters(f"q{key}")]
+
+
+def _prompted(sample: uio.Sample) -> uio.Sample:
+    sample["prompt"], sample["prompt_sample_rate"] = sample["wav"], sample["sample_rate"]
+    sample["question"] = f"q{sample['key']}"
+    return sample
+
+
+def _letters(text: str) -> list[int]:
+    return [ord(letter) for letter in text]

@@ -70,14 +70,17 @@ class Ledger:
         if not self.quiet:
             self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
-    def delivered(self, lengths: list[int]) -> None:
-        """Count one batch of utterances of these lengths in frames, padded to the longest; no batch if all failed."""
+    def delivered(self, lengths: list[int], padded: int | None = None) -> None:
+        """Count one batch of utterances of these lengths in frames; no batch if all failed.
+
+        ``padded``: the frames of the batch, if they are not padded to the longest.
+        """
         if self.quiet or not lengths:
             return
         self.batches += 1
         self.utterances += len(lengths)
         self.frames += sum(lengths)
-        self.padded += max(lengths, default=0) * len(lengths)
+        self.padded += max(lengths) * len(lengths) if padded is None else padded
 
     def fine(self, stage: str) -> None:
         """End the streak of failures of ``stage``, which succeeded."""

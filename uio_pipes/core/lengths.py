@@ -6,12 +6,13 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from uio_pipes.audio.length import Plan
+from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.streams import token_names
 
+_SILENT = Plan(0, 100)  # text without audio
 _NAMES = ("frames", "samples", "seconds", "tokens")
 
 
@@ -31,23 +32,23 @@ class Lengths:
 
     @property
     def frames(self) -> int:
-        """Feature frames, or units of 10 ms of audio if no stage has made features. Raises: DataError."""
+        """Feature frames, or units of 10 ms of audio if no stage has made features; 0 of text. Raises: DataError."""
         return self._plan.length
 
     @property
     def samples(self) -> int:
         """Samples of audio at :attr:`sample_rate`. Raises: DataError."""
-        return self._plan.samples
+        return self._audio.samples if self._plan.sample_rate != TICKS else self._unknown("seconds are known")
 
     @property
     def sample_rate(self) -> int:
         """The rate of :attr:`samples` in Hz. Raises: DataError."""
-        return self._plan.sample_rate
+        return self._audio.sample_rate if self._plan.sample_rate != TICKS else self._unknown("seconds are known")
 
     @property
     def seconds(self) -> float:
         """Seconds of audio. Raises: DataError."""
-        plan = self._plan
+        plan = self._audio
         return plan.samples / plan.sample_rate
 
     @property
@@ -58,16 +59,25 @@ class Lengths:
         if label in sample.fields or sample.chain.names(label):
             return len(sample[label])
         value: Any = sample[of] if of in sample.fields or sample.chain.names(of) else None
-        if isinstance(value, list) or hasattr(value, "shape"):
+        if isinstance(value, list) or getattr(value, "ndim", 0) > 0:
             return len(value)
         what = f"the stream {of!r}" if of else "it"
         message = f"{what} has no tokens here: put .tokenize(…{f', of={of!r}' if of else ''}) before"
         raise sample.failure(DataError("no_tokens", message), "lengths")
 
     @property
+    def _audio(self) -> Plan:
+        plan = self._plan
+        return plan if plan.samples or not plan.frames else self._unknown("frames are known")
+
+    def _unknown(self, known: str) -> Any:
+        message = f"only {known} here: go by frames, or put .resample(16_000) before"
+        raise self._sample.failure(DataError("no_length", message), "lengths")
+
+    @property
     def _plan(self) -> Plan:
         if not self._of:
-            return self._sample.plan
+            return _SILENT if self._sample.text_only else self._sample.plan
         plan = self._sample.stream(self._of)
         if plan is None:
             message = f"nothing gives a length of {self._of!r}: put .decode_audio(of={self._of!r}) before"
@@ -88,13 +98,19 @@ def check_measure(stage: str, length: object) -> None:
 
 def measure_of(length: Length) -> Measure:
     """Return the function that gives this length of an utterance, rounded up. It raises DataError."""
+    exact = exactly(length)
+    return lambda sample: ceil(exact(sample))
+
+
+def exactly(length: Length) -> Callable[[Sample], float]:
+    """Return the function that gives this length of an utterance as it is. It raises DataError."""
     if callable(length):
-        return lambda sample: _whole(length, sample)
+        return lambda sample: _called(length, sample)
     of, _, name = length.rpartition(".")
-    return lambda sample: _up(getattr(Lengths(sample, of), name))
+    return lambda sample: float(getattr(Lengths(sample, of), name))
 
 
-def _whole(length: Callable[[Lengths], float], sample: Sample) -> int:
+def _called(length: Callable[[Lengths], float], sample: Sample) -> float:
     try:
         value: Any = length(Lengths(sample))
     except Exception as error:
@@ -102,8 +118,4 @@ def _whole(length: Callable[[Lengths], float], sample: Sample) -> int:
     if not is_number(value):
         message = f"the function given as length returned {value!r}, not a number"
         raise sample.failure(DataError("bad_length", message), "length")
-    return _up(value)
-
-
-def _up(value: float) -> int:
-    return ceil(value)
+    return float(value)

@@ -43,7 +43,7 @@ def compute(sample: Sample) -> Plan | None:
         for of, plan in streams:
             made = measure(sample.view(of, audio_names(of)).fields)
             if plan is not None and made is not None:
-                check_length(sample, made, plan)
+                check_length(sample, made, plan, of)
     except Exception as error:
         raise sample._caused(error, "realize")  # noqa: B904
     if planned is not None and actual is not None:
@@ -51,7 +51,7 @@ def compute(sample: Sample) -> Plan | None:
     return actual
 
 
-def check_length(sample: Sample, actual: Plan, planned: Plan) -> None:
+def check_length(sample: Sample, actual: Plan, planned: Plan, of: str = "") -> None:
     """Raises: DataError ``length_mismatch`` if the realized length is above the plan."""
     if actual.frames is not None and planned.frames is not None:
         longer = actual.frames > planned.frames
@@ -60,7 +60,9 @@ def check_length(sample: Sample, actual: Plan, planned: Plan) -> None:
         longer = actual.samples * planned.sample_rate > planned.samples * actual.sample_rate
         has, most = (f"{plan.samples / plan.sample_rate:.3f} s" for plan in (actual, planned))
     if longer:
-        duration = sample.fields.get("duration")
-        told = "its header" if duration is None else f"`duration`, {duration} in its entry,"
-        message = f"it has {has}, at most {most} were planned: {told} is too short, or a stage's length rule is wrong"
+        name = audio_names(of)["duration"] if of else "duration"
+        duration = sample.fields.get(name)
+        told = "its header" if duration is None else f"`{name}`, {duration} in its entry,"
+        why = f"{told} is too short, or a stage's length rule is wrong"
+        message = f"{of or 'it'} has {has}, at most {most} were planned: {why}"
         raise sample.failure(DataError("length_mismatch", message), "realize")

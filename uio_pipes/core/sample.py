@@ -179,11 +179,18 @@ class Sample(MutableMapping[str, Any]):
         links, known = self.chain.links, (self._streams or {}).get(of)
         if known is not None and known[0] == len(links):
             return known[1]
-        stage = "plan"
+        stage, names = "plan", audio_names(of)
         try:
-            view = self.view(of, audio_names(of))
+            if self.fields.keys().isdisjoint(names.values()):  # perhaps another stage makes it
+                for link in links:
+                    if link.of != of and not link.writes.isdisjoint(["*", *names.values()]):
+                        self.compute(link)
+            view = self.view(of, names)
+            audio = view.fields.get("wav")
             other = hasattr(view.fields.get("wav"), "shape") and "sample_rate" not in view.fields  # codes, an embedding
             plan = None if other else measure(view.fields)
+            if view.fields.get("wav") is not audio:  # what had to be fetched is kept
+                self.fields[of] = view.fields["wav"]
             for i, link in enumerate(links):
                 if link.of == of and not self.done >> i & 1:
                     stage = link.name
@@ -192,6 +199,15 @@ class Sample(MutableMapping[str, Any]):
             raise self._caused(error, stage)  # noqa: B904
         self._streams = (self._streams or {}) | {of: (len(links), plan)}
         return plan
+
+    def finished(self) -> Sample:
+        """Return a sample of the computed fields and their lengths; what fields do not tell is as planned."""
+        bare = self.bare()
+        bare._plan, bare._planned = _settled(self.planned(), measure(self.fields)), 0
+        bare._streams = {}
+        for of in self.chain.streams:
+            bare._streams[of] = 0, _settled(self.stream(of), measure(self.view(of, audio_names(of)).fields))
+        return bare
 
     def view(self, of: str, names: Names) -> View:
         """Return the stream ``of`` as an utterance; ``names``: its fields by their usual names."""
@@ -260,6 +276,13 @@ class Sample(MutableMapping[str, Any]):
         like = Sample(dict(self.fields), origin, self._run_key, self.chain, self.url)
         like.done = self.done
         return like
+
+
+def _settled(planned: Plan | None, actual: Plan | None) -> Plan | None:
+    """Return the actual plan; of features, whose audio is gone, with the planned samples."""
+    if planned is None or actual is None or actual.frames is None:
+        return actual
+    return planned._replace(frames=actual.frames)
 
 
 class View(Sample):

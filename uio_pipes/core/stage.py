@@ -137,8 +137,8 @@ class Stage:
         """The length by which it makes batches, a ``Length``; None: planned frames."""
         return None
 
-    def padded(self, lengths: Sequence[int]) -> int:
-        """Return the length of a batch of utterances of these lengths, padding included."""
+    def padded(self, lengths: Sequence[int], batch: Any) -> int:
+        """Return the length of a planned batch of utterances of these lengths, padding included."""
         return len(lengths) * max(lengths, default=0)
 
     @property

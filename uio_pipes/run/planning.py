@@ -94,7 +94,7 @@ def plan_lanes(
         first = first or node  # keeps the shuffled order, which lanes share
         for item in items_of(node):
             lengths = _lengths(item, lane.ledger, plan.rates, pads, size)
-            plan.add(lengths, batching.padded(lengths))
+            plan.add(lengths, batching.padded(lengths, item))
         plan.skipped, plan.failures, plan.reports = lane.ledger.skipped, lane.ledger.failures, lane.ledger.reports
         plan.boundaries = _boundaries(node)
         yield plan
@@ -139,6 +139,8 @@ def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: str, size: Me
     for sample in item if isinstance(item, list) else [item]:
         try:
             plan = sample.planned() if isinstance(sample, Sample) else None
+            for of in sample.chain.streams if isinstance(sample, Sample) else ():
+                sample.stream(of)  # fails as it would when the batch is made
         except DataError as error:
             ledger.fail(error, "realize")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.concat_links import joining, ticks
@@ -53,6 +55,12 @@ class Concat(Stage):
         require(given.count(None) == 1, self.name, rule, given, "try max_seconds=20")
         for field, value in zip(("max_seconds", "max_frames"), given, strict=True):
             require(value is None or value > 0, self.name, f"{field} must be above 0", value, "try max_seconds=20")
+
+    def check(self, before: Sequence[Stage]) -> None:
+        for stage in before:
+            if isinstance(stage, PerUtterance) and stage.of:
+                rule = f"concat joins the usual audio and text only, but {stage.name} works on {stage.of!r}"
+                raise PipelineError(f"{rule}: leave one of them out")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _ConcatNode(source, lane, self, site)

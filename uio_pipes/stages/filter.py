@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.lengths import Length, check_measure, measure_of
+from uio_pipes.core.lengths import Length, check_measure, exactly
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
@@ -50,8 +50,8 @@ class Filter(Stage):
     min_output_input_ratio: float = 0.0005
     max_output_input_ratio: float = 1
     length: Length | None = added(None)
-    min_length: int | None = added(None)
-    max_length: int | None = added(None)
+    min_length: float | None = added(None)
+    max_length: float | None = added(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +74,7 @@ class Filter(Stage):
         if self.function is not None:
             return None if self.function(sample) else "filter"
         if self.length is not None:
-            return self._bounded(measure_of(self.length)(sample))
+            return self._bounded(exactly(self.length)(sample))
         labelled = "label" in sample.fields or sample.chain.names("label")
         plan = sample.planned() if labelled and sample.text_only else sample.plan
         frames = None if plan is None else plan.duration_frames
@@ -92,7 +92,7 @@ class Filter(Stage):
             return "bad_output_input_ratio"
         return None
 
-    def _bounded(self, length: int) -> str | None:
+    def _bounded(self, length: float) -> str | None:
         if self.min_length is not None and length < self.min_length:
             return "too_short"
         return "too_long" if self.max_length is not None and length > self.max_length else None

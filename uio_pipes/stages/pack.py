@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import check_names, require
 from uio_pipes.base.errors import DataError
@@ -17,7 +17,7 @@ from uio_pipes.core.lengths import Length, check_measure
 from uio_pipes.core.node import Node, name_node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
-from uio_pipes.stages.pack_batch import LAYOUTS, PackedRows, RowsNode
+from uio_pipes.stages.pack_batch import LAYOUTS, MADE, PackedRows, RowsNode
 from uio_pipes.stages.pack_split import SplitNode
 
 OVERFLOWS = ("drop", "split", "alone")
@@ -37,8 +37,10 @@ class Pack(Stage):
 
     If ``length`` counts more than tokens, such as frames of audio, the places of a part that its tokens do not fill
     come first, for what the model puts there; ``feats`` (ΣT, F) has the features of all parts one after the other,
-    ``feats_lengths`` (N,) int32 how many frames each has, and ``feats_places`` (N, 2) int64 where it belongs: its
-    first place in the rows one after the other, and how many there are.
+    ``feats_lengths`` (N,) int32 how many frames each has, and ``feats_places`` (N, 2) int64 where they belong: the
+    first place of the part in the rows one after the other, and how many there are. Without features it is ``pcm``.
+    Streams (``of="prompt"``) come one after the other in the same way, as ``prompt_feats``, ``prompt_pcm`` or
+    ``prompt_target`` with their lengths, but have no places. The audio of a batch has one rate, as with ``pad``.
 
     An utterance that is longer than a row is the failure ``over_budget``, or what ``overflow`` says.
 
@@ -63,6 +65,7 @@ class Pack(Stage):
     gives: ClassVar[str] = "padded batch"
     note: ClassVar[str] = "by the plan; makes the batch"
     reasons: ClassVar[frozenset[str]] = frozenset(["overflow"])
+    one_rate: ClassVar[bool] = True
 
     max_tokens: int
     rows: int = 1
@@ -86,15 +89,16 @@ class Pack(Stage):
         check_measure(self.name, self.length)
         if self.keep != ():
             check_names(self.name, "keep", self.keep)
+        rule = "keep must name other fields than those that the batch has anyway"
+        require(MADE.isdisjoint(self.keep), self.name, rule, self.keep, 'try ["txt"]')
         object.__setattr__(self, "keep", tuple(self.keep))
 
     @property
     def sized_by(self) -> Length:
         return self.length or "tokens"
 
-    def padded(self, lengths: Sequence[int]) -> int:
-        """Return the places of a batch of these utterances, padding included."""
-        return max(self.rows * self.max_tokens, *lengths) if lengths else 0
+    def padded(self, lengths: Sequence[int], batch: Any) -> int:
+        return len(batch.ends) * max(self.max_tokens, *lengths) if lengths else 0
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         if self.overflow == "split":
@@ -133,7 +137,7 @@ class _PackNode(Buffer):
     def next(self) -> PackedRows:
         while len(self.held) < self.stage.window and self._arrival():
             pass
-        if self.alone:
+        if self.alone and not (self.waiting and self.waiting[0] < self.alone[0]):
             return PackedRows([[self.release(self.alone.popleft())]])
         rows: list[list[Sample]] = []
         while self.fitting and len(rows) < self.stage.rows:
@@ -174,12 +178,12 @@ class _PackNode(Buffer):
             del self.fitting[bisect_left(self.fitting, (size, number))]
             row.append(self.release(number))
             space -= size
+            while self.waiting and self.waiting[0] not in self.sizes:
+                self.waiting.popleft()
         return row
 
     def _choice(self, space: int) -> int | None:
         """Return the utterance to go on with: the oldest while there is much space, and then the longest that fits."""
-        while self.waiting and self.waiting[0] not in self.sizes:
-            self.waiting.popleft()
         if self.waiting and 4 * space >= self.stage.max_tokens and self.sizes[self.waiting[0]] <= space:
             return self.waiting[0]
         at = bisect_right(self.fitting, (space, inf))

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.lengths import measure_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.streams import audio_names
 from uio_pipes.stages.pad_rows import joined
+from uio_pipes.stages.rates import odd_ones
 
 if TYPE_CHECKING:
     from uio_pipes.stages.pack import Pack
 
 LAYOUTS = ("segments", "touchnet")
+_OF_ROWS = ("tokens", "labels", "position_ids", "segment_ids", "cu_seqlens", "max_seqlen", "input_ids", "sentence_lens")
+MADE = frozenset([*_OF_ROWS, "keys", "feats", "pcm", "wav", "feat", "label"])  # names that ``keep`` cannot have
 
 
 class PackedRows(list[Sample]):
@@ -50,17 +55,19 @@ class RowsNode(Node):
         planned = {id(sample): self.measured(sample) for sample in copies}
         row_of = {id(sample): bisect_right(rows.ends, i) for i, sample in enumerate(copies)}
         batch = _Rows(self.stage, len(rows.ends), max(self.stage.max_tokens, *planned.values()))
-        lengths = []
-        for sample, length in realize(copies, self.lane, read=self.stage.keep):
-            most = planned[id(sample)]
+        made = [sample for sample, _ in realize(copies, self.lane, read=self.stage.keep)]
+        odd = odd_ones(made, self.lane, self.stage.name)
+        sizes = []
+        for sample in (sample for i, sample in enumerate(made) if i not in odd):
             try:
-                batch.add(sample, row_of[id(sample)], self.measured(sample.bare()), most)
+                size = self.measured(sample.finished())
+                batch.add(sample, row_of[id(sample)], size, planned[id(sample)])
             except DataError as error:
-                self.lane.ledger.handle(sample.failure(error, "pack"), "pack")
+                self.lane.ledger.handle(sample.failure(error, self.stage.name), self.stage.name)
             else:
-                lengths.append(length or most)
-        self.lane.ledger.delivered(lengths)
-        return batch.made() if lengths else {}
+                sizes.append(size)
+        self.lane.ledger.delivered(sizes, padded=batch.tokens.size)
+        return batch.made() if sizes else {}
 
 
 class _Rows:
@@ -73,17 +80,16 @@ class _Rows:
         self.positions, self.segments = (np.zeros((rows, width), np.int64) for _ in range(2))
         self.filled = [0] * rows
         self.bounds: list[list[int]] = [[] for _ in range(rows)]  # where parts end, in each row
-        self.parts: list[tuple[dict[str, Any], int, int]] = []  # fields, first place, places that are not tokens
+        self.parts: list[tuple[Sample, int, int]] = []  # the utterance, first place, places that are not tokens
 
     def add(self, sample: Sample, row: int, size: int, planned: int) -> None:
         """Add a part of ``size`` places, of which it was planned that there are ``planned``. Raises: DataError."""
-        fields = sample.fields
-        tokens = np.asarray(fields.get("label", ()), np.int64)
+        tokens = _numbers(sample.fields, "label") if "label" in sample.fields else np.empty(0, np.int64)
         if size > planned or len(tokens) > size:
             raise DataError(
                 "length_mismatch", f"it has {size} places with {len(tokens)} tokens, planned were {planned}"
             )
-        labels = np.asarray(fields.get("labels", tokens), np.int64)
+        labels = _numbers(sample.fields, "labels") if "labels" in sample.fields else tokens
         if len(labels) != len(tokens):
             raise DataError("length_mismatch", f"it has {len(labels)} labels and {len(tokens)} tokens")
         first, end = self.filled[row], self.filled[row] + size
@@ -93,24 +99,25 @@ class _Rows:
         self.bounds[row].append(end)
         self.segments[row, first:end] = len(self.bounds[row])
         self.filled[row] = end
-        self.parts.append((fields, row * self.width + first, text - first))
+        self.parts.append((sample, row * self.width + first, text - first))
 
     def made(self) -> dict[str, Any]:
         """Return the batch (see :class:`~uio_pipes.stages.pack.Pack`)."""
         order = sorted(range(len(self.parts)), key=lambda i: self.parts[i][1])
         parts = [self.parts[i] for i in order]
-        batch: dict[str, Any] = {"keys": [str(fields["key"]) for fields, _, _ in parts]}
+        samples = [sample for sample, _, _ in parts]
+        batch: dict[str, Any] = {"keys": [sample.key for sample in samples]}
         batch |= self._segments() if self.stage.layout == LAYOUTS[0] else self._touchnet()
-        for name, field in (("feats", "feat"), ("pcm", "wav")):
-            there = [(fields[field], first, count) for fields, first, count in parts if field in fields]
-            if there and (name == "feats" or "feats" not in batch):
-                audio = [torch.as_tensor(value) for value, _, _ in there]
-                audio = [one.reshape(-1) for one in audio] if name == "pcm" else audio
-                batch[name] = torch.cat(audio)
-                batch[f"{name}_lengths"] = torch.tensor([len(one) for one in audio], dtype=torch.int32)
-                batch[f"{name}_places"] = torch.tensor([[first, count] for _, first, count in there])
+        for of in dict.fromkeys(["", *(of for sample in samples for of in sample.chain.named)]):
+            names, prefix = (audio_names(of), f"{of}_") if of else ({"wav": "wav", "feat": "feat"}, "")
+            found = _audio(samples, names, prefix)
+            batch |= found
+            if found and not of:
+                batch[f"{next(iter(found))}_places"] = torch.tensor([[first, count] for _, first, count in parts])
+            if of and any(f"{of}_label" in sample.fields for sample in samples):
+                batch |= joined(f"{of}_target", [sample.fields.get(f"{of}_label", []) for sample in samples])
         for name in self.stage.keep:
-            batch |= joined(name, [fields.get(name) for fields, _, _ in parts])
+            batch |= joined(name, [sample.fields.get(name) for sample in samples])
         return batch
 
     def _segments(self) -> dict[str, Any]:
@@ -139,3 +146,42 @@ class _Rows:
             "position_ids": torch.from_numpy(self.positions),
             "sentence_lens": torch.from_numpy(lens),
         }
+
+
+def _numbers(fields: dict[str, Any], name: str) -> npt.NDArray[np.int64]:
+    """Return a field of whole numbers. Raises: DataError ``bad_label``."""
+    try:
+        numbers = np.asarray(fields[name])
+        if numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not len(numbers)):
+            return numbers.astype(np.int64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise DataError("bad_label", f"its {name} is not a list of whole numbers")
+
+
+def _audio(samples: list[Sample], names: Mapping[str, str], prefix: str) -> dict[str, Any]:
+    """Return the features of all utterances one after the other, or else their waveforms, and the lengths of each.
+
+    Raises: PipelineError if they cannot be put together.
+    """
+    feats = [sample.fields.get(names["feat"]) for sample in samples]
+    waves = [wav if isinstance(wav := sample.fields.get(names["wav"]), (torch.Tensor, np.ndarray)) else None
+             for sample in samples]  # fmt: skip
+    name = "feats" if any(feat is not None for feat in feats) else "pcm"
+    rows = [torch.as_tensor(row) for row in (feats if name == "feats" else waves) if row is not None]
+    for sample, feat, wav in zip(samples, feats, waves, strict=True):
+        if name == "feats" and feat is None and wav is not None:
+            raise PipelineError(
+                f"pack: {sample.key} has audio without features, others have some: give all of them some"
+            )
+        if name == "pcm" and wav is not None and wav.ndim == 2 and wav.shape[0] != 1:
+            raise PipelineError(f"pack: {sample.key} has {wav.shape[0]} channels; put .mono() before, or choose one")
+    if name == "feats" and len({row.shape[1:] for row in rows}) > 1:
+        widths = sorted({row.shape[-1] for row in rows})
+        raise PipelineError(f"pack: features of {' and '.join(map(str, widths))} bins cannot share a batch")
+    if not rows:
+        return {}
+    lengths = [0 if row is None else row.shape[0 if name == "feats" else -1] for row in
+               (feats if name == "feats" else waves)]  # fmt: skip
+    together = torch.cat(rows if name == "feats" else [row.reshape(-1) for row in rows])
+    return {f"{prefix}{name}": together, f"{prefix}{name}_lengths": torch.tensor(lengths, dtype=torch.int32)}

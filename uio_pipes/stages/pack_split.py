@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.lane import Lane, Site
@@ -27,12 +28,13 @@ class SplitNode(Expanding):
             yield sample
             return
         tokens = sample["label"]
-        if self.measured(sample) > len(tokens):
+        if self.measured(sample) > len(tokens) or not sample.text_only:
             message = 'it is longer than a row, and only tokens can be split: leave it out by overflow="drop"'
             raise DataError("over_budget", message)
         for first in range(0, len(tokens), self.most):
             part = sample.copy()
             for name in _CUT:
-                if name in part.fields and len(part.fields[name]) == len(tokens):
-                    part.fields[name] = part.fields[name][first : first + self.most]
+                value: Any = part.fields.get(name)
+                if hasattr(value, "__len__") and len(value) == len(tokens):
+                    part.fields[name] = value[first : first + self.most]
             yield part

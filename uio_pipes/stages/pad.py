@@ -17,7 +17,7 @@ from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
 from uio_pipes.stages.pad_rows import LAYOUTS, PADDED, Rows, together
-from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
+from uio_pipes.stages.rates import odd_ones
 
 IGNORE = -1  # WeNet's padding of targets
 _OF_BATCH = ("keys", "feats", "feats_lengths", "pcm", "pcm_length", "target", "target_lengths", "langs", "tasks")
@@ -101,24 +101,12 @@ class _PadNode(Node):
             if collate is None:
                 sample.fields = batch.add(sample.fields)  # frees memory for the next one, which is still in the cache
             made.append((sample, length))
-        odd = self._odd([sample for sample, _ in made]) if collate is not None or batch.audible else frozenset[int]()
+        audible = collate is not None or batch.audible
+        odd = odd_ones([sample for sample, _ in made], self.lane, Pad.name) if audible else frozenset[int]()
         self.lane.ledger.delivered([length for i, (_, length) in enumerate(made) if i not in odd])
         if collate is None:
             return batch.made(odd)
         return _collated(collate, [sample for i, (sample, _) in enumerate(made) if i not in odd])
-
-    def _odd(self, samples: list[Sample]) -> frozenset[int]:
-        """Fail the utterances whose rate differs from that of most in the batch, and return their numbers."""
-        found: dict[int, tuple[int, int, Sample]] = {}
-        for of in ("", *dict.fromkeys(of for sample in samples for of in sample.chain.streams)):
-            rates = [rate_of(sample.fields, of) for sample in samples]
-            kept, odd = odd_rates(rates)
-            found |= {i: (rates[i], kept, samples[rates.index(kept)]) for i in odd}
-        for i, (rate, kept, like) in sorted(found.items()):
-            self.lane.ledger.handle(samples[i].failure(mixed_rates(rate, kept, like.key), Pad.name), Pad.name)
-        if not found:
-            self.lane.ledger.fine(Pad.name)
-        return frozenset(found)
 
 
 def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:

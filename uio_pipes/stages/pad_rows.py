@@ -67,7 +67,7 @@ def together(name: str, values: list[Any], layout: str, padding: int) -> dict[st
     rows = _arrays(values)
     if rows is None:
         return {name: _plain(values)}
-    floats = any(row.is_floating_point() for row in rows)
+    floats = rows[0].is_floating_point()
     made = Rows(len(rows), 1, 0 if floats else padding, torch.float32 if floats else torch.int64)
     for row in rows:
         made.add(row)
@@ -84,15 +84,18 @@ def joined(name: str, values: list[Any]) -> dict[str, Any]:
 
 
 def _plain(values: list[Any]) -> Any:
-    numbers = all(isinstance(value, bool) or is_number(value) for value in values)
-    return torch.tensor(values) if numbers else values
+    plain = [value.item() if getattr(value, "ndim", 1) == 0 else value for value in values]
+    numbers = all(isinstance(value, bool) or is_number(value) for value in plain)
+    return torch.tensor(plain) if numbers else values
 
 
 def _arrays(values: list[Any]) -> list[torch.Tensor] | None:
     """Return values that are arrays which differ in their first dimension only; None if they are something else."""
     rows = [row for row in map(_array, values) if row is not None]
-    alike = len(rows) == len(values) and len({(row.shape[1:], row.is_floating_point()) for row in rows}) == 1
-    return rows if alike else None
+    if not rows or len(rows) < len(values) or len({row.shape[1:] for row in rows}) > 1:
+        return None
+    floats = any(row.is_floating_point() and row.numel() for row in rows)
+    return [row.to(torch.float32 if floats else torch.int64) for row in rows]
 
 
 def _array(value: Any) -> torch.Tensor | None:
@@ -102,5 +105,10 @@ def _array(value: Any) -> torch.Tensor | None:
         return None
     if isinstance(value, np.ndarray) and value.dtype.kind not in "biuf":
         return None
-    tensor = torch.as_tensor(value)
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # numbers that no tensor holds
+        return None
+    if tensor.is_complex():
+        return None
     return tensor if tensor.ndim in (1, 2) else None  # frames of a video are no sequence of numbers

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.sample import Sample
 
 MIXED = "mixed_rates"
 
@@ -36,3 +38,17 @@ def mixed_rates(rate: int, kept: int, like: str) -> DataError:
         f"its audio has {rate} Hz, that of {like!r} and others in its batch {kept} Hz; they cannot share one: put "
         ".resample(16_000) before the features",
     )
+
+
+def odd_ones(samples: Sequence[Sample], lane: Lane, stage: str) -> frozenset[int]:
+    """Fail the utterances of a batch whose rate differs from that of most, in any stream; return their numbers."""
+    found: dict[int, tuple[int, int, str]] = {}
+    for of in ("", *dict.fromkeys(of for sample in samples for of in sample.chain.streams)):
+        rates = [rate_of(sample.fields, of) for sample in samples]
+        kept, odd = odd_rates(rates)
+        found |= {i: (rates[i], kept, samples[rates.index(kept)].key) for i in odd}
+    for i, (rate, kept, like) in sorted(found.items()):
+        lane.ledger.handle(samples[i].failure(mixed_rates(rate, kept, like), stage), stage)
+    if not found:
+        lane.ledger.fine(stage)
+    return frozenset(found)

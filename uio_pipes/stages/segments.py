@@ -102,7 +102,7 @@ class Segments(Stage):
 
     def check(self, before: Sequence[Stage]) -> None:
         for stage in before:
-            if isinstance(stage, PerUtterance) and not _TOUCHED.isdisjoint(stage.reads | stage.writes):
+            if isinstance(stage, PerUtterance) and not stage.of and not _TOUCHED.isdisjoint(stage.reads | stage.writes):
                 rule = f"segments cuts recordings before anything works on their audio or text, but {stage.name} does"
                 raise PipelineError(f"{rule}: put segments before {stage.name}")
 
