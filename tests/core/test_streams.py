@@ -224,6 +224,10 @@ def test_a_function_may_make_the_batch(workers: int) -> None:
     assert sorted(key for batch in batches for key in batch["keys"]) == sorted(item["key"] for item in items())
     with pytest.raises(uio.PipelineError, match="collate must return a dict, not list"):
         list(uio.Loader(uio.from_iterable(items()).batch(5).pad(collate=list)))
+    with pytest.raises(uio.PipelineError, match="collate must be a function of a list of utterances, not 5"):
+        uio.from_iterable(items()).batch(5).pad(collate=5)  # type: ignore[arg-type]
+    with pytest.raises(uio.PipelineError, match=r"layout must be one of .*not 'dense'"):
+        uio.from_iterable(items()).batch(5).pad(layout="dense")
     with pytest.raises(uio.PipelineError, match="collate makes the whole batch"):
         uio.from_iterable(items()).batch(5).pad(collate=made, pcm=True)
 

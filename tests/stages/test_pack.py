@@ -204,6 +204,7 @@ def test_audio_cannot_be_split(caplog: pytest.LogCaptureFixture) -> None:
         ((9, 1, 0), "window must be 1 or more"),
         ((9, 1, 9, "cut"), "overflow must be one of"),
         ((9, 1, 9, None, "words"), "length must be a function of the lengths"),
+        ((9, 1, 9, None, None, (), 0, -100, "rows"), "layout must be one of"),
     ],
 )
 def test_wrong_arguments(arguments: tuple[Any, ...], says: str) -> None:
@@ -263,6 +264,11 @@ def test_audio_of_another_rate_and_features_of_another_width() -> None:
     widths = [{"key": str(i), "feat": np.zeros((9, 4 + i), np.float32), "label": [1]} for i in range(2)]
     with pytest.raises(uio.PipelineError, match="features of 4 and 5 bins cannot share a batch"):
         list(uio.Loader(uio.from_iterable(widths).pack(9)))
+    stereo = {"key": "a", "wav": np.zeros((2, 800), np.float32), "sample_rate": 8000, "label": [1]}
+    with pytest.raises(uio.PipelineError, match=r"a has 2 channels; put \.mono\(\) before, or choose one"):
+        list(uio.Loader(uio.from_iterable([stereo]).pack(9)))
+    with pytest.raises(uio.PipelineError, match="a has audio without features; others in its batch have some"):
+        list(uio.Loader(uio.from_iterable([stereo, widths[0]]).pack(9)))
     with pytest.raises(uio.PipelineError, match="keep must name other fields"):
         texts([1]).pack(9, keep=["tokens"])
 

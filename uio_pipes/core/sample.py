@@ -187,7 +187,7 @@ class Sample(MutableMapping[str, Any]):
                         self.compute(link)
             view = self.view(of, names)
             audio = view.fields.get("wav")
-            other = hasattr(view.fields.get("wav"), "shape") and "sample_rate" not in view.fields  # codes, an embedding
+            other = hasattr(audio, "shape") and "sample_rate" not in view.fields  # codes, an embedding
             plan = None if other else measure(view.fields)
             if view.fields.get("wav") is not audio:  # what had to be fetched is kept
                 self.fields[of] = view.fields["wav"]

@@ -201,7 +201,7 @@ class Stage:
 
     def describe(self, *, stable: bool = False) -> str:
         """Return ``name(arguments that differ from the defaults)``; ``stable``: with all of them, for fingerprints, but
-        for the defaults of parameters that were ``ADDED`` later."""
+        for the defaults of parameters that were :func:`added` later."""
         shown = []
         for i, f in enumerate(sorted(fields(self), key=lambda f: f.kw_only is True)):  # as in the signature
             if not f.repr:  # it says how files are reached, perhaps with secrets, and no result depends on it

@@ -165,23 +165,21 @@ def _audio(samples: list[Sample], names: Mapping[str, str], prefix: str) -> dict
     Raises: PipelineError if they cannot be put together.
     """
     feats = [sample.fields.get(names["feat"]) for sample in samples]
-    waves = [wav if isinstance(wav := sample.fields.get(names["wav"]), (torch.Tensor, np.ndarray)) else None
-             for sample in samples]  # fmt: skip
-    name = "feats" if any(feat is not None for feat in feats) else "pcm"
-    rows = [torch.as_tensor(row) for row in (feats if name == "feats" else waves) if row is not None]
-    for sample, feat, wav in zip(samples, feats, waves, strict=True):
-        if name == "feats" and feat is None and wav is not None:
-            raise PipelineError(
-                f"pack: {sample.key} has audio without features, others have some: give all of them some"
-            )
-        if name == "pcm" and wav is not None and wav.ndim == 2 and wav.shape[0] != 1:
+    audio = [sample.fields.get(names["wav"]) for sample in samples]
+    waves = [wav if isinstance(wav, (torch.Tensor, np.ndarray)) else None for wav in audio]
+    name, values = ("pcm", waves) if all(feat is None for feat in feats) else ("feats", feats)
+    for sample, value, wav in zip(samples, values, waves, strict=True):
+        if value is None and wav is not None:
+            raise PipelineError(f"pack: {sample.key} has audio without features; others in its batch have some")
+        if value is wav and wav is not None and wav.ndim == 2 and wav.shape[0] != 1:
             raise PipelineError(f"pack: {sample.key} has {wav.shape[0]} channels; put .mono() before, or choose one")
-    if name == "feats" and len({row.shape[1:] for row in rows}) > 1:
-        widths = sorted({row.shape[-1] for row in rows})
+    rows = [None if value is None else torch.as_tensor(value) for value in values]
+    rows = [row if row is None or name == "feats" else row.reshape(-1) for row in rows]
+    there = [row for row in rows if row is not None]
+    if len({row.shape[1:] for row in there}) > 1:
+        widths = sorted({row.shape[-1] for row in there})
         raise PipelineError(f"pack: features of {' and '.join(map(str, widths))} bins cannot share a batch")
-    if not rows:
+    if not there:
         return {}
-    lengths = [0 if row is None else row.shape[0 if name == "feats" else -1] for row in
-               (feats if name == "feats" else waves)]  # fmt: skip
-    together = torch.cat(rows if name == "feats" else [row.reshape(-1) for row in rows])
-    return {f"{prefix}{name}": together, f"{prefix}{name}_lengths": torch.tensor(lengths, dtype=torch.int32)}
+    lengths = torch.tensor([0 if row is None else len(row) for row in rows], dtype=torch.int32)
+    return {f"{prefix}{name}": torch.cat(there), f"{prefix}{name}_lengths": lengths}
