@@ -1,14 +1,21 @@
-"""Threads for reading ahead, shared by a whole process. They start when needed, and its end does not wait for them."""
+"""Threads for reading ahead, shared by a whole process. They start when needed, and end with it.
+
+At its end, jobs that wait are dropped, and those under way are given a few seconds: Python ends a thread where it
+returns from foreign code, and code in C++ (Arrow's) would abort the whole process for it.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 THREADS = 16
+AT_END = 5.0  # seconds that jobs under way have at the end of the process
 T = TypeVar("T")
 
 
@@ -25,9 +32,9 @@ class Job(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
 
-    def wait(self) -> None:
-        """Wait until the job is over, whether it succeeded or not."""
-        self._over.wait()
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until the job is over, whether it succeeded or not, or until the time is up."""
+        self._over.wait(seconds)
 
     def result(self) -> T:
         """Wait for the job and return its result, or raise its error."""
@@ -66,6 +73,8 @@ class Job(Generic[T]):
 
 
 _jobs: SimpleQueue[Job[object]] = SimpleQueue()
+_running: set[Job[object]] = set()
+_ending = False
 _threads = _busy = 0
 _lock = threading.Lock()
 
@@ -87,7 +96,11 @@ def _serve(jobs: SimpleQueue[Job[object]]) -> None:
     global _busy
     while True:
         job = jobs.get()
+        _running.add(job)
+        if _ending:
+            job.cancel()
         job.run()
+        _running.discard(job)
         del job  # with its result
         with _lock:
             _busy -= 1
@@ -95,8 +108,19 @@ def _serve(jobs: SimpleQueue[Job[object]]) -> None:
 
 def _forget() -> None:
     """Start afresh in a forked child, where no threads have survived."""
-    global _jobs, _threads, _busy, _lock
-    _jobs, _threads, _busy, _lock = SimpleQueue(), 0, 0, threading.Lock()
+    global _jobs, _running, _threads, _busy, _lock
+    _jobs, _running, _threads, _busy, _lock = SimpleQueue(), set(), 0, 0, threading.Lock()
 
 
+def _end() -> None:
+    """Start no further job, and wait for those under way."""
+    global _ending
+    _ending, until = True, time.monotonic() + AT_END
+    for job in list(_running):
+        job.cancel()
+    for job in list(_running):
+        job.wait(max(0.0, until - time.monotonic()))
+
+
+atexit.register(_end)
 os.register_at_fork(after_in_child=_forget)

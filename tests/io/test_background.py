@@ -1,0 +1,39 @@
+"""Jobs in the background, at the end of the process."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from uio_pipes.io.background import THREADS, submit
+
+folder = Path(sys.argv[1])
+running = []
+
+def work(name):
+    def job(sleep):
+        running.append(name)
+        time.sleep(0.5)  # as in foreign code, which cannot be broken off
+        (folder / name).touch()
+    return job
+
+def retry(sleep):
+    running.append("retry")
+    sleep(3600)
+
+submit(retry)
+for number in range(THREADS - 1):
+    submit(work(f"begun{number}"))
+for number in range(3):
+    submit(work(f"waiting{number}"))
+while len(running) < THREADS:
+    time.sleep(0.001)
+"""
+
+
+def test_at_the_end_of_the_process_jobs_under_way_are_finished_and_no_other_starts(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"begun{number}" for number in range(15))
