@@ -80,7 +80,8 @@ def _text(sample: Sample, name: str) -> str:
         return text
     if (value := nested(sample.fields, name)) is None:
         raise DataError("missing_text", f"the utterance has no {name}, which turns= wants")
-    raise DataError("bad_text", f"{name} is no text, as turns= wants it, but {value!r:.80}")
+    remedy = f"if it is audio, put .decode_audio(of={name!r}) before"
+    raise DataError("bad_text", f"{name}, of which turns= makes text, is {type(value).__name__} and no text; {remedy}")
 
 
 def _recordings(sample: Sample, stream: str) -> list[Recording]:

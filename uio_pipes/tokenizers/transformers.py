@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from copy import deepcopy
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from uio_pipes.base.errors import PipelineError
@@ -55,11 +55,10 @@ class TransformersTokenizer:
         if self._backend is None:  # which does not say where tokens stand
             return [self._own.encode(text, add_special_tokens=False) for text in texts]
         encoding = self._backend.encode("".join(texts), add_special_tokens=False)
-        ends = list(accumulate(map(len, texts)))
-        made: list[list[int]] = [[] for _ in texts]
-        for number, (_, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            made[bisect_right(ends, max(end - 1, 0))].append(number)  # that of its last character
-        return made
+        ids: list[int] = encoding.ids
+        ends = [end for _, end in encoding.offsets]  # a token across two texts is of the second one
+        cuts = [bisect_right(ends, length) for length in accumulate(map(len, texts))]
+        return [ids[first:end] for first, end in pairwise([0, *cuts[:-1], len(ids)])]
 
     def __repr__(self) -> str:
         return f"{type(self._own).__name__}({len(self._vocab)} tokens {self._digest})"
