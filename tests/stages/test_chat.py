@@ -125,22 +125,25 @@ def _check(sample: Any, audio_token: int) -> None:
     assert end <= len(sample["label"]) == len(sample["labels"])
 
 
-def test_placeholders_of_the_models_own_template() -> None:
-    """As its processor does: the placeholder, a token, is repeated for as many places as there are."""
-    tokenizer = made.byte_level(made.QWEN2_AUDIO)
-    waves = {"audio": [_wave(0.4), _wave(0.2)], "audio_sample_rate": [RATE, RATE]}
-    graph = talks({"messages": TALK, **waves}).decode_audio(of="audio")
-    sample = only(graph.chat(tokenizer, places=_quarter, placeholder="<|AUDIO|>"))
-    parts = [{"type": "audio", "audio_url": "a"}, {"type": "text", "text": "what was said?"}]
-    told = [{**TALK[0]}, {"role": "user", "content": parts}, *TALK[2:]]
-    told[3] = {"role": "user", "content": [{"type": "text", "text": "and "}, {"type": "audio", "audio_url": "b"}]}
-    text = tokenizer.apply_chat_template(told, tokenize=False)
-    for count in (10, 5):
-        text = text.replace("<|AUDIO|>", "[AUDIO]" * count, 1)
-    assert sample["label"] == tokenizer.encode(text.replace("[AUDIO]", "<|AUDIO|>"), add_special_tokens=False)
+def test_placeholders_of_a_model_become_what_its_processor_makes_of_them() -> None:
+    qwen = pytest.importorskip("transformers.models.qwen2_audio.processing_qwen2_audio").Qwen2AudioProcessor
+    extractor = pytest.importorskip("transformers").WhisperFeatureExtractor(feature_size=8)
+    template = qwen.default_chat_template.fget(None)
+    tokenizer = made.byte_level(None)  # the template is the processor's, as in the model's own files
+    processor = qwen(extractor, tokenizer, chat_template=template)
+    waves = [_wave(0.4), _wave(0.2)]
+    text = processor.apply_chat_template(TALK, tokenize=False)
+    [expected] = processor(text=text, audio=waves, sampling_rate=RATE, return_tensors="np")["input_ids"].tolist()
+    graph = talks({"messages": TALK, "audio": waves, "audio_sample_rate": [RATE] * 2}).decode_audio(of="audio")
+    sample = only(graph.chat(tokenizer, template, places=_of_qwen, placeholder=processor.audio_token))
+    assert sample["label"] == expected
     _check(sample, tokenizer.convert_tokens_to_ids("<|AUDIO|>"))
-    other = only(graph.chat(tokenizer, placeholder="<|AUDIO|>", audio_token=3))
+    other = only(graph.chat(tokenizer, template, placeholder="<|AUDIO|>", audio_token=3))
     assert [other["label"][first] for first, _ in other["audio_places"]] == [3, 3]
+
+
+def _of_qwen(n: uio.Lengths) -> int:
+    return ((n.samples // 160 - 1) // 2 + 1 - 2) // 2 + 1
 
 
 TURNS = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=5), st.integers(0, 2)), max_size=4)
@@ -321,6 +324,13 @@ def test_a_function_of_places_that_gives_no_number(count: Any) -> None:
 def test_wrong_arguments_fail_when_described(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(uio.PipelineError, match=f"chat: .*{says}"):
         talks(TALK).chat(**{"tokenizer": TOKENIZER, **arguments})
+
+
+def test_a_long_template_is_printed_in_short_and_is_whole_in_fingerprints() -> None:
+    graph = talks(TALK).chat(TOKENIZER, made.LLAMA3)
+    assert max(map(len, str(graph).splitlines())) < 250
+    other = talks(TALK).chat(TOKENIZER, made.LLAMA3 + "{# #}")
+    assert graph.fingerprint() != other.fingerprint()
 
 
 def test_a_tokenizer_without_a_template_fails_when_described() -> None:
