@@ -222,6 +222,10 @@ def test_several_recordings_of_a_stream_stand_one_after_the_other() -> None:
     graph = talks({"answers": [_wave(0.2), _wave(0.1)], "answers_sample_rate": [RATE] * 2}).decode_audio(of="answers")
     sample = only(graph.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter))
     assert sample["answers_places"] == [(3, 5), (8, 2)]
+    none = {"answers": [], "answers_sample_rate": []}
+    both = talks(none, {"answers": [_wave(0.2)], "answers_sample_rate": [RATE]}, none).decode_audio(of="answers")
+    [batch] = uio.Loader(both.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter).pack(50))
+    assert batch["answers_pcm_places"].tolist() == [[4 + 3, 5]]
 
 
 def test_nothing_is_decoded_to_know_the_tokens() -> None:

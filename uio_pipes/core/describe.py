@@ -9,7 +9,7 @@ from typing import Any
 
 from uio_pipes.base.redact import redact
 
-_LONG = 100  # characters of a text that are shown
+_LONG = 300  # characters; longer texts are shown by their beginning
 
 
 def show(value: object, *, stable: bool = False) -> str:
@@ -34,7 +34,7 @@ def show(value: object, *, stable: bool = False) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k!r}: {show(v, stable=stable)}" for k, v in value.items()) + "}"
     if isinstance(value, str) and len(value) > _LONG and not stable:
-        return f"{redact(repr(value[:_LONG]))}…"
+        return f"{redact(repr(value[:60]))}…"
     text = redact(repr(value))
     if type(value).__repr__ is object.__repr__:  # its address would change from run to run
         text = _place(type(value))

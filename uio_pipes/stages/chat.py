@@ -151,12 +151,13 @@ class Chat(PerUtterance):
         ends = turns[-1].role in self.loss
         row = _Row(self._audio_token)
         row.add([] if self.bos is None else [self.bos], loss=False)
-        places: dict[str, list[tuple[int, int]]] = {chat_turns.AUDIO: []} if own else {}
+        streams = [chat_turns.AUDIO] if own else [name for name in self._fields if chat_turns.is_audio(sample, name)]
+        places: dict[str, list[tuple[int, int]]] = {stream: [] for stream in streams}
         left = iter(recordings)
         for piece, labels in zip(pieces, self._labels(pieces), strict=True):
             if piece.recording:
                 stream, lengths = next(left)
-                places.setdefault(stream, []).append(row.leave(self._places(lengths)))
+                places[stream].append(row.leave(self._places(lengths)))
             else:
                 row.add(labels, piece.loss)
         row.add([] if self.eos is None else [self.eos], ends)

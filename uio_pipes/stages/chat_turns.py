@@ -56,6 +56,11 @@ def _parts(stage: str, text: str) -> list[tuple[str, str]]:
     return [(literal, name or "") for literal, name, _, _ in found]
 
 
+def is_audio(sample: Sample, name: str) -> bool:
+    """True if the field is a stream of audio, on which a stage works."""
+    return name == "wav" or name in sample.chain.streams
+
+
 def made(turns: Sequence[Pattern], sample: Sample) -> tuple[list[Turn], list[Recording]]:
     """Return the turns that are made of the fields of ``sample``, and its recordings in them. Raises: DataError."""
     recordings: list[Recording] = []
@@ -64,7 +69,7 @@ def made(turns: Sequence[Pattern], sample: Sample) -> tuple[list[Turn], list[Rec
         parts: list[str | None] = []
         for literal, name in pattern:
             parts.append(literal)
-            if name == "wav" or name in sample.chain.streams:
+            if is_audio(sample, name):
                 several = _recordings(sample, name)
                 parts += [None] * len(several)
                 recordings += several

@@ -194,6 +194,6 @@ def _rewritten(number: int) -> DataError:
     return DataError(
         "rewritten_turns",
         f"the chat template changes what it made of turn {number} or of those before it when others follow, so that "
-        "it cannot be told what of the text is to be learned: give each answer with the turns before it as a "
-        "conversation of its own, or a template that says it by {% generation %} (template=…)",
+        "it cannot be told what of the text is to be learned: give one that says it by {% generation %}, or a plain "
+        "one (template=…)",
     )
