@@ -218,6 +218,13 @@ def test_names_in_braces_are_texts_or_recordings(tmp_path: Path) -> None:
     assert "".join(map(chr, texts["label"])).startswith("<u>{hello}"), "as it was where chat stands"
 
 
+def test_a_function_of_the_users_may_take_all_fields() -> None:
+    graph = talks({"wav": _wave(0.1), "sample_rate": RATE, "txt": "a"}).decode_audio()
+    taken = only(graph.chat(_code_points, PLAIN, ASR).map(lambda sample: {**sample}))
+    assert {"label", "labels", "wav_places"} < set(taken)
+    assert "txt_places" not in taken
+
+
 def test_several_recordings_of_a_stream_stand_one_after_the_other() -> None:
     graph = talks({"answers": [_wave(0.2), _wave(0.1)], "answers_sample_rate": [RATE] * 2}).decode_audio(of="answers")
     sample = only(graph.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter))

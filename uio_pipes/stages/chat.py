@@ -222,6 +222,7 @@ class _ChatNode(Node):
         streams = sample.chain.streams
         if streams not in self.links:
             link = self.links[streams] = StageLink(self.stage, self.site)
-            link.reads -= {"wav", *streams}
+            texts = link.reads - {"wav", *streams}
+            link.reads, link.writes = texts, link.writes - {f"{name}_places" for name in texts}
         sample.chain = sample.chain.then(self.links[streams])
         return sample
