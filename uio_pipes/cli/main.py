@@ -18,6 +18,7 @@ from uio_pipes.cli import (
     index,
     inspect,
     pack,
+    replay,
     simulate,
     state,
     verify,
@@ -60,6 +61,7 @@ app.command("verify")(verify.verify)
 app.command("inspect")(inspect.inspect)
 app.command("simulate")(simulate.simulate)
 app.command("bench")(bench.bench)
+app.command("replay")(replay.replay)
 app.add_typer(state.app, name="state")
 
 

@@ -81,7 +81,7 @@ class Horizon:
     def __init__(self, merge: Merge, uneven: str, ranks: Ranks, pipeline: Graph, steps: bool) -> None:
         self.merge, self.uneven, self.pipeline, self.steps = merge, uneven, pipeline, steps
         self.endless = steps or pipeline._endless  # it is an error on all ranks if one has nothing left
-        self.group = _private_group(ranks) if ranks.world_size > 1 and uneven != "join" else None
+        self.group = _private_group(ranks) if ranks.members and ranks.world_size > 1 and uneven != "join" else None
         self.until = 0
         self.over = False
 

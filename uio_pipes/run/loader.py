@@ -6,6 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -193,6 +194,33 @@ class Loader:
         """
         require_whole("skip: count", count, 0)
         self._progress.skip += count
+
+    def batch_at(self, step: int) -> Any:
+        """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.
+
+        What lies between the loader's position and the batch is passed over by plan; for an earlier one, all from the
+        beginning of the epoch on. So load a state from shortly before.
+
+        Args:
+            step: its number in the epoch from 0 on, as ``enumerate(loader)`` counts if the epoch is run on as many
+                ranks from its beginning.
+
+        Raises:
+            PipelineError: the epoch has no such batch, or it can only be reached from an earlier state.
+        """
+        require_whole("batch_at: step", step, 0)
+        alone = copy(self)  # in this process, without the other ranks
+        ranks = self._options.ranks._replace(members=None)
+        alone._options = replace(self._options, ranks=ranks, num_workers=0, mover=None, pin_memory=False)
+        alone._kept = alone._active = alone._tuner = alone._quarantine = None
+        alone._progress = self._progress.before(step, alone._options)
+        alone._asked = self.epoch
+        try:
+            return next(iter(alone))
+        except StopIteration:
+            raise PipelineError(f"batch_at: epoch {self.epoch} has no batch {step} on rank {self.rank}") from None
+        finally:
+            alone._close()
 
     def __len__(self) -> int:
         """Batches of this rank in the whole epoch if no utterance fails; ``steps_per_epoch`` where that is set.
