@@ -16,6 +16,7 @@ from corpus import Corpus
 from test_topology import training
 
 import uio_pipes as uio
+from uio_pipes.reports.steps import seen, steps
 
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 6}
 
@@ -90,6 +91,29 @@ def test_nothing_is_decoded_on_the_way(many_shards: Corpus, monkeypatch: pytest.
     assert sorted(decoded) == sorted(batch["keys"])
 
 
+def test_steps_by_plan_are_those_that_are_delivered(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    whole = uio.Loader(graph, **OPTIONS)
+    batches = iter(whole)
+    for _ in range(9):
+        next(batches)
+    state = whole.state_dict()
+    for world in (1, 3):
+        planned = list(steps(graph, state, world))
+        for rank in range(world):
+            loader = uio.Loader(graph, rank=rank, world_size=world, uneven="join", **OPTIONS)
+            own = [step for step in planned if step.rank == rank]
+            assert [step.step for step in own] == list(range(len(own)))
+            assert [sorted(step.keys) for step in own] == [sorted(batch["keys"]) for batch in loader]
+    assert sum(step.delivered for step in planned) == 9
+    key = planned[5].keys[1]
+    (one,) = seen(graph, state, 3, [key])
+    assert (one.step, one.rank, one.lane, one.row) == (planned[5].step, planned[5].rank, planned[5].lane, 1)
+    stream = uio.Loader(graph, steps_per_epoch=4, **OPTIONS)
+    with pytest.raises(uio.StateError, match="steps_per_epoch"):
+        next(steps(graph, stream.state_dict(), 1))
+
+
 def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
@@ -109,10 +133,23 @@ def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
     torch.save(
         {"model": torch.zeros(2), "loader": uio.Loader(pipeline(), **OPTIONS).state_dict()}, tmp_path / "last.pt"
     )
-    command = [sys.executable, "-m", "uio_pipes.cli.main", "replay", "last.pt", "train.py:pipeline", "--step", "4"]
-    command += ["--rank", "1", "--world-size", "2", "--save", "batch.pt"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        uio_command = [sys.executable, "-m", "uio_pipes.cli.main", arguments[0], "last.pt", "train.py:pipeline"]
+        return subprocess.run([*uio_command, *arguments[1:]], cwd=tmp_path, capture_output=True, text=True)
+
+    two = ["--world-size", "2"]
+    done = command("replay", "--step", "4", "--rank", "1", "--save", "batch.pt", *two)
     assert done.returncode == 0, done.stderr
     assert digest(torch.load(tmp_path / "batch.pt")) == digest(batches[4])
     assert f"{tuple(batches[4]['feats'].shape)} float32" in done.stdout
     assert batches[4]["keys"][0] in done.stdout
+    done = command("steps", "--from", "4", "--to", "4", "--keys", "keys.jsonl", *two)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "keys.jsonl").read_text().splitlines()]
+    assert [line["rank"] for line in lines] == [0, 1]
+    assert sorted(lines[1]["keys"]) == sorted(batches[4]["keys"])
+    done = command("seen", batches[4]["keys"][0], "nobody", *two)
+    assert done.returncode == 1
+    assert "nobody: not in this epoch" in done.stdout
+    assert "to come" in done.stdout

@@ -21,6 +21,7 @@ from uio_pipes.cli import (
     replay,
     simulate,
     state,
+    steps,
     verify,
 )
 
@@ -62,6 +63,8 @@ app.command("inspect")(inspect.inspect)
 app.command("simulate")(simulate.simulate)
 app.command("bench")(bench.bench)
 app.command("replay")(replay.replay)
+app.command("steps")(steps.steps)
+app.command("seen")(steps.seen)
 app.add_typer(state.app, name="state")
 
 
