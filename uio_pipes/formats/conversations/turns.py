@@ -63,7 +63,9 @@ def read_turns(line: dict[str, Any], tags: tuple[str, ...]) -> tuple[list[Messag
     if name == "conversations":
         turns = [_joined(role, [parts for _, parts in some]) for role, some in groupby(turns, lambda turn: turn[0])]
     turns = _with_recordings(turns, line)
-    messages = [{"role": role, "content": _content(parts)} for role, parts in turns]
+    rest = [_rest(turn) if name == "messages" else {} for turn in given][: len(turns)]
+    pairs = zip(turns, rest, strict=True)
+    messages = [{**more, "role": role, "content": _content(parts)} for (role, parts), more in pairs]
     return messages, [part for _, parts in turns for part in parts if isinstance(part, Spoken)]
 
 
@@ -129,12 +131,9 @@ def _split(text: str, turn: dict[str, Any], tag: re.Pattern[str]) -> Iterator[Pa
 
 
 def _joined(role: str, turns: list[list[Part]]) -> Turn:
-    """Return several turns of one role as one; two texts have a blank between them, as in NeMo."""
-    joined: list[Part] = []
-    for parts in turns:
-        between = joined and parts and isinstance(joined[-1], str) and isinstance(parts[0], str)
-        joined += [" ", *parts] if between else parts
-    return role, joined
+    """Return several turns of one role as one, with a blank between them, as in NeMo."""
+    first, *others = turns
+    return role, [*first, *(part for parts in others for part in (" ", *parts))]
 
 
 def _with_recordings(turns: list[Turn], line: dict[str, Any]) -> list[Turn]:
@@ -182,6 +181,11 @@ def _beside(line: dict[str, Any]) -> list[str]:
         message = f"{name} must be a path, or several in a list, not {given!r:.80}: correct the line"
         raise DataError("missing_audio", message)
     return paths
+
+
+def _rest(turn: dict[str, Any]) -> dict[str, Any]:
+    """Return what a message says beside its role and content, such as ``tool_calls``."""
+    return {name: value for name, value in turn.items() if name not in ("from", "role", "value", "content")}
 
 
 def _content(parts: list[Part]) -> str | list[dict[str, str]]:
