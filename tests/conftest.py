@@ -7,10 +7,10 @@ import json
 import os
 from pathlib import Path
 
+import conversation_data
 import corpus
 import cuts_corpus
 import kaldi_data
-import conversation_data
 import nemo_data
 import pytest
 import shar_corpus as shar_files
