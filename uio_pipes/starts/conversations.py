@@ -55,7 +55,7 @@ def from_conversations(
         tarred_audio: the tars that hold the audio, given and paired with the manifests as for :func:`from_nemo`.
             Default: None, lines name audio files. A relative path starts at the manifest's folder or, if there is no
             such file, at the working directory.
-        audio_tag: what stands for audio in texts, one tag or several. Default: ``<sound>``, ``<speech>``, ``<audio>``.
+        audio_tag: what stands for audio in texts, one tag or several. Default: ("<sound>", "<speech>", "<audio>").
         audio_root: folder or URL at which relative paths start. Default: None, the manifest's folder.
         fields: the names that fields have in the lines, by ours: ``{"messages": "dialogue"}``. Default: None.
         shuffle: whether to deal all conversations in another order in each epoch: a random order of all, without a
