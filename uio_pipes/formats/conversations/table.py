@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, LeftOut
-from uio_pipes.formats.conversations.turns import Spoken, read_turns
+from uio_pipes.formats.conversations.turns import Spoken, read_turns, tags_of
 from uio_pipes.formats.lists.json_records import key_of
 from uio_pipes.formats.naming import Names
 from uio_pipes.formats.nemo.audio import audio_file
@@ -37,7 +37,7 @@ class ConversationTable(Manifests):
         root: str | None = None,
     ) -> None:
         super().__init__(manifests, tars, access, names)
-        self._tags, self._root = tags, root
+        self._tag, self._root = tags_of(tags), root
 
     def fields(self, number: int) -> dict[str, Any]:
         """Return the fields of a conversation, nothing opened. Raises: LeftOut ``skipme``, DataError."""
@@ -46,7 +46,7 @@ class ConversationTable(Manifests):
         if isinstance(custom, dict) and custom.get("_skipme"):
             raise LeftOut("skipme", "the line is marked with _skipme", url=place, member=key)
         try:
-            messages, spoken = read_turns(line, self._tags)
+            messages, spoken = read_turns(line, self._tag)
             audio = [self.recording(line, str(one.path), number) for one in spoken]
             times = [_times(one, at) for at, one in enumerate(spoken, 1)]
         except DataError as error:

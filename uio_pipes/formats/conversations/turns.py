@@ -43,33 +43,42 @@ Part = str | Spoken
 Message = dict[str, Any]
 
 
-def read_turns(line: dict[str, Any], tags: tuple[str, ...]) -> tuple[list[Message], list[Spoken]]:
+class Turn(NamedTuple):
+    """A turn. ``rest``: what its message says beside role and content, such as ``tool_calls``."""
+
+    role: str
+    parts: list[Part]
+    rest: Mapping[str, Any]
+
+
+def tags_of(tags: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of what stands for audio in texts."""
+    return re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
+
+
+def read_turns(line: dict[str, Any], tag: re.Pattern[str]) -> tuple[list[Message], list[Spoken]]:
     """Take turns and recordings out of ``line``, and return them: messages of ``role`` and ``content``, and a recording
-    for each part of audio. ``tags``: what stands for audio in texts.
+    for each part of audio. ``tag``: what stands for audio in texts.
 
     Raises: DataError ``missing_turns``, ``bad_turn``, ``missing_audio``, ``audio_mismatch``, ``bad_segment``.
     """
-    name = next((name for name in _TURNS if name in line), None)
-    given = line.pop(name, None) if name else None
-    if not isinstance(given, list) or not given:
-        names = ", ".join(line)
-        message = (
-            f"{name} must be a list of turns, not {given!r:.40}: correct the line"
-            if name
-            else f'the line has neither messages nor conversations (its names: {names}): say fields={{"messages": …}}'
-        )
-        raise DataError("missing_turns", message)
-    turns = _turns(given, re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True)))))
+    name = next((name for name in _TURNS if name in line), "")
+    turns = _turns(_given(line, name), tag)
     if name == "conversations":
-        turns = [_joined(role, [parts for _, parts in some]) for role, some in groupby(turns, lambda turn: turn[0])]
+        turns = [_joined(role, list(some)) for role, some in groupby(turns, lambda turn: turn.role)]
     turns = _with_recordings(turns, line)
-    rest = [_rest(turn) if name == "messages" else {} for turn in given][: len(turns)]
-    pairs = zip(turns, rest, strict=True)
-    messages = [{**more, "role": role, "content": _content(parts)} for (role, parts), more in pairs]
-    return messages, [part for _, parts in turns for part in parts if isinstance(part, Spoken)]
+    messages = [{**turn.rest, "role": turn.role, "content": _content(turn.parts)} for turn in turns]
+    return messages, [part for turn in turns for part in turn.parts if isinstance(part, Spoken)]
 
 
-Turn = tuple[str, list[Part]]
+def _given(line: dict[str, Any], name: str) -> list[Any]:
+    if not name:
+        message = f"the line has neither messages nor conversations (its names: {', '.join(line)})"
+        raise DataError("missing_turns", f'{message}: say which it is, as in fields={{"messages": "dialogue"}}')
+    given = line.pop(name)
+    if not isinstance(given, list) or not given:
+        raise DataError("missing_turns", f"{name} must be a list of turns, not {given!r:.40}: correct the line")
+    return given
 
 
 def _turns(given: list[Any], tag: re.Pattern[str]) -> list[Turn]:
@@ -90,14 +99,18 @@ def _turn(turn: Any, typed: bool, tag: re.Pattern[str]) -> Turn:
     if not isinstance(role, str) or not role:
         _bad(f"its role must be a name in `from` or `role`, not {role!r:.40}: correct the line")
     role = _ROLES.get(role.lower(), role)
-    if typed:
-        return role, [_of_type(turn, "value")]
+    parts = [_of_type(turn, "value")] if typed else _parts(role, turn, tag)
+    rest = {name: value for name, value in turn.items() if name not in ("from", "role", "value", "content")}
+    return Turn(role, parts, rest)
+
+
+def _parts(role: str, turn: dict[str, Any], tag: re.Pattern[str]) -> list[Part]:
     content = turn.get("content", turn.get("value"))
     if isinstance(content, list):
-        return role, [_of_part(part) for part in content]
+        return [_of_part(part) for part in content]
     if not isinstance(content, str):
         _bad(f"its text, `value` or `content`, must be a string, not {content!r:.40}: correct the line")
-    return role, list(_split(content, turn, tag)) if role == "user" else [content]
+    return list(_split(content, turn, tag)) if role == "user" else [content]
 
 
 def _of_type(turn: dict[str, Any], name: str) -> Part:
@@ -130,10 +143,10 @@ def _split(text: str, turn: dict[str, Any], tag: re.Pattern[str]) -> Iterator[Pa
             yield piece
 
 
-def _joined(role: str, turns: list[list[Part]]) -> Turn:
+def _joined(role: str, turns: list[Turn]) -> Turn:
     """Return several turns of one role as one, with a blank between them, as in NeMo."""
     first, *others = turns
-    return role, [*first, *(part for parts in others for part in (" ", *parts))]
+    return Turn(role, [*first.parts, *(part for turn in others for part in (" ", *turn.parts))], {})
 
 
 def _with_recordings(turns: list[Turn], line: dict[str, Any]) -> list[Turn]:
@@ -141,7 +154,7 @@ def _with_recordings(turns: list[Turn], line: dict[str, Any]) -> list[Turn]:
 
     One recording may have several places, one place takes all of several, and otherwise they must be equally many.
     """
-    spoken = [part for _, parts in turns for part in parts if isinstance(part, Spoken)]
+    spoken = [part for turn in turns for part in turn.parts if isinstance(part, Spoken)]
     places = sum(part.path is None for part in spoken)
     if spoken and not places:
         return turns
@@ -160,7 +173,7 @@ def _with_recordings(turns: list[Turn], line: dict[str, Any]) -> list[Turn]:
         chosen = range(len(paths)) if places == 1 else [number]
         return [Spoken(paths[at], place.times, at) for at in chosen]
 
-    return [(role, _filled(parts, of)) for role, parts in turns]
+    return [turn._replace(parts=_filled(turn.parts, of)) for turn in turns]
 
 
 def _filled(parts: list[Part], of: Callable[[Spoken], list[Part]]) -> list[Part]:
@@ -181,11 +194,6 @@ def _beside(line: dict[str, Any]) -> list[str]:
         message = f"{name} must be a path, or several in a list, not {given!r:.80}: correct the line"
         raise DataError("missing_audio", message)
     return paths
-
-
-def _rest(turn: dict[str, Any]) -> dict[str, Any]:
-    """Return what a message says beside its role and content, such as ``tool_calls``."""
-    return {name: value for name, value in turn.items() if name not in ("from", "role", "value", "content")}
 
 
 def _content(parts: list[Part]) -> str | list[dict[str, str]]:
