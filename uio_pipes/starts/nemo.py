@@ -30,9 +30,10 @@ def from_nemo(
 
     A row ``{"audio_filepath": …, "duration": …, "text": …}`` gives the fields ``wav``, ``duration`` and ``txt``; with
     ``offset``, also ``start`` and ``end``, and the utterance is that part of the audio. All other names are kept as
-    fields; those that end in ``_audio_filepath`` name files, too, which are found in the same way. The ``key`` is the row's ``key`` or ``id``, or else the file's name without its suffix, to which NeMo's
-    ``-OFFSET-DURATION`` (in hundredths of a second) is added if the row has an ``offset``. A row with ``_skipme`` is
-    left out and counted as ``skipme``.
+    fields; those that end in ``_audio_filepath`` name files, too, which are found in the same way. The ``key`` is the
+    row's ``key`` or ``id``, or else the file's name without its suffix, to which NeMo's ``-OFFSET-DURATION`` (in
+    hundredths of a second) is added if the row has an ``offset``. A row with ``_skipme`` is left out and counted as
+    ``skipme``.
 
     Nothing but the manifests is read for planning, since they give the durations. A tar's headers are read when its
     first member is needed, once in each process; ``uio index --text ''`` spares that.
