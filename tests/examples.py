@@ -14,6 +14,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.dsp.tones import Tones
+from uio_pipes.sources.conversations import ListConversations
 from uio_pipes.sources.from_iterable import FromIterable
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.kaldi import ListKaldi
@@ -170,6 +171,7 @@ def random_crop(corpus: uio.Pipeline) -> uio.Pipeline:
 
 
 EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
+    ListConversations: lambda corpus: corpus.decode_audio(of="audio").speed_perturb(of="audio"),
     ListCuts: lambda corpus: corpus,
     ListIndexed: lambda corpus: corpus,
     ListKaldi: lambda corpus: corpus,
