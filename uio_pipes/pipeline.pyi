@@ -605,7 +605,7 @@ class Pipeline(Graph):
         recording in ``audio``, a list. With ``turns`` it is made of other fields.
 
         ``audio_places`` has (first, count) for each recording: where its places are in ``label``, and how many; other
-        streams have theirs (``wav_places``). It goes by the planned lengths of audio and decodes nothing: put it behind
+        streams have theirs (``wav_places``). It goes by the planned lengths of audio and decodes nothing: put it after
         what changes these. It runs only when labels are needed.
 
         What a conversation lacks, or has in another form, is the failure ``missing_messages``, ``bad_messages``,
@@ -1133,8 +1133,8 @@ class Pipeline(Graph):
             pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
             keep: names of other fields that the batch has, too. If all utterances have numbers there, they are a tensor
                 (B,); if arrays (T,) or (T, K), such as the codes of a codec, they are padded (floats by 0, whole numbers
-                by -1) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an utterance
-                without such a field. Default: (), none.
+                by -1, ``labels`` by -100) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an
+                utterance without such a field. Default: (), none.
             layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
             collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
                 first. Default: None.

@@ -375,3 +375,16 @@ def test_workers_and_resumption_give_the_same(tmp_path: Path) -> None:
     rest = uio.Loader(graph, lanes=2)
     rest.load_state_dict(loader.state_dict())
     assert all(map(torch.equal, here, begun + rows(rest)))
+
+
+def test_padded_rows_have_no_loss_where_padding_is() -> None:
+    items = [{"key": f"C{i}", "messages": [turn("user", "a"), turn("assistant", "b" * (i + 1))]} for i in range(3)]
+    template = {"user": "{}", "assistant": "{}"}
+    graph = uio.from_iterable(items).chat(lambda text: [1] * len(text), template).batch(3).pad(keep=["labels"])
+    batch = next(iter(uio.Loader(graph)))
+    rows = dict(zip(batch["keys"], batch["labels"].tolist(), strict=True))
+    assert rows == {"C0": [-100, 1, -100, -100], "C1": [-100, 1, 1, -100], "C2": [-100, 1, 1, 1]}
+
+
+def turn(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}

@@ -36,7 +36,7 @@ class Chat(PerUtterance):
     recording in ``audio``, a list. With ``turns`` it is made of other fields.
 
     ``audio_places`` has (first, count) for each recording: where its places are in ``label``, and how many; other
-    streams have theirs (``wav_places``). It goes by the planned lengths of audio and decodes nothing: put it behind
+    streams have theirs (``wav_places``). It goes by the planned lengths of audio and decodes nothing: put it after
     what changes these. It runs only when labels are needed.
 
     What a conversation lacks, or has in another form, is the failure ``missing_messages``, ``bad_messages``,

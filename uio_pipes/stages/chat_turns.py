@@ -25,7 +25,7 @@ class Recording(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """A turn to be made: literal texts, each with the field behind it, or "" at the end."""
+    """A turn to be made: literal texts, each with the field after it, or "" at the end."""
 
     role: str
     parts: list[tuple[str, str]]

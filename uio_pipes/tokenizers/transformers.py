@@ -36,7 +36,7 @@ class TransformersTokenizer:
             ) from error
 
     def render(self, messages: list[dict[str, Any]], template: str, prompt: bool) -> str:
-        """Return the text of a conversation, and behind it that of the ``prompt`` of generation."""
+        """Return the text of a conversation, and after it that of the ``prompt`` of generation."""
         from jinja2 import TemplateSyntaxError
 
         options = {"chat_template": template, "add_generation_prompt": prompt, "tokenize": False}
