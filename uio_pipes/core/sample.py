@@ -13,6 +13,9 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, mix64
@@ -187,8 +190,7 @@ class Sample(MutableMapping[str, Any]):
                         self.compute(link)
             view = self.view(of, names)
             audio = view.fields.get("wav")
-            other = hasattr(audio, "shape") and "sample_rate" not in view.fields  # codes, an embedding
-            plan = None if other else measure(view.fields)
+            plan = measure(view.fields)
             if view.fields.get("wav") is not audio:  # what had to be fetched is kept
                 self.fields[of] = view.fields["wav"]
             for i, link in enumerate(links):
@@ -288,6 +290,8 @@ def _settled(planned: Plan | None, actual: Plan | None) -> Plan | None:
 class View(Sample):
     """A stream of an utterance, whose fields have their usual names here.
 
+    An array without a sample rate, such as the codes of a codec, is no audio: it is ``feat`` here.
+
     Raises: DataError ``missing_stream`` if the utterance has none of its fields.
     """
 
@@ -298,6 +302,9 @@ class View(Sample):
         if not own:
             there = ", ".join(map(str, whole.fields))
             raise DataError("missing_stream", f"the utterance has no {of!r} (its fields: {there})")
+        value = own.get("wav")
+        if own.keys().isdisjoint(["sample_rate", "feat"]) and isinstance(value, (torch.Tensor, np.ndarray, list)):
+            names, own = {"feat": of}, {"feat": torch.as_tensor(value) if isinstance(value, list) else value}
         others = {name: value for name, value in whole.fields.items() if name not in MEASURED and name not in names}
         super().__init__(others | own, whole.origin, whole._run_key, NOTHING, whole.url)
         self._whole, self._names = whole, names
