@@ -165,7 +165,8 @@ def _audio(samples: list[Sample], names: Mapping[str, str], prefix: str) -> dict
     Raises: PipelineError if they cannot be put together.
     """
     feats = [sample.fields.get(names["feat"]) for sample in samples]
-    audio = [sample.fields.get(names["wav"]) for sample in samples]
+    rate = f"{prefix}sample_rate" if prefix else "wav"  # an array without a rate is no audio: codes, an embedding
+    audio = [sample.fields.get(names["wav"]) if rate in sample.fields else None for sample in samples]
     waves = [wav if isinstance(wav, (torch.Tensor, np.ndarray)) else None for wav in audio]
     name, values = ("pcm", waves) if all(feat is None for feat in feats) else ("feats", feats)
     for sample, value, wav in zip(samples, values, waves, strict=True):
