@@ -150,11 +150,14 @@ class _Batch:
         self.fields: list[dict[str, Any]] = []  # without audio, features and labels
         self.sizes: list[int] = []
         self.streams = [_columns(most, of) for of in ("", *streams)]
-        self.taken = {column.field for columns in self.streams for column in columns}
-        rule = "keep must name other fields than the streams that stages work on"
-        require(
-            self.taken.isdisjoint(stage.keep), stage.name, rule, stage.keep, "their tensors are in the batch anyway"
-        )
+        taken = {column.field for columns in self.streams for column in columns}
+        self._check_keep(taken - {*streams})
+        self.taken = taken - {*stage.keep}
+
+    def _check_keep(self, taken: set[str]) -> None:
+        """Raises: PipelineError if one of these fields is to be kept. A stream that is a text or codes may be."""
+        keep, rule = self.stage.keep, "keep must name other fields than the streams that stages work on"
+        require(taken.isdisjoint(keep), self.stage.name, rule, keep, "their tensors are in the batch anyway")
 
     @property
     def audible(self) -> bool:
@@ -170,6 +173,8 @@ class _Batch:
             self._put(feats, fields, None if feat is None else torch.as_tensor(feat))
             self._put(labels, fields, _labels(fields, labels.field) if labels.field in fields else None)
             audio = waves.field in fields and (not waves.of or f"{waves.of}_sample_rate" in fields)
+            if audio and waves.field not in self.taken:
+                self._check_keep({waves.field})
             self._put(waves, fields, _mono(fields, waves) if audio and (self.stage.pcm or feat is None) else None)
         lengths = (column.rows.lengths for columns in self.streams for column in columns)
         self.sizes.append(next((found[-1] for found in lengths if found), 0))
