@@ -61,8 +61,7 @@ class Tokenize(OfStream):
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         text = text_of(sample)
-        tokenizer = self.tokenizer
-        tokenize: Any = tokenizer.tokenize if isinstance(tokenizer, Tokenizer) else tokenizer
+        tokenize: Any = getattr(self.tokenizer, "tokenize", self.tokenizer)  # isinstance of a protocol takes 6 µs
         result = tokenize(remove_blanks(text) if self._joins else text)
         both = isinstance(result, tuple) and len(result) == 2 and not isinstance(result[1], int)
         tokens, label = result if both else ([], result)
