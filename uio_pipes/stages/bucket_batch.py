@@ -169,7 +169,8 @@ class BucketBatch(BudgetStage):
         require(ok, self.name, "max_samples is for one length", self.max_samples, "give max_frames or max_cost")
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
-        bounds, least = self.bucket_boundaries, self.min_batch_size
+        bounds: Any = self.bucket_boundaries
+        least = self.min_batch_size
         ok = bounds is not None or not self.in_pairs
         require(ok, self.name, "sizes of buckets by two lengths need bucket_boundaries", bounds, "or give a budget")
         count: Any = self.num_buckets if bounds is None else count_of(bounds, self.in_pairs)
@@ -178,7 +179,7 @@ class BucketBatch(BudgetStage):
         require(len(sizes) == count and min(sizes) >= least, self.name, rule, sizes, remedy)
 
     @cached_property
-    def in_pairs(self) -> bool:  # type: ignore[override]
+    def in_pairs(self) -> bool:
         bounds: Any = self.bucket_boundaries
         return isinstance(bounds[0] if bounds else self.num_buckets if bounds is None else None, tuple)
 

@@ -15,6 +15,7 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.stages.budget import Budget, PairBudget, PartialBatch, PartialPairs
 
 CANDIDATES = 400  # lengths at which a bucket may end
+OUTLIERS = 100  # of so many utterances, one that is too long by its second length for the buckets of its first
 
 Boundaries = Sequence[int] | Sequence[tuple[int, int]]
 
@@ -164,12 +165,16 @@ def longest_of(lengths: npt.NDArray[np.int64], buckets: int) -> list[int]:
 
 
 def pairs_of(lengths: npt.NDArray[np.int64], buckets: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return pairs of the longest lengths for these (N, 2) ``lengths``: by the first, and within each by the second."""
+    """Return pairs of longest lengths for these (N, 2) ``lengths``: by the first, and within each by the second.
+
+    Those that are longest by the second, one of a hundred, are left to buckets of a longer first length.
+    """
     found: list[tuple[int, int]] = []
-    shorter = 0
-    for longest in longest_of(lengths[:, 0], buckets[0]) if len(lengths) else []:
-        within = lengths[(lengths[:, 0] > shorter) & (lengths[:, 0] <= longest), 1]
-        found += [(longest, second) for second in longest_of(within, buckets[1])]
+    shorter, firsts = 0, longest_of(lengths[:, 0], buckets[0]) if len(lengths) else []
+    for longest in firsts:
+        within = np.sort(lengths[(lengths[:, 0] > shorter) & (lengths[:, 0] <= longest), 1])
+        kept = len(within) if longest == firsts[-1] else len(within) - len(within) // OUTLIERS
+        found += [(longest, second) for second in longest_of(within[:kept], buckets[1])]
         shorter = longest
     return found
 

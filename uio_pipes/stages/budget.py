@@ -119,8 +119,8 @@ class PairBudget(Budget):
     def _padded(self, first: int, second: int) -> int:
         """Return the cost of an utterance padded to these lengths, as :meth:`Budget.cost`, 1 at least."""
         if self.function is None:
-            cost: int = super().cost(first if self.unit == "frames" else second)
-            return max(1, cost)
+            cost: int = super().cost(first if self.unit == "frames" else second) or 1
+            return cost
         found: Any = self.function(first, second)
         if not is_number(found):
             returned = f"the function given as cost returned {found!r} for {first} and {second}"
