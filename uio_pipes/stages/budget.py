@@ -118,14 +118,13 @@ class PairBudget(Budget):
 
     def _padded(self, first: int, second: int) -> int:
         """Return the cost of an utterance padded to these lengths, as :meth:`Budget.cost`, 1 at least."""
-        if self.function is None:
-            cost: int = super().cost(first if self.unit == "frames" else second) or 1
-            return cost
-        found: Any = self.function(first, second)
+        one = super().cost(first if self.unit == "frames" else second)
+        found: Any = one if self.function is None else self.function(first, second)
         if not is_number(found):
             returned = f"the function given as cost returned {found!r} for {first} and {second}"
             raise PipelineError(f"{self.name}: {returned}; it must return a number")
-        return max(1, ceil(found))
+        cost: int = ceil(found)
+        return max(1, cost)
 
 
 def _no_samples(stage: str) -> PipelineError:
