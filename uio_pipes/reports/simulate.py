@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import lanes_of, worker_of
 from uio_pipes.core.stage import Branch
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation
+from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation, padding_of
 from uio_pipes.run.epoch_end import UNEVEN
 from uio_pipes.run.no_batches import Losses, no_batch, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
@@ -75,8 +75,8 @@ def simulate(
         lengths=np.concatenate([np.asarray(plan.lengths, np.int64) for plan in plans]),
         utterances=sum(int(r.counts.sum()) for r in seen),
         units=plans[0].units,
-        hours=sum(plan.audio for plan in plans) / 360_000,
-        padding=_padding(total, padded),
+        hours=sum(sum(plan.frames_of) for plan in plans) / 360_000,
+        padding=padding_of(total, padded),
         largest=_largest(plans),
         skew=_skew([r.padded[0] for r in seen]),
         workers=_busiest(plans, world_size, num_workers),
@@ -123,11 +123,6 @@ def _in_order(plans: list[LanePlan]) -> Rank:
     all_ = all_[:, all_[0] > 0]
     units = len(plans[0].units)
     return Rank(all_[0], all_[1 : units + 1], all_[units + 1 :])
-
-
-def _padding(total: Iterable[int], padded: Iterable[int]) -> tuple[float, ...]:
-    """Return the share of padding by each length."""
-    return tuple(float(1 - t / p) if p else 0.0 for t, p in zip(total, padded, strict=True))
 
 
 def _largest(plans: list[LanePlan]) -> tuple[int, ...]:
@@ -221,4 +216,4 @@ def _bucket(at: int, bounds: list[Any], batches: list[_Planned], units: int) -> 
     low, high = bounds[at - 1] if at and units == 1 else 0, bounds[at] if at < len(bounds) else None
     sizes = np.sum([batch.sizes for batch in batches] or np.zeros((1, 2, units), np.int64), axis=0)
     utterances = sum(batch.utterances for batch in batches)
-    return Bucket(low, high, len(batches), utterances, _mean_fill(batches), _padding(*sizes))
+    return Bucket(low, high, len(batches), utterances, _mean_fill(batches), padding_of(*sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,6 +126,11 @@ class Simulation:
         out["fill"] = self.fill
         out["rates"] = dict(self.rates)
         return out
+
+
+def padding_of(total: Iterable[int], padded: Iterable[int]) -> tuple[float, ...]:
+    """Return the share of padding by each length, of lengths without and with it."""
+    return tuple(float(1 - t / p) if p else 0.0 for t, p in zip(total, padded, strict=True))
 
 
 def spread(values: Column) -> dict[str, float]:

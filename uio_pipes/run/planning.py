@@ -61,7 +61,7 @@ class LanePlan:
     Attributes:
         units: names of the lengths that batches go by, planned frames or one or two others.
         counts: utterances in each batch. sizes: their lengths, by each of the units.
-        audio: planned frames of all utterances.
+        frames_of: planned frames of all utterances, batch after batch.
         skipped, failures, reports: what was left out before the batches, as in the statistics of a loader.
         boundaries: of the buckets of ``bucket_batch``.
         rates: utterances by sample rate in Hz, as in their headers; 0 if a ``duration`` gave the length instead.
@@ -71,7 +71,7 @@ class LanePlan:
     units: tuple[str, ...] = ("frames",)
     counts: array[int] = field(default_factory=lambda: array("l"))
     sizes: list[Sizes] = field(default_factory=list)
-    audio: int = 0
+    frames_of: array[int] = field(default_factory=lambda: array("l"))
     skipped: dict[str, int] = field(default_factory=dict)
     failures: int = 0
     reports: list[str] = field(default_factory=list)
@@ -202,7 +202,7 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
         like = next(sample.key for _, _, rate, sample in planned if rate == kept)
         ledger.handle(planned[i][3].failure(mixed_rates(planned[i][2], kept, like), pads), pads)
     good = [one for i, one in enumerate(planned) if i not in odd]
-    lane.audio += sum(frames for _, frames, _, _ in good)
+    lane.frames_of.extend(frames for _, frames, _, _ in good)
     return [length if isinstance(length, tuple) else (length,) for length, *_ in good]
 
 
