@@ -318,13 +318,13 @@ class _BucketNode(BudgetBuffer):
     def _bucket(self, number: int) -> int:
         return self.index(self._length(number))
 
-    def _cost(self, item: Sample, length: Any) -> Any:
-        if self.budget is None and self.given is not None and self.stage.in_pairs and not holds(self.given, length):
-            lengths = " and ".join(f"{n} {name}" for n, name in zip(length, names_of(self.stage.sized_by), strict=True))
-            message = f"{lengths} fit into no bucket: give a larger one more, or put .filter(…) before"
-            self.lane.ledger.handle(item.failure(DataError("over_budget", message), self.name), self.name)
-            return None
-        return super()._cost(item, length)
+    def unbounded(self, item: Sample, length: Any) -> int | None:
+        if not self.stage.in_pairs or holds(self.given or [], length):
+            return 0
+        lengths = " and ".join(f"{n} {name}" for n, name in zip(length, names_of(self.stage.sized_by), strict=True))
+        message = f"{lengths} fit into no bucket: give a larger one more, or put .filter(…) before"
+        self.lane.ledger.handle(item.failure(DataError("over_budget", message), self.name), self.name)
+        return None
 
     def _overdue(self) -> bool:
         """True if the oldest utterance in a bucket has waited long enough, and there are enough for a batch."""

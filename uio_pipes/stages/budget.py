@@ -195,15 +195,16 @@ class PartialBatch:
     def add(self, number: int, cost: Any) -> None:
         self.numbers.append(number)
         self.costs.append(cost)
-        self.worst = self.larger(self.worst, cost)
+        if cost > self.worst:
+            self.worst = cost
 
     def take(self, count: int) -> PartialBatch:
         """Remove and return the first ``count`` (or all there are)."""
         taken = type(self)()
         taken.numbers, self.numbers = self.numbers[:count], self.numbers[count:]
         taken.costs, self.costs = self.costs[:count], self.costs[count:]
-        for part in (taken, self):
-            part.worst = reduce(self.larger, part.costs, self.nothing)
+        taken.worst = reduce(self.larger, taken.costs, self.nothing) if self.costs else self.worst
+        self.worst = reduce(self.larger, self.costs, self.nothing)
         return taken
 
 
@@ -213,6 +214,11 @@ class PartialPairs(PartialBatch):
     __slots__ = ()
 
     nothing = (0, 0)
+
+    def add(self, number: int, cost: Any) -> None:
+        self.numbers.append(number)
+        self.costs.append(cost)
+        self.worst = self.larger(self.worst, cost)
 
     @staticmethod
     def larger(one: Any, other: Any) -> Any:
@@ -240,16 +246,20 @@ class BudgetBuffer(Buffer):
                 return number, cost
 
     def _cost(self, item: Sample, length: Any) -> Any:
-        """Return the cost of an utterance (0 without a budget); None if it fails because it is above the budget."""
+        """Return the cost of an utterance (0 without a budget); None if it fails because no batch can have it."""
         budget = self.budget
         if budget is None:
-            return 0
+            return self.unbounded(item, length)
         size = budget.size(item, length)
         cost = budget.cost(size)
         if budget.room(cost) >= budget.least:
             return cost
         self.lane.ledger.handle(item.failure(budget.over(size), self.name), self.name)
         return None
+
+    def unbounded(self, item: Sample, length: Any) -> int | None:
+        """Return 0, the cost without a budget; None if the utterance fails because there is no place for it."""
+        return 0
 
     def cost(self, number: int) -> Any:
         """Return the cost of a held utterance."""
