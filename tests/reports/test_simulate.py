@@ -127,7 +127,9 @@ def test_buckets_and_their_fill(many_shards: Corpus) -> None:
 
 def test_buckets_by_two_lengths_and_the_padding_of_both(many_shards: Corpus) -> None:
     pipeline = by_both(uio.from_shard_list(many_shards.list))
-    run, batches = simulate(pipeline), list(uio.Loader(pipeline))
+    loader = uio.Loader(pipeline)
+    run, batches = simulate(pipeline), list(loader)
+    assert run.padding == pytest.approx((loader.stats().padding_ratio, loader.stats().token_padding_ratio))
     assert (run.units, run.utterances) == (("frames", "tokens"), len(many_shards.keys))
     for name, share in zip(("feats", "target"), run.padding, strict=True):
         padded = sum(batch[name].shape[0] * batch[name].shape[1] for batch in batches)
