@@ -67,7 +67,7 @@ def find_buckets(graph: Graph, num_buckets: int | tuple[int, int], most: int | N
     if graph._endless and most is None:
         raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): say how many to look at")
     plan = plan_utterances(_before_batches(graph), _lengths_of(graph, num_buckets), most)
-    if not plan.counts:
+    if not plan.lengths:
         why = f": {plan.reports[0]}" if plan.reports else ""
         raise ListError(f"no utterance has a length by which to put it into a bucket{why}")
     lengths = np.asarray([sizes.lengths for sizes in plan.sizes], np.int64).T
@@ -78,7 +78,8 @@ def find_buckets(graph: Graph, num_buckets: int | tuple[int, int], most: int | N
     else:
         boundaries = [longest + 1 for longest in longest_of(lengths[:, 0], num_buckets)[:-1]]
     index, frames = index_of(boundaries, in_pairs), np.asarray(plan.frames_of, np.int64)
-    at = np.asarray([index(tuple(row) if in_pairs else row[0]) for row in lengths.tolist()])
+    different, number = np.unique(lengths, axis=0, return_inverse=True)
+    at = np.asarray([index(tuple(row) if in_pairs else row[0]) for row in different.tolist()])[number.reshape(-1)]
     of = [at == number for number in range(count_of(boundaries, in_pairs))]
     buckets = [_bucket(lengths[here], frames[here]) for here in of if here.any()]
     padded = np.sum([bucket.utterances * np.asarray(bucket.longest) for bucket in buckets], axis=0)

@@ -134,15 +134,13 @@ def plan_lanes(
 
 
 def plan_utterances(graph: Graph, by: Length | Pair | None, most: int | None = None) -> LanePlan:
-    """Return the lengths of the utterances (of ``most`` of them) that come out of a graph without batches, each as if
-    it were a batch."""
+    """Return the lengths of all utterances (or of ``most``) that come out of a graph without batches."""
     lane = _lane(0, 1, 0, 0, 0, {})
     plan, size = LanePlan(0, names_of(by)), None if by is None else measure_of(by)
     for item in islice(items_of(_by_plan(graph, strict=False).build(lane)), most):
         for lengths in _lengths(item, lane.ledger, plan, "", size):
-            plan.counts.append(1)
             for sizes, length in zip(plan.sizes, lengths, strict=True):
-                sizes.add([length])
+                sizes.lengths.append(length)
     plan.take(lane.ledger)
     return plan
 

@@ -115,13 +115,13 @@ class BucketBatch(BudgetStage):
         if self.bucket_batch_sizes is not None:
             object.__setattr__(self, "bucket_batch_sizes", tuple(self.bucket_batch_sizes))
         require(self.max_wait >= 1, self.name, "max_wait must be 1 or more", self.max_wait, "see the docstring")
+        self._check_pairs()
         sizes = self.bucket_batch_sizes
         one = (sizes is None) != (self.budget is None)
-        given = (sizes, self.max_frames, self.max_samples, self.max_tokens)
-        rule = "give either bucket_batch_sizes or max_frames or max_samples or max_tokens"
+        given = (sizes, self.max_frames, self.max_samples, self.max_tokens, self.max_cost)
+        rule = "give either bucket_batch_sizes or max_frames or max_samples or max_tokens or max_cost"
         require(one, self.name, rule, given, "choose one")
         self._check_window()
-        self._check_pairs()
         if sizes is not None:
             self._check_sizes(sizes)
 
