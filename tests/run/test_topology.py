@@ -102,9 +102,32 @@ JOURNEYS = [
 def test_every_leg_of_a_journey_delivers_what_is_due(
     many_shards: Corpus, journey: list[Topology], thinned: int
 ) -> None:
-    pipeline = training(many_shards.list)
+    travel(training(many_shards.list), many_shards, journey, random.Random(str(journey)), thinned)
+
+
+def code_points(text: str) -> list[int]:
+    return [ord(character) for character in text]
+
+
+def product(frames: int, tokens: int) -> int:
+    return frames * tokens
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_journeys_with_buckets_by_two_lengths(many_shards: Corpus, seed: int) -> None:
+    rng = random.Random(seed)
+    source = uio.from_shard_list(many_shards.list, shuffle=True).decode_audio().speed_perturb([0.9, 1.1])
+    labelled = source.fbank(num_mel_bins=8, dither=0.1).tokenize(code_points).shuffle(4)
+    cost: dict[str, Any] = {"max_cost": rng.randint(500, 2_000), "cost": product}
+    found = labelled.bucket_batch(num_buckets=(2, 2), max_wait=rng.randint(1, 9), **cost)
+    given = labelled.bucket_batch([(45, 3), (45, 9), (200, 9)], [3, 2, 2], max_wait=rng.randint(1, 9))
+    journey = [(rng.randint(1, 8), 0) for _ in range(rng.randint(2, 6))]
+    travel(rng.choice([found, given]).pad(), many_shards, journey, rng, rng.randint(1, 3))
+
+
+def travel(pipeline: uio.Pipeline, corpus: Corpus, journey: list[Topology], rng: random.Random, thinned: int) -> None:
+    """Run an epoch in the legs of a journey, each of which is killed after some steps."""
     expected = Expected(pipeline)
-    rng = random.Random(str(journey))
     state, keys = None, Counter[str]()
     for leg, topology in enumerate(journey):
         steps = None if leg == len(journey) - 1 else rng.randint(0, 6)
@@ -112,7 +135,7 @@ def test_every_leg_of_a_journey_delivers_what_is_due(
         for rank, got in enumerate(delivered):
             assert [digest(b) for b in got] == expected.take(rank, topology[0], steps), f"leg {leg}, rank {rank}"
             keys.update(k for b in got for k in keys_of(b))
-    assert keys == Counter(many_shards.keys)
+    assert keys == Counter(shards.keys)
 
 
 def test_lane_count_of_a_state_holds_until_its_epoch_ends(many_shards: Corpus) -> None:
