@@ -125,7 +125,7 @@ def test_random_journeys_with_buckets_by_two_lengths(many_shards: Corpus, seed: 
     travel(rng.choice([found, given]).pad(), many_shards, journey, rng, rng.randint(1, 3))
 
 
-def travel(pipeline: uio.Pipeline, corpus: Corpus, journey: list[Topology], rng: random.Random, thinned: int) -> None:
+def travel(pipeline: uio.Pipeline, shards: Corpus, journey: list[Topology], rng: random.Random, thinned: int) -> None:
     """Run an epoch in the legs of a journey, each of which is killed after some steps."""
     expected = Expected(pipeline)
     state, keys = None, Counter[str]()
