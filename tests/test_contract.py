@@ -159,10 +159,30 @@ def given_pairs(corpus: uio.Pipeline) -> uio.Pipeline:
     return labelled.bucket_batch([(100, 3), (100, 20), (900, 3), (900, 20)], [2, 3, 4, 3], max_wait=9).pad()
 
 
+def _talking(sample: uio.Sample) -> uio.Sample:
+    count = int(sample["txt"][-1]) % 3
+    asked = [{"type": "audio"}] * count + [{"type": "text", "text": "what was said?"}]
+    sample["audio"] = [sample["wav"]] * count
+    sample["messages"] = [{"role": "user", "content": asked}, {"role": "assistant", "content": sample["txt"]}]
+    return sample
+
+
+def _quarter(lengths: uio.Lengths) -> int:
+    return lengths.frames // 4
+
+
+def conversations(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Of none to two recordings."""
+    talks = corpus.map(_talking).decode_audio(of="audio").speed_perturb(of="audio").fbank(8, dither=0.1, of="audio")
+    said = talks.chat(_code_points, {"user": "<u>{}", "assistant": "<a>{}</a>"}, places=_quarter)
+    return said.filter(length="tokens", max_length=150).shuffle(5).pack(170, window=4, keep=["audio_places"])
+
+
 USERS = {
     "in_pairs": in_pairs,
     "given_pairs": given_pairs,
     "three_streams": three_streams,
+    "conversations": conversations,
     "torchdata_node": lambda p: p.decode_audio().through(EveryThird).batch(2).pad(),
     "torchdata_batcher": lambda p: p.decode_audio().through(Batcher, 3, False),
     "buffering_node": lambda p: p.decode_audio().through(Backwards, 4).batch(3).pad(),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torchdata.nodes import BaseNode
 
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lengths import Length, Pair
+from uio_pipes.core.lengths import Length, Lengths, Pair
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
 from uio_pipes.seeing.peek import Peek
@@ -585,6 +585,54 @@ class Pipeline(Graph):
         """
         ...
 
+    def chat(
+        self,
+        tokenizer: Any,
+        template: Mapping[str, str] | str | None = None,
+        turns: Sequence[tuple[str, str]] | None = None,
+        places: Callable[[Lengths], int] | None = None,
+        placeholder: str | None = None,
+        audio_token: int | None = None,
+        loss: Sequence[str] = ("assistant",),
+        bos: int | None = None,
+        eos: int | None = None,
+    ) -> Pipeline:
+        """Turn a conversation into ``label``, all of its tokens with places for its recordings, and ``labels``, the same
+        with -100 where no loss is.
+
+        The conversation is the field ``messages``, a list of turns ``{"role": "user", "content": …}``. A content is a text,
+        or a list of parts ``{"type": "text", "text": …}`` and ``{"type": "audio"}``; the n-th part of audio is the n-th
+        recording in ``audio``, a list. With ``turns`` it is made of other fields.
+
+        ``audio_places`` has (first, count) for each recording: where its places are in ``label``, and how many; other
+        streams have theirs (``wav_places``). It goes by the planned lengths of audio and decodes nothing: put it after
+        what changes these. It runs only when labels are needed.
+
+        What a conversation lacks, or has in another form, is the failure ``missing_messages``, ``bad_messages``,
+        ``missing_text``, ``bad_text`` or ``missing_audio``. A chat template that changes earlier turns when others follow
+        is ``rewritten_turns`` where several turns have a loss.
+
+        Args:
+            tokenizer: a tokenizer of the package ``transformers``. With a plain template also a :class:`Tokenizer`, or any
+                function of the text that returns the labels, or (tokens, labels).
+            template: a plain template, texts around the content by role, as in ``{"user": "<|user|>{}\\n", "assistant":
+                "<|assistant|>{}<|end|>\\n"}``; or a Jinja template. Default: None, the tokenizer's own.
+            turns: (role, text) for each turn, where a name in braces is the text of that field, or the place of the
+                recording if it is a stream of audio, as in ``[("user", "{wav}Transcribe."), ("assistant", "{txt}")]``.
+                ``{{`` is a brace. Default: None, the conversation is in ``messages``.
+            places: a function of a recording's planned lengths that returns how many places it has, as in
+                ``lambda n: n.frames // 4``. Default: None, one.
+            placeholder: the text that the Jinja template makes of a part of audio, such as ``"<|AUDIO|>"``, if it takes
+                contents as lists of parts. Default: None, it takes texts.
+            audio_token: the token at the places of recordings. Default: None, that of ``placeholder`` if it is one token,
+                or 0.
+            loss: the roles whose turns have a loss: their content, and what ends the turn. If it is the assistant's alone,
+                and the Jinja template has ``{% generation %}``, what that says. Default: ("assistant",).
+            bos: a token to put first. Default: None. (Most Jinja templates have it.)
+            eos: a token to put last, with a loss if the last turn has. Default: None.
+        """
+        ...
+
     def language(
         self, detect: Callable[[str], str] | None = None, limited_langs: Sequence[str] = ("zh", "en")
     ) -> Pipeline:
@@ -630,6 +678,8 @@ class Pipeline(Graph):
         length: Length | None = None,
         min_length: float | None = None,
         max_length: float | None = None,
+        share: float | tuple[float, float] | None = None,
+        salt: str = "",
     ) -> Pipeline:
         """Keep the utterances within bounds, or those for which a function of yours is true.
 
@@ -649,6 +699,10 @@ class Pipeline(Graph):
                 planned lengths, as in ``lambda n: n.frames // 4 + n.tokens``. Default: None.
             min_length: fewest of ``length``. Default: None, no bound.
             max_length: most of ``length``. Default: None, no bound.
+            share: keep this share of all utterances instead, chosen by a hash of their keys: the same ones in every run
+                and epoch, on any machine, and a smaller share is part of a larger one. Two numbers are a range: (0, 0.1) is
+                0.1, and (0.1, 1) the others. Default: None.
+            salt: any text; each gives another choice. Default: "".
         """
         ...
 
@@ -1051,7 +1105,9 @@ class Pipeline(Graph):
         ``feats_lengths`` (N,) int32 how many frames each has, and ``feats_places`` (N, 2) int64 where they belong: the
         first place of the part in the rows one after the other, and how many there are. Without features it is ``pcm``.
         Streams (``of="prompt"``) come one after the other in the same way, as ``prompt_feats``, ``prompt_pcm`` or
-        ``prompt_target`` with their lengths, but have no places. The audio of a batch has one rate, as with ``pad``.
+        ``prompt_target`` with their lengths. Where utterances say at which of their tokens a recording belongs, as those of
+        ``chat`` do (``wav_places``, ``prompt_places``: the first place and how many there are), there is
+        ``prompt_feats_places``, too. The audio of a batch has one rate, as with ``pad``.
 
         An utterance that is longer than a row is the failure ``over_budget``, or what ``overflow`` says.
 
@@ -1082,7 +1138,9 @@ class Pipeline(Graph):
         there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
         ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32; and if all utterances have them,
         ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
-        comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths.
+        comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths. If utterances have
+        several recordings there (lists), their rows come one after the other, and ``prompt_counts`` (B,) says how many each
+        has.
 
         The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
         lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have
@@ -1092,8 +1150,8 @@ class Pipeline(Graph):
             pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
             keep: names of other fields that the batch has, too. If all utterances have numbers there, they are a tensor
                 (B,); if arrays (T,) or (T, K), such as the codes of a codec, they are padded (floats by 0, whole numbers
-                by -1) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an utterance
-                without such a field. Default: (), none.
+                by -1, ``labels`` by -100) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an
+                utterance without such a field. Default: (), none.
             layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
             collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
                 first. Default: None.

@@ -99,8 +99,8 @@ def _graph(data: str, symbols: str | None, fields: str | None, by_tokens: bool) 
     from uio_pipes.prep.recognize import recognize
 
     known = recognize(data, fields=field_names(fields))
-    if known.is_text:
-        raise typer.BadParameter(f"{data} has no audio ({known.kind}): name a pipeline with your tokenizer")
+    if known.lacks:
+        raise typer.BadParameter(f"{data} has {known.lacks} ({known.kind}): name a pipeline with your tokenizer")
     graph = known.pipeline.decode_audio()
     if not by_tokens:
         return graph

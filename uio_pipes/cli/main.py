@@ -19,8 +19,10 @@ from uio_pipes.cli import (
     index,
     inspect,
     pack,
+    replay,
     simulate,
     state,
+    steps,
     verify,
 )
 
@@ -62,6 +64,9 @@ app.command("inspect")(inspect.inspect)
 app.command("simulate")(simulate.simulate)
 app.command("buckets")(buckets.buckets)
 app.command("bench")(bench.bench)
+app.command("replay")(replay.replay)
+app.command("steps")(steps.steps)
+app.command("seen")(steps.seen)
 app.add_typer(state.app, name="state")
 
 

@@ -28,7 +28,7 @@ from uio_pipes.core.stage import Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.stages.batch import Batch
-from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
+from uio_pipes.stages.rates import mixed_rates, odd_rates, rates_of
 
 AUDIO = frozenset(["wav", "feat", "*"])
 LENIENT = Policy(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)
@@ -108,10 +108,7 @@ def plan_lanes(
 
     Raises: PipelineError if the graph has no end, or a node of the user's stands after the batches.
     """
-    if graph._endless:
-        raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
-    if not graph._skims:
-        raise PipelineError("what a node given to .through(…) after the batches does cannot be planned: leave it out")
+    _check_plannable(graph)
     planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
     first: Node | None = None
     pads = next((stage.name for stage in graph.stages if stage.one_rate), "")
@@ -143,6 +140,25 @@ def plan_utterances(graph: Graph, by: Length | Pair | None, most: int | None = N
                 sizes.lengths.append(length)
     plan.take(lane.ledger)
     return plan
+
+
+def _check_plannable(graph: Graph) -> None:
+    if graph._endless:
+        raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
+    if not graph._skims:
+        raise PipelineError("what a node given to .through(…) after the batches does cannot be planned: leave it out")
+
+
+def plan_keys(graph: Graph, lanes: int, seed: int, epoch: int) -> Iterator[list[list[str]]]:
+    """Plan the keys in the batches of each lane in ``epoch``. What fails only when a batch is made is in them.
+
+    Raises: PipelineError as :func:`plan_lanes`.
+    """
+    _check_plannable(graph)
+    planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
+    for index in range(lanes):
+        items = items_of(planned.build(_lane(index, lanes, seed, epoch, 0, tables)))
+        yield [[str(s["key"]) for s in (item if isinstance(item, list) else [item])] for item in items]
 
 
 def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool = True) -> list[int]:
@@ -211,7 +227,7 @@ def _timed(plan: Plan | None) -> bool:
 
 def _rate(plan: Plan, sample: Sample) -> int:
     """Return the sample rate in Hz that the audio will have, or 0 if it is not known."""
-    return plan.sample_rate if plan.samples and plan.sample_rate != TICKS else rate_of(sample.fields)
+    return plan.sample_rate if plan.samples and plan.sample_rate != TICKS else rates_of(sample.fields)[0]
 
 
 # The graph that runs instead
