@@ -143,6 +143,22 @@ def three_streams(corpus: uio.Pipeline) -> uio.Pipeline:
     return kept.dynamic_batch(max_tokens=900, length=_together).pad(keep=["txt"])
 
 
+def _joint(frames: int, tokens: int) -> int:
+    return frames // 4 * (tokens + 1)
+
+
+def in_pairs(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Buckets by frames and tokens, found from the data, and a cost of both."""
+    labelled = corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).tokenize(_code_points).shuffle(5)
+    return labelled.bucket_batch(num_buckets=(2, 2), max_cost=800, cost=_joint, max_wait=9).pad()
+
+
+def given_pairs(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Given buckets by frames and tokens with their sizes, in some of which an utterance waits."""
+    labelled = corpus.decode_audio().shuffle(5).tokenize(_code_points)
+    return labelled.bucket_batch([(100, 3), (100, 20), (900, 3), (900, 20)], [2, 3, 4, 3], max_wait=9).pad()
+
+
 def _talking(sample: uio.Sample) -> uio.Sample:
     count = int(sample["txt"][-1]) % 3
     asked = [{"type": "audio"}] * count + [{"type": "text", "text": "what was said?"}]
@@ -163,6 +179,8 @@ def conversations(corpus: uio.Pipeline) -> uio.Pipeline:
 
 
 USERS = {
+    "in_pairs": in_pairs,
+    "given_pairs": given_pairs,
     "three_streams": three_streams,
     "conversations": conversations,
     "torchdata_node": lambda p: p.decode_audio().through(EveryThird).batch(2).pad(),

@@ -70,6 +70,10 @@ def some(sample: uio.Sample, rng: Any) -> list[uio.Sample]:
     return [sample] * int(rng.integers(3))
 
 
+def product(one: int, other: int) -> int:
+    return one * other
+
+
 SIZES = st.integers(1, 30)
 OF_SAMPLES = st.one_of(
     st.tuples(st.just("map"), st.just((renamed,)), st.just({})),
@@ -108,10 +112,19 @@ KNOWN_BUCKETS = st.fixed_dictionaries(
     }
 )
 FOUND_BUCKETS = st.fixed_dictionaries({"max_frames": st.integers(100, 700), "num_buckets": st.integers(1, 4)})
+PAIRS = st.fixed_dictionaries(
+    {
+        "num_buckets": st.sampled_from([(2, 2), (3, 1)]),
+        "max_cost": st.integers(2_000, 90_000),
+        "cost": st.just(product),
+        "length": st.just(("frames", "frames")),
+        "max_wait": st.integers(1, 40),
+    }
+)
 BATCHES = st.one_of(
     st.tuples(st.just("batch"), st.tuples(st.integers(1, 6)), st.just({})),
     st.tuples(st.just("dynamic_batch"), st.tuples(st.integers(60, 700)), st.just({})),
-    st.tuples(st.just("bucket_batch"), st.just(()), st.one_of(KNOWN_BUCKETS, FOUND_BUCKETS)),
+    st.tuples(st.just("bucket_batch"), st.just(()), st.one_of(KNOWN_BUCKETS, FOUND_BUCKETS, PAIRS)),
 )
 
 

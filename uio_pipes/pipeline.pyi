@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torchdata.nodes import BaseNode
 
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lengths import Length, Lengths
+from uio_pipes.core.lengths import Length, Lengths, Pair
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
 from uio_pipes.seeing.peek import Peek
@@ -1007,10 +1007,10 @@ class Pipeline(Graph):
 
     def bucket_batch(
         self,
-        bucket_boundaries: Sequence[int] | None = None,
+        bucket_boundaries: Sequence[int] | Sequence[tuple[int, int]] | str | os.PathLike[str] | None = None,
         bucket_batch_sizes: Sequence[int] | None = None,
         max_frames: int | None = None,
-        num_buckets: int = 10,
+        num_buckets: int | tuple[int, int] = 10,
         max_wait: int = 10000,
         max_samples: int | None = None,
         quadratic: int | None = None,
@@ -1019,23 +1019,33 @@ class Pipeline(Graph):
         window: int | None = None,
         sync: bool = False,
         max_tokens: int | None = None,
-        length: Length | None = None,
+        length: Length | Pair | None = None,
+        max_cost: int | None = None,
+        cost: Callable[[int, int], float] | None = None,
     ) -> Pipeline:
         """Collect utterances in buckets of similar planned length; each full bucket is a batch.
 
         With ``window`` there are no buckets: that many utterances are held, sorted by length, and a batch is a run of
         neighbours from anywhere among them, as many as the budget allows. This leaves the least padding, and every
-        batch is full. Give either ``bucket_batch_sizes`` or one of the budgets ``max_frames`` and ``max_samples``.
+        batch is full. Give either ``bucket_batch_sizes`` or one of the budgets ``max_frames``, ``max_samples``,
+        ``max_tokens`` and ``max_cost``.
+
+        Buckets can go by two lengths, such as frames and tokens, where both are padded: boundaries are then pairs, the
+        most frames and the most tokens of a bucket. An utterance goes to the first bucket that holds it by both. One that
+        is longer than all goes to the last one, within the budget; without a budget it is the failure ``over_budget``.
+        ``max_frames`` bounds the longest first length × the number of utterances, ``max_tokens`` that of the second.
 
         Args:
             bucket_boundaries: rising lengths in frames; bucket i takes lengths below boundary i, and the last bucket
-                the rest. Default: None, which finds boundaries from the first 1,000 utterances of the lane so that each
-                bucket gets equally many frames.
+                the rest. Or rising pairs, such as ``[(500, 20), (500, 60), (1_000, 50)]``, the longest that each bucket
+                takes; or the file that ``uio buckets`` wrote. Default: None, which finds boundaries from the first 1,000
+                utterances of the lane: so that each bucket gets equally many frames, or pairs that leave little padding.
             bucket_batch_sizes: how many utterances fill each bucket, one number more than there are boundaries (WeNet's
-                way). Default: None.
+                way), or one for each pair. Default: None.
             max_frames: a budget in padded frames: the longest utterance × the number of utterances is never more.
                 Default: None.
-            num_buckets: how many buckets to make if boundaries are found automatically. Default: 10.
+            num_buckets: how many buckets to make if boundaries are found automatically; a pair such as ``(10, 3)`` makes
+                10 by frames, and of each of them 3 by tokens. Default: 10.
             max_wait: a bucket whose oldest utterance has waited while this many others came is given although it is not
                 full. Default: 10,000.
             max_samples: a budget in padded audio samples, at the utterances' own rate; for waveforms only. Default:
@@ -1048,7 +1058,8 @@ class Pipeline(Graph):
             min_batch_size: fewest utterances of a batch. A bucket that has waited and holds fewer takes some from its
                 neighbours; if fewer remain at the end of a lane, they join the last batch if its budget allows it, and
                 otherwise are counted as ``min_batch_size``. An utterance of which this many copies exceed the budget is
-                the failure ``over_budget``. Default: 1.
+                the failure ``over_budget``. Those of two lengths that do not fit into one batch, as one is long in the
+                first and another in the second, are counted as ``min_batch_size``, too. Default: 1.
             window: how many utterances to hold and choose neighbours from; 1,500 is usual. Needs a budget, and excludes
                 the options of buckets. Default: None, use buckets.
             sync: let all lanes take their batches from the same part of their windows at each step, by a draw that they
@@ -1057,7 +1068,13 @@ class Pipeline(Graph):
             max_tokens: a budget in padded tokens instead; an utterance has as many as it has labels, or ``length`` says.
                 Default: None.
             length: another length to go by, such as "tokens", "prompt.frames", or a function of all planned lengths, as
-                in ``lambda n: n.frames // 4 + n.tokens``. Default: None, planned frames.
+                in ``lambda n: n.frames // 4 + n.tokens``; or two of these for pairs. Default: None, planned frames, or
+                ``("frames", "tokens")`` for pairs.
+            max_cost: a budget in what ``cost`` counts: ``cost(longest, longest)`` × the number of utterances is never
+                more. For pairs only. Default: None.
+            cost: a function of two lengths, the cost of an utterance that is padded to them, which does not fall where
+                one rises: ``lambda frames, tokens: frames // 4 * (tokens + 1)`` is what a transducer's joint network
+                computes. Default: None.
         """
         ...
 

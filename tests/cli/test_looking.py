@@ -130,6 +130,85 @@ def test_simulate(uio_command: Uio, plain_corpus: Corpus, capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out)["padded_frames_per_batch"]["p100"] <= 400
 
 
+def test_simulate_tells_batches_by_tokens_in_tokens_and_those_by_both_in_both(
+    uio_command: Uio, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("more.py").write_text(
+        "import graphs\nimport uio_pipes as uio\n"
+        "def list_of(text):\n    return [ord(c) for c in text]\n"
+        "before = uio.Pipeline(graphs.pipeline().stages[:-2]).tokenize(list_of)\n"
+        "tokens = before.dynamic_batch(max_tokens=40).pad()\n"
+        "both = before.bucket_batch(num_buckets=(2, 2), max_frames=400).pad()\n"
+    )
+    assert uio_command("simulate", "more.py:tokens") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"padding +[\d.]+% of the tokens", shown)
+    assert "padded tokens per batch" in shown
+    assert "frames" not in shown
+    assert uio_command("simulate", "more.py:both") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"padding +[\d.]+% of the frames, [\d.]+% of the tokens", shown)
+    assert re.search(r"largest batch +\d+ utterances × \d+ frames × \d+ tokens", shown)
+    assert re.search(r"frames × tokens +batches +utterances +fill +padding of frames +padding of tokens", shown)
+    assert re.search(r"up to \d+ × \d+", shown)
+
+
+def test_buckets_of_data_and_of_a_pipeline(
+    uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(plain_corpus.list)
+    assert uio_command("buckets", data, "--num-buckets", "3", "-o", "one.json") == 0
+    shown = capsys.readouterr().out
+    one = json.loads(Path("one.json").read_text())
+    assert f"bucket_boundaries={one['bucket_boundaries']}" in shown
+    assert "bucket_batch('one.json'" in shown
+    assert (len(one["bucket_boundaries"]), one["lengths"], one["utterances"]) == (2, ["frames"], 25)
+    assert uio_command("buckets", data, "--num-buckets", "2,2", "-o", "two.json", "--json") == 0
+    said = capsys.readouterr()
+    two = json.loads(said.out)
+    assert two == json.loads(Path("two.json").read_text())
+    assert "counts characters as tokens" in said.err
+    assert two["lengths"] == ["frames", "tokens"]
+    assert sum(bucket["utterances"] for bucket in two["buckets"]) == 25
+    source = uio.from_shard_list(data).decode_audio()
+    labelled = source.tokenize(lambda text: [ord(c) for c in text])
+    for graph, path in ((source, "one.json"), (labelled, "two.json")):
+        assert sum(len(batch) for batch in uio.Loader(graph.bucket_batch(path, max_frames=2_000))) == 25
+    assert uio_command("buckets", "graphs.py:pipeline", "--num-buckets", "2", "--json") == 0
+    of_pipeline = json.loads(capsys.readouterr().out)
+    assert (of_pipeline["lengths"], of_pipeline["utterances"]) == (["frames"], 25)
+    assert uio_command("buckets", data, "--num-buckets", "2", "--sample", "7", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["utterances"] == 7
+
+
+def test_buckets_count_failures(uio_command: Uio, bad_corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:
+    assert uio_command("buckets", str(bad_corpus.list)) == 1
+    assert "missing_text" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["DATA", "--num-buckets", "0"], "must be a number of buckets, or two"),
+        (["DATA", "--num-buckets", "3,2,1"], "must be a number of buckets, or two"),
+        (["DATA", "-o", "out.txt"], "must end in .json"),
+        (["DATA", "-o", "none/out.json"], "there is no folder none"),
+        (["texts.txt"], "has no audio .*: name a pipeline with your tokenizer"),
+        (["graphs.py:pipeline", "--symbols", "lang_char.txt"], "a pipeline of your own has its own stages"),
+        (["graphs.py:pipeline", "--num-buckets", "2,2"], "no utterance has a length .*no_tokens"),
+        (["endless.py:pipeline"], "has no end"),
+        (["DATA", "--symbols", "gone.txt", "--num-buckets", "2,2"], "gone.txt"),
+    ],
+)
+def test_mistakes_with_buckets(
+    uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    Path("texts.txt").write_text("hello\nyou there\n")
+    Path("endless.py").write_text("import graphs\npipeline = graphs.pipeline().repeat()\n")
+    assert uio_command("buckets", *(str(plain_corpus.list) if one == "DATA" else one for one in arguments)) == 2
+    assert re.search(told, capsys.readouterr().err)
+
+
 def test_bench(uio_command: Uio, capsys: pytest.CaptureFixture[str]) -> None:
     assert uio_command("bench", "graphs.py:pipeline", "--seconds", "0.2", "--json") == 0
     found = json.loads(capsys.readouterr().out)

@@ -49,18 +49,22 @@ def kaldi(folder: Path, raw: Path, **tables: str) -> Path:
         ["verify", "RAW", "--quarantine", "LINK"],
         ["verify", "GLOB", "--quarantine", "RAW"],
         ["inspect", "PAGE", "--report", "PAGE"],
+        ["buckets", "JSON", "-o", "JSON"],
     ],
 )
 def test_what_is_read_is_never_overwritten(raw: Path, arguments: list[str]) -> None:
-    link, page = raw.with_name("link"), raw.with_name("list.html")
+    link, page, listed = raw.with_name("link"), raw.with_name("list.html"), raw.with_name("list.json")
     link.symlink_to(raw)
     page.write_bytes(raw.read_bytes())
-    named = {"RAW": raw, "LINK": link, "GLOB": f"{raw.parent}/*.list", "PAGE": page, "OUT": raw.with_name("out")}
+    listed.write_bytes(raw.read_bytes())
+    files = {"RAW": raw, "LINK": link, "PAGE": page, "JSON": listed, "OUT": raw.with_name("out")}
+    named = files | {"GLOB": f"{raw.parent}/*.list"}
     before = raw.read_bytes()
     done = uio(*(named.get(one, one) for one in arguments))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "would be overwritten" in done.stderr
-    assert (raw.read_bytes(), page.read_bytes(), raw.with_name("out").exists()) == (before, before, False)
+    assert [raw.read_bytes(), page.read_bytes(), listed.read_bytes()] == [before] * 3
+    assert not raw.with_name("out").exists()
 
 
 def test_states_are_not_overwritten_with_their_shares(tmp_path: Path) -> None:

@@ -116,6 +116,24 @@ def test_batches_are_counted_with_their_padding_and_empty_ones_are_not() -> None
     assert (ledger.batches, ledger.utterances, ledger.frames, ledger.padded) == (1, 3, 12, 15)
 
 
+def test_tokens_are_counted_beside_frames_and_saved_only_if_there_are_any() -> None:
+    """States of earlier versions have no counts of tokens, and are loaded."""
+    ledger, earlier = Ledger(), Ledger()
+    earlier.delivered([3, 5])
+    assert set(earlier.save()) == set(Ledger.SAVED)
+    ledger.delivered([3, 5, 4], [7, 0, 2])
+    ledger.delivered([6], [5], padded=0, padded_tokens=8)
+    assert (ledger.frames, ledger.padded, ledger.tokens, ledger.padded_tokens) == (18, 15, 14, 29)
+    stats = uio.Stats()
+    stats.add(ledger.save())
+    assert (stats.tokens, stats.padded_tokens, stats.token_padding_ratio) == (14, 29, 1 - 14 / 29)
+    again = Ledger()
+    again.load(json.loads(json.dumps(ledger.save())))
+    assert again.save() == ledger.save()
+    again.load(earlier.save())
+    assert again.save() == earlier.save()
+
+
 def test_saved_counts_come_back_and_are_a_copy() -> None:
     ledger, again = Ledger(), Ledger()
     everything(ledger)

@@ -134,7 +134,9 @@ def test_filters_and_batches_go_by_any_length() -> None:
     for batch in uio.Loader(buckets):
         assert len({sample["prompt"].shape[-1] < 6400 for sample in batch}) == 1
     (plan,) = plan_lanes(graph.dynamic_batch(max_tokens=14), 1, 0, 0)
-    assert [*plan.longest] == [max(len(s["label"]) for s in b) for b in uio.Loader(graph.dynamic_batch(max_tokens=14))]
+    assert [*plan.sizes[0].longest] == [
+        max(len(s["label"]) for s in b) for b in uio.Loader(graph.dynamic_batch(max_tokens=14))
+    ]
 
 
 def _unknown(sample: uio.Sample) -> uio.Sample:

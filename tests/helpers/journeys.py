@@ -81,12 +81,25 @@ def three_streams(path: Path) -> uio.Pipeline:
     return streams.pack(70, rows=2, window=5, overflow="alone", length=_together, keep=["txt"])
 
 
+def _product(frames: int, tokens: int) -> int:
+    return frames * tokens
+
+
+def _labelled(path: Path) -> uio.Pipeline:
+    return _features(path).tokenize(_code_points)
+
+
 GRAPHS: Mapping[str, Callable[[Path], uio.Pipeline]] = {
     "training": training,
     "three_streams": three_streams,
-    "pack": lambda path: _features(path).tokenize(_code_points).pack(40, window=4, overflow="drop", length=_places),
+    "pack": lambda path: _labelled(path).pack(40, window=4, overflow="drop", length=_places),
     "pack_split": lambda path: uio.from_shard_list(path, shuffle=True).tokenize(_code_points).pack(3, overflow="split"),
-    # buckets of two dimensions: bucket_batch(bucket_boundaries=[(frames, tokens), …])
+    "buckets_found": lambda path: (
+        _labelled(path).bucket_batch(num_buckets=(2, 2), max_cost=900, cost=_product, max_wait=5).pad()
+    ),
+    "buckets_given": lambda path: (
+        _labelled(path).bucket_batch([(45, 3), (45, 9), (200, 9)], [3, 2, 2], max_wait=4).pad()
+    ),
 }
 
 

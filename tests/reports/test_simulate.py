@@ -28,13 +28,22 @@ def in_buckets(pipeline: uio.Pipeline) -> uio.Pipeline:
     return audio.bucket_batch([45, 60], bucket_batch_sizes=[4, 3, 2], max_wait=9).pad()
 
 
+def code_points(text: str) -> list[int]:
+    return [ord(character) for character in text]
+
+
+def by_both(pipeline: uio.Pipeline) -> uio.Pipeline:
+    audio = pipeline.decode_audio().fbank(num_mel_bins=8).tokenize(code_points).shuffle(5)
+    return audio.bucket_batch(num_buckets=(2, 2), max_frames=250, max_wait=9).pad()
+
+
 def loaders(pipeline: uio.Pipeline, world: int, lanes: int, workers: int = 0) -> list[uio.Loader]:
     return [
         uio.Loader(pipeline, rank=r, world_size=world, lanes=lanes, num_workers=workers, seed=4) for r in range(world)
     ]
 
 
-@pytest.mark.parametrize("graph", [by_frames, in_buckets], ids=lambda g: g.__name__)
+@pytest.mark.parametrize("graph", [by_frames, in_buckets, by_both], ids=lambda g: g.__name__)
 @pytest.mark.parametrize(("world", "lanes"), [(1, 1), (2, 2), (3, 6), (2, 5)])
 def test_steps_padding_and_counts_are_those_of_real_loaders(
     graph: Callable[[uio.Pipeline], uio.Pipeline], world: int, lanes: int, many_shards: Corpus
@@ -116,6 +125,45 @@ def test_buckets_and_their_fill(many_shards: Corpus) -> None:
         assert bucket.fill == pytest.approx(bucket.utterances / bucket.batches / size)
 
 
+def test_buckets_by_two_lengths_and_the_padding_of_both(many_shards: Corpus) -> None:
+    pipeline = by_both(uio.from_shard_list(many_shards.list))
+    loader = uio.Loader(pipeline)
+    run, batches = simulate(pipeline), list(loader)
+    assert run.padding == pytest.approx((loader.stats().padding_ratio, loader.stats().token_padding_ratio))
+    assert (run.units, run.utterances) == (("frames", "tokens"), len(many_shards.keys))
+    for name, share in zip(("feats", "target"), run.padding, strict=True):
+        padded = sum(batch[name].shape[0] * batch[name].shape[1] for batch in batches)
+        assert share == pytest.approx(1 - sum(int(b[f"{name}_lengths"].sum()) for b in batches) / padded)
+    sizes = [(len(b["keys"]), b["feats"].shape[1], b["target"].shape[1]) for b in batches]
+    assert run.largest == max(sizes, key=np.prod)
+    assert sum(bucket.utterances for bucket in run.buckets) == run.utterances
+    assert sum(bucket.batches for bucket in run.buckets) == len(batches)
+    assert all(bucket.name == f"up to {bucket.high[0]} × {bucket.high[1]}" for bucket in run.buckets)
+    assert run.fill == pytest.approx(np.mean([count * frames / 250 for count, frames, _ in sizes]))
+    assert run.summary()["largest_batch"] == dict(zip(("utterances", "frames", "tokens"), run.largest, strict=True))
+    assert json.loads(json.dumps(run.summary()))["buckets"][0]["padding"][1] >= 0
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        lambda p: p.dynamic_batch(max_tokens=30),
+        lambda p: p.bucket_batch(max_tokens=30, num_buckets=2),
+        lambda p: p.pack(30),
+    ],
+)
+def test_batches_by_tokens_are_told_in_tokens_and_hours_are_of_audio(
+    batches: Callable[[uio.Pipeline], uio.Pipeline], many_shards: Corpus
+) -> None:
+    labelled = uio.from_shard_list(many_shards.list).decode_audio().fbank(num_mel_bins=8).tokenize(code_points)
+    frames, run = simulate(labelled.batch(1)), simulate(batches(labelled))
+    assert (frames.units, run.units) == (("frames",), ("tokens",))
+    assert run.hours == frames.hours == float(frames.lengths.sum()) / 360_000
+    assert {"padded_tokens_per_batch", "tokens_per_utterance"} <= set(run.summary())
+    assert run.summary()["hours"] == run.hours
+    assert "frames" not in json.dumps(run.summary())
+
+
 def test_damage_is_counted_as_in_a_run(bad_corpus: Corpus) -> None:
     pipeline = in_buckets(uio.from_shard_list(bad_corpus.list))
     run = simulate(pipeline, lanes=2)
@@ -149,7 +197,8 @@ def test_endless_pipelines_are_refused(many_shards: Corpus) -> None:
 def test_the_drawing_and_the_summary(many_shards: Corpus, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     runs: list[Simulation] = [
-        simulate(graph(uio.from_shard_list(many_shards.list)), world_size=2) for graph in (by_frames, in_buckets)
+        simulate(graph(uio.from_shard_list(many_shards.list)), world_size=2)
+        for graph in (by_frames, in_buckets, by_both)
     ]
     for run in runs:
         assert png(of_simulation(run)).startswith(b"\x89PNG")

@@ -178,6 +178,9 @@ def test_batches_of_text_alone(tmp_path: Path) -> None:
         assert batch["target_lengths"].tolist() == lengths == sorted(lengths, reverse=True)
     assert loader.stats().skipped == {"too_many_tokens": 2}
     assert simulate(labelled.batch(3).pad()).steps == [3]
+    stats, padded = loader.stats(), sum(batch["target"].numel() for batch in batches)
+    assert (stats.tokens, stats.padded_tokens, stats.hours) == (sum(range(1, 8)), padded, 0)
+    assert stats.padding_ratio == stats.token_padding_ratio == 1 - stats.tokens / padded
 
 
 @pytest.mark.parametrize("by_length", ["sort", "dynamic_batch", "bucket_batch"])

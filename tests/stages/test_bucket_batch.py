@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_bad import drained, keys, raw_items, run, started
-from hypothesis import given, settings
+import torch
+from helpers_bad import Given, drained, keys, raw_items, run, started
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.stages.bucket_batch import BucketBatch
 
 LENGTHS = st.lists(st.integers(1, 120), max_size=120)
@@ -147,3 +156,285 @@ def test_state_in_the_middle_of_finding_boundaries(tmp_path: Path) -> None:
         got += batch["keys"]
         state = loader.state_dict()
     assert got == whole
+
+
+# By two lengths
+
+PAIRS = st.lists(st.tuples(st.integers(1, 120), st.integers(0, 40)), max_size=80)
+PAIR_BOUNDS = st.lists(st.tuples(st.integers(1, 120), st.integers(0, 40)), min_size=1, max_size=6, unique=True)
+BUDGETS: list[dict[str, Any]] = [
+    {"max_frames": 400},
+    {"max_frames": 900, "quadratic": 60},
+    {"max_tokens": 150},
+    {"max_cost": 4_000, "cost": lambda frames, tokens: frames // 2 * (tokens + 1)},
+    {"max_cost": 300, "cost": lambda frames, tokens: frames + tokens**2 / 7},
+]
+
+
+class Pairs(Given):
+    """Utterances of so many frames and tokens."""
+
+    lengths: list[tuple[int, int]]  # type: ignore[assignment]
+
+    def next(self) -> Sample:
+        if self.position >= len(self.lengths):
+            raise StopIteration
+        number, self.position = self.position, self.position + 1
+        frames, tokens = self.lengths[number]
+        fields = {"key": str(number), "feat": torch.zeros(1).expand(frames, 1), "label": [7] * tokens}
+        return Sample(fields, Origin(number), self.run_key, self.chain)
+
+
+class Ran:
+    """A node over ``pairs`` in one lane, run to its end from a state: batches, and the state before each."""
+
+    def __init__(self, stage: BucketBatch, pairs: list[tuple[int, int]], state: tuple[str, str] | None = None) -> None:
+        self.ledger = Ledger()
+        lane = Lane(self.ledger)
+        self.node = stage.build(Pairs(pairs, lane), lane, Site(stage.name, 0))  # type: ignore[arg-type]
+        if state is not None:
+            self.ledger.load(json.loads(state[1]))
+        self.ledger.quiet = True
+        self.node.reset(None if state is None else json.loads(state[0]))
+        self.ledger.quiet = False
+        self.states: list[tuple[str, str]] = []
+        self.batches = [[int(sample["key"]) for sample in batch] for batch in drained(self)]  # type: ignore[arg-type]
+
+    def next(self) -> Any:
+        self.states.append((json.dumps(self.node.get_state()), json.dumps(self.ledger.save())))
+        return self.node.next()
+
+
+def cost_of(budget: dict[str, Any]) -> Callable[[int, int], float]:
+    """The cost of an utterance that is padded to two lengths, as the documentation has it."""
+    quadratic = budget.get("quadratic")
+    of_one = (lambda n: n + n * n / quadratic) if quadratic else (lambda n: n)
+    named = {"max_frames": lambda f, t: of_one(f), "max_tokens": lambda f, t: of_one(t), "max_cost": budget.get("cost")}
+    return next(named[name] for name in budget if name.startswith("max_"))  # type: ignore[return-value]
+
+
+@st.composite
+def in_pairs(draw: st.DrawFn) -> BucketBatch:
+    bounds = draw(st.none() | PAIR_BOUNDS.map(sorted))
+    many = draw(st.tuples(st.integers(1, 4), st.integers(1, 3)))
+    budget = draw(st.sampled_from(BUDGETS))
+    ends = {"drop_last": draw(st.booleans()), "min_batch_size": draw(st.integers(1, 4))}
+    return BucketBatch(bounds, num_buckets=many, max_wait=draw(st.integers(1, 60)), **budget, **ends)
+
+
+def budget_of(stage: BucketBatch) -> tuple[Callable[[int, int], float], int]:
+    names = ("max_frames", "max_tokens", "max_cost", "quadratic", "cost")
+    budget = {name: value for name in names if (value := getattr(stage, name)) is not None}
+    return cost_of(budget), next(value for name, value in budget.items() if name.startswith("max_"))
+
+
+LONG_IN_ONE_EACH = [(100, 1), (2, 39), (100, 1), (2, 39)]
+
+
+@settings(max_examples=400, deadline=None)
+@given(stage=in_pairs(), pairs=PAIRS)
+@example(BucketBatch([(120, 40)], max_cost=3_000, cost=BUDGETS[3]["cost"], min_batch_size=2), LONG_IN_ONE_EACH)
+def test_two_lengths_keep_the_budget_and_lose_nothing_uncounted(
+    stage: BucketBatch, pairs: list[tuple[int, int]]
+) -> None:
+    cost, most = budget_of(stage)
+    ran = Ran(stage, pairs)
+    for batch in ran.batches:
+        assert len(batch) >= stage.min_batch_size
+        assert len(batch) * cost(max(pairs[n][0] for n in batch), max(pairs[n][1] for n in batch)) <= most
+    out = [n for batch in ran.batches for n in batch]
+    fit = {n for n, pair in enumerate(pairs) if stage.min_batch_size * max(1, cost(*pair)) <= most}
+    assert len(out) == len(set(out))
+    assert set(out) <= fit
+    skipped = Counter(ran.ledger.skipped)
+    assert skipped["over_budget"] == len(pairs) - len(fit)
+    assert sum(skipped.values()) == len(pairs) - len(out)
+    assert set(skipped) <= {"over_budget", "drop_last", "min_batch_size"}
+    if stage.min_batch_size == 1:
+        assert not skipped["min_batch_size"]
+        assert stage.drop_last or len(out) == len(fit)
+
+
+@settings(max_examples=150, deadline=None)
+@given(stage=in_pairs(), pairs=PAIRS, every=st.integers(1, 9))
+def test_two_lengths_go_on_after_any_batch(stage: BucketBatch, pairs: list[tuple[int, int]], every: int) -> None:
+    whole = Ran(stage, pairs)
+    for at in range(0, len(whole.states), every):
+        rest = Ran(stage, pairs, whole.states[at])
+        assert rest.batches == whole.batches[at:]
+        assert rest.ledger.save() == whole.ledger.save()
+
+
+@settings(max_examples=150, deadline=None)
+@given(bounds=PAIR_BOUNDS.map(sorted), pairs=PAIRS, wait=st.integers(1, 60))
+def test_a_batch_is_of_one_bucket(bounds: list[tuple[int, int]], pairs: list[tuple[int, int]], wait: int) -> None:
+    def bucket(pair: tuple[int, int]) -> int:
+        return next((i for i, (f, t) in enumerate(bounds) if pair[0] <= f and pair[1] <= t), len(bounds) - 1)
+
+    for batch in Ran(BucketBatch(bounds, max_frames=400, max_wait=wait), pairs).batches:
+        assert len({bucket(pairs[n]) for n in batch}) == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(bounds=PAIR_BOUNDS.map(sorted), pairs=PAIRS, data=st.data())
+def test_sizes_of_pairs_and_what_fits_no_bucket(
+    bounds: list[tuple[int, int]], pairs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 9), min_size=len(bounds), max_size=len(bounds)))
+    ran = Ran(BucketBatch(bounds, sizes), pairs)
+    of = [[n for n, p in enumerate(pairs) if _first(bounds, p) == i] for i in range(len(bounds))]
+    for batch in ran.batches:
+        (at,) = {_first(bounds, pairs[n]) for n in batch}
+        assert len(batch) <= sizes[at]  # type: ignore[index]
+    assert sorted(n for batch in ran.batches for n in batch) == sorted(n for some in of for n in some)
+    assert ran.ledger.failures == len(pairs) - sum(map(len, of))
+    if ran.ledger.reports:
+        assert re.search(r"tokens fit into no bucket: give a larger one.*\.filter", ran.ledger.reports[0])
+
+
+def _first(bounds: list[tuple[int, int]], pair: tuple[int, int]) -> int | None:
+    return next((i for i, (first, second) in enumerate(bounds) if pair[0] <= first and pair[1] <= second), None)
+
+
+def test_two_that_do_not_fit_together_are_counted_where_no_batch_may_be_smaller() -> None:
+    """Two of each fit, but not one long in frames beside one with many tokens."""
+    stage = BucketBatch([(120, 40)], max_cost=3_000, cost=lambda f, t: f // 2 * (t + 1), min_batch_size=2)
+    ran = Ran(stage, LONG_IN_ONE_EACH)
+    assert ran.batches == []
+    assert ran.ledger.skipped == {"min_batch_size": 4}
+    assert len(Ran(replace(stage, min_batch_size=1), LONG_IN_ONE_EACH).batches) == 4
+
+
+@pytest.mark.parametrize(
+    ("state", "value"),
+    [
+        ("boundaries", [[50, 10], [40, 10]]),
+        ("boundaries", [[50]]),
+        ("boundaries", [50, 60]),
+        ("boundaries", [[n, 1] for n in range(1, 9)]),
+        ("boundaries", "x"),
+        ("boundaries", None),
+    ],
+)
+def test_boundaries_that_could_not_have_been_found_are_refused(state: str, value: Any) -> None:
+    stage = BucketBatch(num_buckets=(3, 2), max_frames=400)
+    pairs = [(10 * n, n) for n in range(1, 12)]
+    nodes, ledger = Ran(stage, pairs).states[1]
+    damaged = json.dumps(json.loads(nodes) | {state: value})
+    with pytest.raises(uio.StateError, match="damaged"):
+        Ran(stage, pairs, (damaged, ledger))
+
+
+def labelled(items: list[dict[str, Any]], seen: list[str]) -> uio.Pipeline:
+    def tokenize(text: str) -> list[int]:
+        seen.append(text)
+        return list(range(1, 2 + int(text[1:]) % 7))
+
+    return uio.from_raw_list(items).decode_audio().fbank(8).tokenize(tokenize)
+
+
+@pytest.mark.parametrize("buckets", [{"bucket_boundaries": [(22, 3), (22, 8), (40, 8)]}, {"num_buckets": (2, 2)}])
+def test_real_tensors_are_within_the_budget_of_both(tmp_path: Path, buckets: dict[str, Any]) -> None:
+    seen: list[str] = []
+    graph = labelled(raw_items(tmp_path, 40), seen)
+    cost = {"max_cost": 400, "cost": lambda frames, tokens: frames * (tokens + 1)}
+    batches, loader = run(graph.bucket_batch(**buckets, **cost).pad())
+    assert len(set(keys(batches))) == loader.stats().utterances == len(seen) == 40, "tokenized once"
+    for batch in batches:
+        assert len(batch["keys"]) * batch["feats"].shape[1] * (batch["target"].shape[1] + 1) <= 400
+
+
+def test_planning_two_lengths_decodes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [item | {"duration": 0.2} for item in raw_items(tmp_path, 12)]
+    for item in items:
+        Path(item["wav"]).unlink()
+    graph = labelled(items, []).bucket_batch(num_buckets=(2, 2), max_frames=60).pad()
+    assert len(uio.Loader(graph)) > 1
+
+
+def test_any_two_lengths(tmp_path: Path) -> None:
+    items = [item | {"prompt": item["wav"]} for item in raw_items(tmp_path, 20)]
+    graph = labelled(items, []).decode_audio(of="prompt").fbank(10, of="prompt")
+
+    def half(n: uio.Lengths) -> float:
+        return n.tokens / 2
+
+    batches, _ = run(graph.bucket_batch(num_buckets=(2, 2), max_frames=80, length=["prompt.frames", half]).pad())
+    assert len(keys(batches)) == 20
+    assert all(batch["prompt_feats"].shape[0] * batch["prompt_feats"].shape[1] <= 80 for batch in batches)
+
+
+def written(path: Path, content: Any) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_boundaries_from_a_file_are_those_in_it(tmp_path: Path) -> None:
+    one = written(tmp_path / "1.json", {"bucket_boundaries": [20, 50], "lengths": ["frames"]})
+    two = written(tmp_path / "2.json", {"bucket_boundaries": [[20, 5], [50, 9]], "lengths": ["frames", "tokens"]})
+    assert BucketBatch(str(one), max_frames=100) == BucketBatch([20, 50], max_frames=100)
+    stage = BucketBatch(two, max_frames=100)
+    assert stage == BucketBatch([(20, 5), (50, 9)], max_frames=100)
+    assert stage.describe(stable=True).startswith("bucket_batch(bucket_boundaries=[[20, 5], [50, 9]], ")
+
+
+def files() -> Iterator[tuple[Any, dict[str, Any], str]]:
+    frames = {"bucket_boundaries": [20, 50], "lengths": ["frames"]}
+    yield None, {}, "No such file or directory; uio buckets writes such a file"
+    yield "[1, 2", {}, "is not a file of uio buckets"
+    yield [1, 2], {}, "is not a file of uio buckets"
+    yield {"bucket_boundaries": [5, 3], "lengths": ["frames"]}, {}, "must be a list of whole numbers, or of pairs"
+    yield frames, {"max_tokens": 9}, "of this file are by frames, and must be by tokens"
+    yield {"bucket_boundaries": [[5, 3]], "lengths": ["frames", "length"]}, {}, "are by frames and length, and must be"
+
+
+@pytest.mark.parametrize(("content", "options", "told"), list(files()))
+def test_a_file_that_is_none_is_refused(tmp_path: Path, content: Any, options: dict[str, Any], told: str) -> None:
+    path = tmp_path / "b.json"
+    if content is not None:
+        written(path, content)
+    with pytest.raises(uio.PipelineError, match=told):
+        BucketBatch(path, **(options or {"max_frames": 100}))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"bucket_boundaries": [(9, 3), (9, 2)], "max_frames": 9}, "that rise"),
+        ({"bucket_boundaries": [(9, 3), 12], "max_frames": 9}, "or of pairs of them"),
+        ({"bucket_boundaries": [(0, 3)], "max_frames": 9}, "above 0"),
+        ({"bucket_boundaries": [(9, 3, 1)], "max_frames": 9}, "or of pairs of them"),
+        ({"bucket_boundaries": [(9, 3)], "bucket_batch_sizes": [1, 2]}, "must be 1 numbers above 0"),
+        ({"num_buckets": (3, 0), "max_frames": 9}, "num_buckets must be 1 or more, or a pair"),
+        ({"num_buckets": (3, 2), "bucket_batch_sizes": [1] * 6}, "sizes of buckets by two lengths need"),
+        ({"num_buckets": (3, 2), "max_frames": 9, "length": "tokens"}, "length must be a pair of lengths"),
+        ({"num_buckets": (3, 2), "max_frames": 9, "length": ("tokens", "words")}, "length must be a function"),
+        ({"max_frames": 9, "length": ("frames", "tokens")}, "length must be a function"),
+        ({"num_buckets": (3, 2), "max_frames": 9, "window": 5}, "a window has no buckets"),
+        ({"num_buckets": (3, 2), "max_samples": 9}, "max_samples is for one length"),
+        ({"num_buckets": (3, 2), "max_cost": 9}, "max_cost and cost go together"),
+        ({"num_buckets": (3, 2), "max_frames": 9, "cost": max}, "max_cost and cost go together"),
+        ({"max_cost": 9, "cost": max}, "cost is of two lengths, with pairs of boundaries"),
+        ({"num_buckets": (3, 2)}, "give either bucket_batch_sizes or .* or max_cost"),
+        ({"num_buckets": (3, 2), "max_frames": 9, "max_tokens": 9}, "give only one of max_frames or .* or max_cost"),
+        ({"max_frames": 9, "max_cost": 9, "cost": max}, "cost is of two lengths"),
+        ({"num_buckets": (3, 2), "max_cost": 9, "cost": max, "quadratic": 5}, "leave quadratic out"),
+    ],
+)
+def test_wrong_arguments_of_pairs_fail_when_described(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(uio.PipelineError, match=told):
+        BucketBatch(**options)
+
+
+def test_a_cost_that_is_no_number_is_an_error_of_the_run() -> None:
+    stage = BucketBatch([(9, 3)], max_cost=9, cost=lambda frames, tokens: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(uio.PipelineError, match="cost returned None for 5 and 2; it must return a number"):
+        Ran(stage, [(5, 2)])
+
+
+def test_over_the_budget_of_two_lengths_tells_both() -> None:
+    ran = Ran(BucketBatch([(9, 3)], max_cost=9, cost=lambda frames, tokens: frames * tokens), [(5, 2)])
+    assert (
+        "5 frames and 2 tokens (that cost 10) are more than a whole batch may have (9); raise max_cost"
+        in (ran.ledger.reports[0])
+    )

@@ -228,7 +228,9 @@ def test_statistics_and_simulation_count_places() -> None:
     graph = texts([30] * 5).pack(40, rows=2)
     loader = uio.Loader(graph)
     assert [tuple(batch["tokens"].shape) for batch in loader] == [(2, 40), (2, 40), (1, 40)]
-    assert (loader.stats().frames, loader.stats().padded) == (150, 200)
+    stats = loader.stats()
+    assert (stats.tokens, stats.padded_tokens, stats.padding_ratio) == (150, 200, 0.25)
+    assert (stats.frames, stats.padded, stats.hours) == (0, 0, 0)
     (plan,) = plan_lanes(graph, 1, 0, 0)
     assert [*plan.padded] == [80, 80, 40]
 

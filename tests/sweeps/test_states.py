@@ -47,6 +47,10 @@ POSITIONS = {
 }
 
 
+def _code_points(text: str) -> list[int]:
+    return [ord(character) for character in text]
+
+
 def graphs(pipelines: list[uio.Pipeline]) -> dict[str, Callable[[], uio.Pipeline]]:
     tar, raw, kaldi, shar, cuts, index, touch, *others = pipelines
     return {
@@ -54,6 +58,9 @@ def graphs(pipelines: list[uio.Pipeline]) -> dict[str, Callable[[], uio.Pipeline
         "tar": lambda: tar.decode_audio().shuffle(6).sort(4).dynamic_batch(max_frames=300).pad(),
         "raw list": lambda: raw.decode_audio().shuffle(5).bucket_batch([80], [2, 2]).pad(),
         "kaldi": lambda: kaldi.decode_audio().sort(5).bucket_batch(max_frames=300, num_buckets=3).pad(),
+        "pairs": lambda: (
+            raw.decode_audio().tokenize(_code_points).bucket_batch(num_buckets=(2, 2), max_frames=300).pad()
+        ),
         "shar": lambda: shar.segments(of="recording", cut_seconds=(0.2, 0.6)).decode_audio().shuffle(4).batch(2),
         "tar index": lambda: index.decode_audio().bucket_batch(max_frames=300, window=6).pad(),
         "indexed": lambda: touch.decode_audio().skip(1).concat(max_seconds=2).take(9).repeat(2).batch(2).pad(),

@@ -10,6 +10,7 @@ import typer
 from uio_pipes import __version__
 from uio_pipes.cli import (
     bench,
+    buckets,
     cmvn,
     common,
     convert,
@@ -61,6 +62,7 @@ app.command("index")(index.index)
 app.command("verify")(verify.verify)
 app.command("inspect")(inspect.inspect)
 app.command("simulate")(simulate.simulate)
+app.command("buckets")(buckets.buckets)
 app.command("bench")(bench.bench)
 app.command("replay")(replay.replay)
 app.command("steps")(steps.steps)

@@ -45,6 +45,12 @@ def load(named: str | None, data_type: str, data: str | None, conf: str | None, 
     return _attribute(*_split(named))
 
 
+def names_pipeline(text: str) -> bool:
+    """True if this names a pipeline as in train.py:pipeline, and no data."""
+    where, _, attribute = text.rpartition(":")
+    return bool(where) and attribute.isidentifier()
+
+
 def _split(named: str) -> tuple[str, str]:
     where, colon, attribute = named.rpartition(":")
     if not colon or not attribute.isidentifier():

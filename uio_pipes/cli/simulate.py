@@ -87,7 +87,14 @@ def tables(run: Simulation) -> list[Rows]:
         ("topology", f"{counted(run.world_size, 'rank')}, {workers}, lanes={run.lanes}, uneven={run.uneven}"),
         ("steps", _range(run.steps)),
         ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({share})"),
-        ("padding", f"{run.padding_ratio:.1%} of the frames"),
+        (
+            "padding",
+            ", ".join(f"{share:.1%} of the {name}" for name, share in zip(run.units, run.padding, strict=True)),
+        ),
+        (
+            "largest batch",
+            " × ".join(f"{n:,} {name}" for n, name in zip(run.largest, ("utterances", *run.units), strict=True)),
+        ),
         ("skew", f"ranks wait {run.skew:.1%} of the time for the slowest"),
         ("busiest worker", f"{run.workers:.2f} × the mean"),
     ]
@@ -97,7 +104,8 @@ def tables(run: Simulation) -> list[Rows]:
     if run.fill is not None:
         rows.append(("fill", f"batches are {run.fill:.0%} full"))
     found: list[Rows] = [(f"Epoch {run.epoch}", ("", "value"), rows)]
-    names = ("padded_frames_per_batch", "utterances_per_batch", "frames_per_utterance")
+    unit = run.units[0]
+    names = (f"padded_{unit}_per_batch", "utterances_per_batch", f"{unit}_per_utterance")
     spreads = [(name.replace("_", " "), *(f"{v:,.0f}" for v in seen[name].values())) for name in names if seen[name]]
     found.append(("Distributions", ("", "mean", "least", "5 %", "median", "95 %", "most"), spreads))
     if run.world_size > 1:
@@ -111,11 +119,13 @@ def tables(run: Simulation) -> list[Rows]:
         title = "Ranks" if len(ranks) == run.world_size else f"Ranks with the fewest and the most of {run.world_size}"
         found.append((title, ("", "batches of its lanes", "steps", "cut off"), ranks))
     if run.buckets:
+        shares = [[f"{share:.1%}" for share in b.padding] for b in run.buckets]
         buckets = [
-            (f"{b.low} to {b.high or '…'}", b.batches, b.utterances, "" if b.fill is None else f"{b.fill:.0%}")
-            for b in run.buckets
+            (b.name, b.batches, b.utterances, "" if b.fill is None else f"{b.fill:.0%}", *share)
+            for b, share in zip(run.buckets, shares, strict=True)
         ]
-        found.append(("Buckets", ("frames", "batches", "utterances", "fill"), buckets))
+        headings = (" × ".join(run.units), "batches", "utterances", "fill", *(f"padding of {u}" for u in run.units))
+        found.append(("Buckets", headings, buckets))
     left = [(reason, f"{n:,}") for reason, n in run.left_out.items()]
     if run.cut_off[0]:
         left.append(("after the common end (stop)", f"{run.cut_off[0]:,} in {counted(run.cut_off[1], 'batch')}"))

@@ -11,6 +11,7 @@ import contextlib
 import copy
 from collections import deque
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Any
 from zlib import crc32
 
@@ -19,7 +20,7 @@ from torchdata.nodes import BaseNode
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.packing import pack, unpack
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.lengths import Length, measure_of
+from uio_pipes.core.lengths import Length, Pair, measure_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, whole
@@ -38,10 +39,11 @@ class Buffer(Node):
     arrival numbers (:meth:`order`, :meth:`rebuild`), and how many there can be (:meth:`bounds`).
     """
 
-    def __init__(self, source: Node, lane: Lane, name: str, length: Length | None = None) -> None:
+    def __init__(self, source: Node, lane: Lane, name: str, length: Length | Pair | None = None) -> None:
         super().__init__(source)
         self.lane, self.name = lane, name
         self.measured = None if length is None else measure_of(length)
+        self.nothing: Any = (0, inf) if isinstance(length, tuple) else 0  # of a pair, the second may be 0
 
     def order(self) -> Iterable[int]:
         """Return the arrival numbers of the samples held, in the subclass's order."""
@@ -90,11 +92,11 @@ class Buffer(Node):
         self.check ^= _identity(item)
         return item
 
-    def length(self, item: Sample) -> int | None:
-        """Return the planned length; None if the sample fails (which is counted) or has none left."""
+    def length(self, item: Sample) -> Any:
+        """Return the planned length, or a pair; None if the sample fails (which is counted) or has none left."""
         try:
             length = self.length_of(item)
-            if length <= 0:
+            if length <= self.nothing:
                 left = f"no frame left ({item.plan})" if self.measured is None else f"its length is {length}"
                 raise item.failure(DataError("too_short", left), self.name)
         except DataError as error:
@@ -108,8 +110,8 @@ class Buffer(Node):
         self.lane.ledger.fine(self.name)
         return length
 
-    def length_of(self, item: Sample) -> int:
-        """Return the planned length: frames, if no other length was asked for. Raises: DataError."""
+    def length_of(self, item: Sample) -> Any:
+        """Return the planned length: frames, if no other length or pair was asked for. Raises: DataError."""
         return item.plan.length if self.measured is None else self.measured(item)
 
     def age(self) -> int:

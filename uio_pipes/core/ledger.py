@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,8 +59,11 @@ class Ledger:
     skipped: dict[str, int] = field(default_factory=dict)
     streaks: dict[str, int] = field(default_factory=dict)
     reports: list[str] = field(default_factory=list)
+    tokens: int = 0
+    padded_tokens: int = 0
 
     SAVED = ("batches", "utterances", "frames", "padded", "failures", "skipped", "streaks")
+    SAVED_IF_ANY = ("tokens", "padded_tokens")  # states of earlier versions have none
 
     def silent(self) -> Ledger:
         """Return a quiet ledger, for a lane whose failures another lane meets, too, and handles."""
@@ -70,17 +74,25 @@ class Ledger:
         if not self.quiet:
             self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
-    def delivered(self, lengths: list[int], padded: int | None = None) -> None:
-        """Count one batch of utterances of these lengths in frames; no batch if all failed.
+    def delivered(
+        self,
+        frames: list[int],
+        tokens: Sequence[int] = (),
+        padded: int | None = None,
+        padded_tokens: int | None = None,
+    ) -> None:
+        """Count one batch of utterances of so many frames and tokens; no batch if all failed.
 
-        ``padded``: the frames of the batch, if they are not padded to the longest.
+        ``padded``, ``padded_tokens``: the frames and tokens of the batch, if they are not padded to the longest.
         """
-        if self.quiet or not lengths:
+        if self.quiet or not frames:
             return
         self.batches += 1
-        self.utterances += len(lengths)
-        self.frames += sum(lengths)
-        self.padded += max(lengths) * len(lengths) if padded is None else padded
+        self.utterances += len(frames)
+        self.frames += sum(frames)
+        self.padded += max(frames) * len(frames) if padded is None else padded
+        self.tokens += sum(tokens)
+        self.padded_tokens += max(tokens, default=0) * len(tokens) if padded_tokens is None else padded_tokens
 
     def fine(self, stage: str) -> None:
         """End the streak of failures of ``stage``, which succeeded."""
@@ -124,13 +136,16 @@ class Ledger:
 
     def save(self) -> dict[str, Any]:
         """Return a copy of the counts."""
-        return {k: dict(v) if isinstance(v := getattr(self, k), dict) else v for k in self.SAVED}
+        counts = {k: dict(v) if isinstance(v := getattr(self, k), dict) else v for k in self.SAVED}
+        return counts | {k: v for k in self.SAVED_IF_ANY if (v := getattr(self, k))}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Restore counts that :meth:`save` returned."""
         for name in self.SAVED:
             value = saved[name]
             setattr(self, name, dict(value) if isinstance(value, dict) else value)
+        for name in self.SAVED_IF_ANY:
+            setattr(self, name, saved.get(name, 0))
 
 
 def check_budget(failures: int, policy: Policy, last: str) -> None:

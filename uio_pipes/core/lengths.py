@@ -93,20 +93,39 @@ class Lengths:
 
 
 Length = str | Callable[[Lengths], float]
-Measure = Callable[[Sample], int]
+Pair = tuple[Length, Length]
+Measure = Callable[[Sample], Any]
+FRAMES_AND_TOKENS: Pair = ("frames", "tokens")
 
 
-def check_measure(stage: str, length: object) -> None:
-    """Raises: PipelineError unless ``length`` names a length or is a function, or is None."""
+def check_measure(stage: str, length: object, pair: bool = False) -> None:
+    """Raises: PipelineError unless ``length`` names a length or is a function (``pair``: two of these), or is None."""
+    if pair and length is not None:
+        two = length if isinstance(length, tuple) else ()
+        rule = "length must be a pair of lengths, for pairs of boundaries"
+        require(len(two) == 2, stage, rule, length, 'as in ("frames", "tokens")')
+        for one in two:
+            check_measure(stage, one)
+        return
     named = isinstance(length, str) and length.rpartition(".")[2] in _NAMES
     rule = f"length must be a function of the lengths, or one of {', '.join(_NAMES)}, with its stream before a point"
     require(length is None or named or callable(length), stage, rule, length, 'as in "tokens" or "prompt.frames"')
 
 
-def measure_of(length: Length) -> Measure:
-    """Return the function that gives this length of an utterance, rounded up. It raises DataError."""
+def measure_of(length: Length | Pair) -> Measure:
+    """Return the function that gives this length of an utterance, or a pair, rounded up. It raises DataError."""
+    if isinstance(length, tuple):
+        first, second = map(measure_of, length)
+        return lambda sample: (first(sample), second(sample))
     exact = exactly(length)
     return lambda sample: ceil(exact(sample))
+
+
+def names_of(length: Length | Pair | None) -> tuple[str, ...]:
+    """Return what to call a length, or both of a pair: planned frames if it is None."""
+    if isinstance(length, tuple):
+        return tuple(name for one in length for name in names_of(one))
+    return (length or "frames",) if isinstance(length, str) or length is None else ("length",)
 
 
 def exactly(length: Length) -> Callable[[Sample], float]:

@@ -75,6 +75,15 @@ class Sample(MutableMapping[str, Any]):
         """The utterance's name."""
         return str(self.fields.get("key", ""))
 
+    @property
+    def labels(self) -> int:
+        """How many labels it has now, nothing computed."""
+        labels: Any = self.fields.get("label")
+        try:
+            return 0 if labels is None else len(labels)
+        except TypeError:
+            return 0
+
     def __getitem__(self, name: str) -> Any:
         self._run(self.chain.writers(name))
         value = self.fields[name]

@@ -134,7 +134,7 @@ class Stage:
 
     @property
     def sized_by(self) -> Any:
-        """The length by which it makes batches, a ``Length``; None: planned frames."""
+        """The length by which it makes batches, a ``Length`` or a pair of them; None: planned frames."""
         return None
 
     def padded(self, lengths: Sequence[int], batch: Any) -> int:
@@ -163,13 +163,13 @@ class Stage:
         """Return why only a run shows how many items of this ``kind`` come out; "" if a plan does."""
         return ""
 
-    def fill(self, bucket: int, count: int, longest: int) -> float | None:
+    def fill(self, bucket: int, count: int, longest: Any) -> float | None:
         """Return how full a planned batch is, 1 at its budget; None if it has none.
 
         Args:
             bucket: number of its bucket.
             count: utterances in it.
-            longest: planned frames of the longest of them.
+            longest: planned length of the longest of them; of two lengths, the longest of each.
         """
         return None
 

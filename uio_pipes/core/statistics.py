@@ -28,7 +28,7 @@ class Stats:
         batches: batches delivered. Default: 0.
         utterances: utterances delivered. Default: 0.
         frames: frames delivered, without padding: feature frames, or units of 10 ms of audio. Default: 0.
-        padded: frames delivered, padding included. Default: 0.
+        padded: frames delivered, padding included; 0 of ``pack``, whose frames have none. Default: 0.
         failures: utterances, members or shards that failed; each is in ``skipped`` under its reason. Default: 0.
         skipped: how many were left out for each reason, by filters or failures.
         waited: seconds that the trainer waited for batches. Default: 0.0.
@@ -37,6 +37,8 @@ class Stats:
         delivered: utterances that all ranks delivered, after such an epoch. Default: 0.
         workers: worker processes that ``num_workers="auto"`` has chosen by now. Default: None, they were given.
         prefetch: batches that each of them prepares ahead. Default: None, as for ``workers``.
+        tokens: labels delivered, without padding; of ``pack``, places that are in use. Default: 0.
+        padded_tokens: labels delivered, padding included; of ``pack``, all places. Default: 0.
         items_are_utterances: whether list items are single utterances, not shards of them. Default: False.
     """
 
@@ -51,6 +53,8 @@ class Stats:
     delivered: int = 0
     workers: int | None = field(default=None, compare=False)
     prefetch: int | None = field(default=None, compare=False)
+    tokens: int = 0
+    padded_tokens: int = 0
     items_are_utterances: bool = field(default=False, repr=False, compare=False)
 
     @property
@@ -61,8 +65,13 @@ class Stats:
 
     @property
     def padding_ratio(self) -> float:
-        """Share of the padded frames that is padding."""
-        return 1 - self.frames / self.padded if self.padded else 0.0
+        """Share of the padded frames that is padding; where no frames are padded, :attr:`token_padding_ratio`."""
+        return 1 - self.frames / self.padded if self.padded else self.token_padding_ratio
+
+    @property
+    def token_padding_ratio(self) -> float:
+        """Share of the padded tokens that is padding."""
+        return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
 
     @property
     def delivered_share(self) -> float:
@@ -88,7 +97,7 @@ class Stats:
 
     def add(self, counts: dict[str, Any]) -> None:
         """Add one lane's counts."""
-        for name in ("batches", "utterances", "frames", "padded", "failures"):
+        for name in ("batches", "utterances", "frames", "padded", "failures", "tokens", "padded_tokens"):
             setattr(self, name, getattr(self, name) + counts.get(name, 0))
         for reason, n in counts.get("skipped", {}).items():
             self.skipped[reason] = self.skipped.get(reason, 0) + n

@@ -24,17 +24,23 @@ def of_simulation(run: Simulation) -> Any:
     steps.legend(fontsize=7)
     _whole(steps.xaxis, steps.yaxis, batches.yaxis)
     batches.hist(np.concatenate(run.padded), bins=40, color=BLUE)
-    batches.set(title=f"padded frames of a batch (padding {run.padding_ratio:.1%})", xlabel="frames", ylabel="batches")
+    batches.set(
+        title=f"padded {run.units[0]} of a batch (padding {run.padding_ratio:.1%})",
+        xlabel=run.units[0],
+        ylabel="batches",
+    )
     _waits(waits, run)
     if run.buckets:
-        names = [f"{b.low}-" if b.high is None else f"<{b.high}" for b in run.buckets]
+        names = [b.name for b in run.buckets]
         last.bar(names, [b.fill or 0 for b in run.buckets], color=BLUE)
-        last.set(title="buckets' fill", ylim=(0, 1.05), xlabel="frames")
+        last.set(title="buckets' fill", ylim=(0, 1.05), xlabel=" × ".join(run.units))
         last.tick_params(axis="x", labelrotation=60, labelsize=7)
     else:
-        last.hist(run.lengths / 100, bins=40, color=BLUE)
+        timed = run.units[0] == "frames"
+        last.hist(run.lengths / 100 if timed else run.lengths, bins=40, color=BLUE)
         _whole(last.yaxis)
-        last.set(title="utterances planned", xlabel="planned length (s)", ylabel="utterances")
+        name = "planned length (s)" if timed else run.units[0]
+        last.set(title="utterances planned", xlabel=name, ylabel="utterances")
     return figure
 
 
@@ -58,7 +64,9 @@ def _waits(axes: Any, run: Simulation) -> None:
         axes.fill_between(at, mean, highest, color=RED, alpha=0.4, linewidth=0, label="waiting for the slowest")
         axes.plot(at, mean, color=BLUE, linewidth=0.8, label="mean of the ranks")
         axes.legend(fontsize=7)
-    axes.set(title=f"ranks wait {run.skew:.1%} of the time", xlabel="step", ylabel="padded frames", ylim=(0, None))
+    axes.set(
+        title=f"ranks wait {run.skew:.1%} of the time", xlabel="step", ylabel=f"padded {run.units[0]}", ylim=(0, None)
+    )
     _whole(axes.xaxis)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import lanes_of, worker_of
 from uio_pipes.core.stage import Branch
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation
+from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation, padding_of
 from uio_pipes.run.epoch_end import UNEVEN
 from uio_pipes.run.no_batches import Losses, no_batch, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
+from uio_pipes.stages.buckets import count_of, index_of
 
 
 def simulate(
@@ -63,17 +65,20 @@ def simulate(
         ranks = [again.extend(rank, r, max(own)) for r, rank in enumerate(ranks)]
     steps = own if uneven == "join" else [{"stop": min, "repeat": max}[uneven](own)] * world_size
     seen = [rank.first(n) for rank, n in zip(ranks, steps, strict=True)]
-    padded = sum(int(r.padded.sum()) for r in seen)
+    padded, total = (sum(getattr(r, name).sum(axis=1) for r in seen) for name in ("padded", "total"))
     cut_off = [r.counts[n:] for r, n in zip(ranks, steps, strict=True)] if uneven == "stop" else []
     buckets, fill = _buckets(pipeline, plans)
     return Simulation(
         world_size, num_workers, lanes, epoch, uneven, steps, own,
-        padded=[r.padded for r in seen],
+        padded=[r.padded[0] for r in seen],
         counts=[r.counts for r in seen],
         lengths=np.concatenate([np.asarray(plan.lengths, np.int64) for plan in plans]),
         utterances=sum(int(r.counts.sum()) for r in seen),
-        padding_ratio=1 - sum(int(r.frames.sum()) for r in seen) / padded if padded else 0.0,
-        skew=_skew([r.padded for r in seen]),
+        units=plans[0].units,
+        hours=sum(sum(plan.frames_of) for plan in plans) / 360_000,
+        padding=padding_of(total, padded),
+        largest=_largest(plans),
+        skew=_skew([r.padded[0] for r in seen]),
         workers=_busiest(plans, world_size, num_workers),
         left_out=dict(sorted(losses.skipped.items())),
         failures=losses.failures,
@@ -110,12 +115,20 @@ def _resamples(graph: Branch) -> bool:
 
 def _in_order(plans: list[LanePlan]) -> Rank:
     """Return a rank's batches in the epoch's order, by (k, lane), without those of which nothing is left."""
-    columns = [np.asarray([p.counts, p.padded, p.frames], np.int64).reshape(3, -1) for p in plans]
+    rows = [[p.counts, *(s.padded for s in p.sizes), *(s.total for s in p.sizes)] for p in plans]
+    columns = [np.asarray(row, np.int64).reshape(len(row), -1) for row in rows]
     ks = np.concatenate([np.arange(c.shape[1]) for c in columns])
     lanes = np.concatenate([np.full(c.shape[1], p.lane) for c, p in zip(columns, plans, strict=True)])
     all_ = np.concatenate(columns, axis=1)[:, np.lexsort((lanes, ks))]
     all_ = all_[:, all_[0] > 0]
-    return Rank(all_[0], all_[1], all_[2])
+    units = len(plans[0].units)
+    return Rank(all_[0], all_[1 : units + 1], all_[units + 1 :])
+
+
+def _largest(plans: list[LanePlan]) -> tuple[int, ...]:
+    """Return utterances and longest lengths of the batch with the highest product of these."""
+    batches = (numbers for p in plans for numbers in zip(p.counts, *(s.longest for s in p.sizes), strict=True))
+    return max(batches, key=lambda numbers: prod(max(1, n) for n in numbers))
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,7 @@ class _Again:
             if not len(more.counts):
                 raise no_batch("use fewer ranks")
             pairs = zip(vars(rank).values(), vars(more).values(), strict=True)
-            rank = Rank(*(np.concatenate(pair) for pair in pairs))
+            rank = Rank(*(np.concatenate(pair, axis=-1) for pair in pairs))
         return rank
 
 
@@ -166,22 +179,41 @@ def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], f
     stage = next((s for s in reversed(pipeline.stages) if s.gives == "batch"), None)
     if stage is None:
         return [], None
-    found: dict[int, list[tuple[int, float | None]]] = {}
-    bounds: list[int] = []
+    batches: list[_Planned] = []
+    bounds: list[Any] = []
+    in_pairs = len(plans[0].units) > 1
     for plan in plans:
-        bounds = list(plan.boundaries or ()) or bounds
-        for count, longest in zip(plan.counts, plan.longest, strict=True):
-            if count:
-                at = bisect_right(plan.boundaries or (), longest)
-                found.setdefault(at, []).append((count, stage.fill(at, count, longest)))
-    fills = [f for batches in found.values() for _, f in batches if f is not None]
-    fill = sum(fills) / len(fills) if fills else None
+        bounds = plan.boundaries or bounds
+        index = index_of(plan.boundaries or [], in_pairs)
+        for k, utterances in enumerate(plan.counts):
+            longest, total, padded = zip(*((s.longest[k], s.total[k], s.padded[k]) for s in plan.sizes), strict=True)
+            if utterances:
+                length = longest if in_pairs else longest[0]
+                at = index(length)
+                batches.append(_Planned(at, utterances, stage.fill(at, utterances, length), (total, padded)))
     if not stage.in_buckets:
-        return [], fill
-    return [_bucket(at, bounds, found.get(at, [])) for at in range(len(bounds) + 1)], fill
+        return [], _mean_fill(batches)
+    count = count_of(bounds, in_pairs)
+    of = [[batch for batch in batches if batch.bucket == at] for at in range(count)]
+    return [_bucket(at, bounds, of[at], len(plans[0].units)) for at in range(count)], _mean_fill(batches)
 
 
-def _bucket(at: int, bounds: list[int], batches: list[tuple[int, float | None]]) -> Bucket:
-    fills = [f for _, f in batches if f is not None]
-    low, high = bounds[at - 1] if at else 0, bounds[at] if at < len(bounds) else None
-    return Bucket(low, high, len(batches), sum(n for n, _ in batches), sum(fills) / len(fills) if fills else None)
+class _Planned(NamedTuple):
+    """A batch, and the ``sizes`` of it: without and with padding, by each length."""
+
+    bucket: int
+    utterances: int
+    fill: float | None
+    sizes: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _mean_fill(batches: list[_Planned]) -> float | None:
+    fills = [batch.fill for batch in batches if batch.fill is not None]
+    return sum(fills) / len(fills) if fills else None
+
+
+def _bucket(at: int, bounds: list[Any], batches: list[_Planned], units: int) -> Bucket:
+    low, high = bounds[at - 1] if at and units == 1 else 0, bounds[at] if at < len(bounds) else None
+    sizes = np.sum([batch.sizes for batch in batches] or np.zeros((1, 2, units), np.int64), axis=0)
+    utterances = sum(batch.utterances for batch in batches)
+    return Bucket(low, high, len(batches), utterances, _mean_fill(batches), padding_of(*sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,36 +17,48 @@ SHOWN = (0, 5, 50, 95, 100)  # percentiles of a distribution
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket of lengths: ``low`` <= frames < ``high`` (None: no bound). ``fill``: mean fill of its batches."""
+    """A bucket of lengths: ``low`` <= length < ``high`` (None: no bound); by two lengths, ``high`` is the pair of the
+    longest. ``fill``: mean fill of its batches; ``padding``: their share of padding, by each length."""
 
     low: int
-    high: int | None
+    high: Any
     batches: int
     utterances: int
     fill: float | None
+    padding: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """Its lengths in words."""
+        pair = isinstance(self.high, (list, tuple))
+        return f"up to {self.high[0]} × {self.high[1]}" if pair else f"{self.low} to {self.high or '…'}"
 
 
 @dataclass(frozen=True)
 class Rank:
-    """The batches of one rank, in order: utterances, frames with padding, sum of frames."""
+    """The batches of one rank, in order: utterances; lengths with padding and their sum, a row for each unit."""
 
     counts: Column
     padded: Column
-    frames: Column
+    total: Column
 
     def first(self, steps: int) -> Rank:
-        return Rank(self.counts[:steps], self.padded[:steps], self.frames[:steps])
+        return Rank(self.counts[:steps], self.padded[:, :steps], self.total[:, :steps])
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """The plan of an epoch. Lengths and frames are planned ones: 10 ms of audio, or feature frames.
+    """The plan of an epoch. Lengths are planned ones, of what batches go by: frames (10 ms of audio, or feature frames)
+    unless they go by another length, or by two.
 
     Attributes:
+        units: names of these lengths. What is told of one length is by the first.
         steps: batches that each rank delivers. own: batches that its lanes have in one pass.
-        padded: padded frames of each batch that is delivered, by rank. lengths: of all utterances planned.
-        skew: share of the time, in padded frames, that ranks wait for the slowest one at each step.
-        workers: padded frames of the busiest worker, divided by the mean of all workers.
+        padded: padded length of each batch that is delivered, by rank. lengths: of all utterances planned.
+        hours: of audio planned. padding: share of padding, by each length.
+        largest: the batch with the highest product of its utterances and their longest lengths: these numbers.
+        skew: share of the time, in padded length, that ranks wait for the slowest one at each step.
+        workers: padded length of the busiest worker, divided by the mean of all workers.
         left_out: utterances by reason, failures included, as far as headers show them (an utterance that fails only in
             decoding counts as good). cut_off: utterances and batches after the common end.
         rates: utterances by sample rate in Hz, where headers give it, also those left out as ``mixed_rates``.
@@ -63,7 +76,10 @@ class Simulation:
     counts: list[Column]
     lengths: Column
     utterances: int
-    padding_ratio: float
+    units: tuple[str, ...]
+    hours: float
+    padding: tuple[float, ...]
+    largest: tuple[int, ...]
     skew: float
     workers: float
     left_out: dict[str, int]
@@ -81,6 +97,11 @@ class Simulation:
         return 1 - self.cut_off[0] / len(self.lengths) if len(self.lengths) else 1.0
 
     @property
+    def padding_ratio(self) -> float:
+        """The share of padding, by the first length."""
+        return self.padding[0]
+
+    @property
     def remedy(self) -> str:
         """Advice on how to cut off less; empty if nothing is cut off."""
         return LEAVE_OUT_LESS if self.cut_off[0] else ""
@@ -89,11 +110,14 @@ class Simulation:
         """Return the plan for JSON, without lists over utterances or batches."""
         scalars = ("world_size", "num_workers", "lanes", "epoch", "uneven", "steps", "own", "utterances")
         out: dict[str, Any] = {name: getattr(self, name) for name in scalars}
-        out["hours"] = float(self.lengths.sum()) / 360_000
+        unit = self.units[0]
+        out["hours"] = self.hours
         out["padding_ratio"], out["skew"], out["busiest_worker"] = self.padding_ratio, self.skew, self.workers
-        out["padded_frames_per_batch"] = spread(np.concatenate(self.padded))
+        out["padding"] = dict(zip(self.units, self.padding, strict=True))
+        out["largest_batch"] = dict(zip(("utterances", *self.units), self.largest, strict=True))
+        out[f"padded_{unit}_per_batch"] = spread(np.concatenate(self.padded))
         out["utterances_per_batch"] = spread(np.concatenate(self.counts))
-        out["frames_per_utterance"] = spread(self.lengths)
+        out[f"{unit}_per_utterance"] = spread(self.lengths)
         out["left_out"] = dict(self.left_out)
         out["failures_known_from_headers"] = self.failures
         out["cut_off"] = {"utterances": self.cut_off[0], "batches": self.cut_off[1]}
@@ -102,6 +126,11 @@ class Simulation:
         out["fill"] = self.fill
         out["rates"] = dict(self.rates)
         return out
+
+
+def padding_of(total: Iterable[int], padded: Iterable[int]) -> tuple[float, ...]:
+    """Return the share of padding by each length, of lengths without and with it."""
+    return tuple(float(1 - t / p) if p else 0.0 for t, p in zip(total, padded, strict=True))
 
 
 def spread(values: Column) -> dict[str, float]:

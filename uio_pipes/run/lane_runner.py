@@ -165,9 +165,11 @@ class LaneRunner:
         return None if isinstance(item, (list, dict)) and not item else item
 
     def _computed(self, samples: list[Sample]) -> list[dict[str, Any]]:
-        realized = [(dict(sample), length) for sample, length in realize(samples, self.context, whole=True)]
-        self.ledger.delivered([length for _, length in realized])
-        return [fields for fields, _ in realized]
+        realized = [
+            (dict(sample), length, sample.labels) for sample, length in realize(samples, self.context, whole=True)
+        ]
+        self.ledger.delivered([length for _, length, _ in realized], [labels for _, _, labels in realized])
+        return [fields for fields, _, _ in realized]
 
     def _message(self, k: int, batch: Any, snapshot: str | None) -> Message:
         reports, self.ledger.reports = self.ledger.reports, []

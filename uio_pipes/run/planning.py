@@ -11,6 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan
@@ -19,7 +20,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Mode, Site
 from uio_pipes.core.ledger import Ledger, Policy
-from uio_pipes.core.lengths import Measure, measure_of
+from uio_pipes.core.lengths import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.per_utterance import PerUtterance, Wrapped
 from uio_pipes.core.sample import Sample
@@ -37,38 +38,67 @@ class NotKnown(UioError):
     """The number of batches shows only when the pipeline runs; the message says why."""
 
 
+class Sizes:
+    """The batches of one lane by one length: the ``longest`` in each batch, the sum, and the same with padding; and
+    the ``lengths`` of all utterances, batch after batch."""
+
+    def __init__(self) -> None:
+        self.longest, self.total, self.padded, self.lengths = (array("l") for _ in range(4))
+
+    def add(self, lengths: list[int], padded: int | None = None) -> None:
+        """Add a batch; ``padded``: if it is not padded to the longest."""
+        longest = max(lengths, default=0)
+        self.longest.append(longest)
+        self.total.append(sum(lengths))
+        self.padded.append(longest * len(lengths) if padded is None else padded)
+        self.lengths.extend(lengths)
+
+
 @dataclass
 class LanePlan:
-    """The batches of one lane, by their number k. Lengths are planned frames, or what batches go by instead.
+    """The batches of one lane, by their number k.
 
     Attributes:
-        counts: utterances in each batch. longest: the longest length in each batch. frames: the sum of its lengths.
-        padded: the same with padding.
-        lengths: of all utterances, batch after batch.
+        units: names of the lengths that batches go by, planned frames or one or two others.
+        counts: utterances in each batch. sizes: their lengths, by each of the units.
+        frames_of: planned frames of all utterances, batch after batch.
         skipped, failures, reports: what was left out before the batches, as in the statistics of a loader.
-        boundaries: of the buckets, if ``bucket_batch`` found them itself.
+        boundaries: of the buckets of ``bucket_batch``.
         rates: utterances by sample rate in Hz, as in their headers; 0 if a ``duration`` gave the length instead.
     """
 
     lane: int
+    units: tuple[str, ...] = ("frames",)
     counts: array[int] = field(default_factory=lambda: array("l"))
-    longest: array[int] = field(default_factory=lambda: array("l"))
-    frames: array[int] = field(default_factory=lambda: array("l"))
-    padded: array[int] = field(default_factory=lambda: array("l"))
-    lengths: array[int] = field(default_factory=lambda: array("l"))
+    sizes: list[Sizes] = field(default_factory=list)
+    frames_of: array[int] = field(default_factory=lambda: array("l"))
     skipped: dict[str, int] = field(default_factory=dict)
     failures: int = 0
     reports: list[str] = field(default_factory=list)
-    boundaries: list[int] | None = None
+    boundaries: list[Any] | None = None
     rates: Counter[int] = field(default_factory=Counter)
 
-    def add(self, lengths: list[int], padded: int) -> None:
-        """Add a batch."""
-        self.counts.append(len(lengths))
-        self.longest.append(max(lengths, default=0))
-        self.frames.append(sum(lengths))
-        self.padded.append(padded)
-        self.lengths.extend(lengths)
+    def __post_init__(self) -> None:
+        self.sizes = [Sizes() for _ in self.units]
+
+    @property
+    def padded(self) -> array[int]:
+        """The length of each batch, padding included, by the first of the units."""
+        return self.sizes[0].padded
+
+    @property
+    def frames(self) -> array[int]:
+        """The length of each batch without padding, by the first of the units."""
+        return self.sizes[0].total
+
+    @property
+    def lengths(self) -> array[int]:
+        """The lengths of all utterances, batch after batch, by the first of the units."""
+        return self.sizes[0].lengths
+
+    def take(self, ledger: Ledger) -> None:
+        """Take over what the ledger of the lane counted."""
+        self.skipped, self.failures, self.reports = ledger.skipped, ledger.failures, ledger.reports
 
 
 def plan_lanes(
@@ -86,15 +116,30 @@ def plan_lanes(
     size = None if batching.sized_by is None else measure_of(batching.sized_by)
     for index in range(lanes) if only is None else only:
         lane = _lane(index, lanes, seed, epoch, pass_, tables)
-        plan = LanePlan(index)
+        plan = LanePlan(index, names_of(batching.sized_by))
         node = planned.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
         for item in items_of(node):
-            lengths = _lengths(item, lane.ledger, plan.rates, pads, size)
-            plan.add(lengths, batching.padded(lengths, item))
-        plan.skipped, plan.failures, plan.reports = lane.ledger.skipped, lane.ledger.failures, lane.ledger.reports
+            lengths = _lengths(item, lane.ledger, plan, pads, size)
+            plan.counts.append(len(lengths))
+            plan.sizes[0].add(first_ones := [one[0] for one in lengths], batching.padded(first_ones, item))
+            for number, sizes in enumerate(plan.sizes[1:], 1):
+                sizes.add([one[number] for one in lengths])
+        plan.take(lane.ledger)
         plan.boundaries = _boundaries(node)
         yield plan
+
+
+def plan_utterances(graph: Graph, by: Length | Pair | None, most: int | None = None) -> LanePlan:
+    """Return the lengths of all utterances (or of ``most``) that come out of a graph without batches."""
+    lane = _lane(0, 1, 0, 0, 0, {})
+    plan, size = LanePlan(0, names_of(by)), None if by is None else measure_of(by)
+    for item in islice(items_of(_by_plan(graph, strict=False).build(lane)), most):
+        for lengths in _lengths(item, lane.ledger, plan, "", size):
+            for sizes, length in zip(plan.sizes, lengths, strict=True):
+                sizes.lengths.append(length)
+    plan.take(lane.ledger)
+    return plan
 
 
 def _check_plannable(graph: Graph) -> None:
@@ -132,9 +177,9 @@ def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool =
     return [sum(1 for item in items_of(node) if not isinstance(item, list) or item) for node in nodes]
 
 
-def _boundaries(node: Node | None) -> list[int] | None:
+def _boundaries(node: Node | None) -> list[Any] | None:
     while node is not None:
-        found: list[int] | None = getattr(node, "boundaries", None)
+        found: list[Any] | None = getattr(node, "boundaries", None)
         if found is not None:
             return list(found)
         node = getattr(node, "source", None)
@@ -145,30 +190,34 @@ def _lane(index: int, lanes: int, seed: int, epoch: int, pass_: int, tables: dic
     return Lane(Ledger(LENIENT), index, lanes, seed, epoch, pass_, tables=tables, mode=Mode(skimming=True))
 
 
-def _lengths(item: Any, ledger: Ledger, rates: Counter[int], pads: str, size: Measure | None) -> list[int]:
-    """Return the planned lengths in a batch. Utterances with a bad header fail, as they would when it is made.
+def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure | None) -> list[tuple[int, ...]]:
+    """Return the planned lengths in a batch, one or two of each utterance. Those with a bad header fail, as they would
+    when it is made. The plan of the lane takes rates and frames.
 
     ``pads``: the stage that fails utterances of another sample rate than their batch; ``size``: the length, if not
     planned frames.
     """
-    planned: list[tuple[int, int, Any]] = []
+    planned: list[tuple[Any, int, int, Any]] = []
     for sample in item if isinstance(item, list) else [item]:
         try:
             plan = sample.planned() if isinstance(sample, Sample) else None
             for of in sample.chain.streams if isinstance(sample, Sample) else ():
                 sample.stream(of)  # fails as it would when the batch is made
+            frames = 0 if plan is None else plan.length
+            length = frames if size is None else size(sample)
         except DataError as error:
             ledger.fail(error, "realize")
         else:
             rate = 0 if plan is None else _rate(plan, sample)
-            rates.update([rate] if rate or _timed(plan) else [])
-            length = size(sample) if size is not None else plan.length if plan is not None else 0
-            planned.append((length, rate, sample))
-    kept, odd = odd_rates([rate for _, rate, _ in planned]) if pads else (0, frozenset())
+            lane.rates.update([rate] if rate or _timed(plan) else [])
+            planned.append((length, frames, rate, sample))
+    kept, odd = odd_rates([rate for _, _, rate, _ in planned]) if pads else (0, frozenset())
     for i in sorted(odd):
-        like = next(sample.key for _, rate, sample in planned if rate == kept)
-        ledger.handle(planned[i][2].failure(mixed_rates(planned[i][1], kept, like), pads), pads)
-    return [length for i, (length, _, _) in enumerate(planned) if i not in odd]
+        like = next(sample.key for _, _, rate, sample in planned if rate == kept)
+        ledger.handle(planned[i][3].failure(mixed_rates(planned[i][2], kept, like), pads), pads)
+    good = [one for i, one in enumerate(planned) if i not in odd]
+    lane.frames_of.extend(frames for _, frames, _, _ in good)
+    return [length if isinstance(length, tuple) else (length,) for length, *_ in good]
 
 
 def _timed(plan: Plan | None) -> bool:

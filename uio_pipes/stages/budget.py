@@ -6,16 +6,18 @@ whole numbers, so that batches end at the same utterance on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import reduce
+from math import ceil
+from typing import Any, ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.lengths import Length, check_measure
+from uio_pipes.core.lengths import Length, Pair, check_measure
 from uio_pipes.core.node import Node
 from uio_pipes.core.per_utterance import have_features
 from uio_pipes.core.sample import Sample
@@ -40,8 +42,8 @@ class Budget:
 
     @classmethod
     def of(
-        cls, stage: str, most: Mapping[str, int | None], quadratic: int | None, min_batch_size: int
-    ) -> Budget | None:
+        cls, stage: str, most: Mapping[str, int | None], quadratic: int | None, min_batch_size: int, **pair: Any
+    ) -> Any:
         """Return the budget that a stage's arguments set, ``most`` by unit, if any. Raises: PipelineError."""
         bounds = {f"max_{unit}": value for unit, value in most.items()}
         for argument, value in {**bounds, "quadratic": quadratic, "min_batch_size": min_batch_size}.items():
@@ -56,9 +58,9 @@ class Budget:
             return None
         bound = most[given[0]]
         assert bound is not None
-        return cls(stage, bound, given[0], quadratic, min_batch_size)
+        return cls(stage, bound, given[0], quadratic, min_batch_size, **pair)
 
-    def size(self, sample: Sample, length: int) -> int:
+    def size(self, sample: Sample, length: Any) -> Any:
         """Return the size of an utterance of this length in ``unit``. Raises: PipelineError for samples of features."""
         if self.unit != "samples":
             return length
@@ -66,25 +68,63 @@ class Budget:
             raise _no_samples(self.name)
         return waveform_samples(sample.plan, self.name)
 
-    def cost(self, size: int) -> int:
+    def cost(self, size: Any) -> Any:
         """Return the cost of an utterance of this size, times ``quadratic`` if that is given, as a whole number."""
         return size if self.quadratic is None else size * (self.quadratic + size)
 
-    def room(self, cost: int) -> int:
+    def room(self, cost: Any) -> int:
         """Return how many utterances a batch may have if the costliest one costs ``cost``."""
-        return self.most * (self.quadratic or 1) // cost
+        room: int = self.most * (self.quadratic or 1) // cost
+        return room
 
-    def fill(self, count: int, longest: int) -> float | None:
+    def fill(self, count: int, longest: Any) -> float | None:
         """Return how full a batch is by planned lengths; None for a budget of samples."""
         return None if self.unit == "samples" else count * self.cost(longest) / (self.most * (self.quadratic or 1))
 
-    def over(self, size: int) -> DataError:
+    def shown(self, size: Any) -> str:
+        """Return an utterance's size in words."""
+        cost = f" (that cost {self.cost(size) / self.quadratic:.0f})" if self.quadratic else ""
+        return f"{size} {self.unit}{cost}"
+
+    def over(self, size: Any) -> DataError:
         """Return the failure ``over_budget``: a batch of ``least`` such utterances would be above the budget."""
-        what = f"{size} {self.unit}"
-        what += f" (that cost {self.cost(size) / self.quadratic:.0f})" if self.quadratic else ""
+        what = self.shown(size)
         what += f" in a batch of at least {self.least}" if self.least > 1 else ""
         message = f"{what} are more than a whole batch may have ({self.most}); raise max_{self.unit}, or filter before"
         return DataError("over_budget", message)
+
+
+@dataclass(frozen=True)
+class PairBudget(Budget):
+    """A bound on batches that are padded to the longest of each of two lengths: ``count`` × ``function(longest,
+    longest)``, or × the first or the second if ``unit`` is "frames" or "tokens"."""
+
+    function: Callable[[int, int], float] | None = None
+    names: tuple[str, ...] = ("frames", "tokens")
+
+    def cost(self, size: Any) -> Any:
+        return size  # what it costs shows in the batch, which may have a longer one in the other length
+
+    def room(self, cost: Any) -> int:
+        return self.most * (self.quadratic or 1) // self._padded(*cost)
+
+    def fill(self, count: int, longest: Any) -> float | None:
+        return count * self._padded(*longest) / (self.most * (self.quadratic or 1))
+
+    def shown(self, size: Any) -> str:
+        lengths = " and ".join(f"{length} {name}" for length, name in zip(size, self.names, strict=True))
+        cost = self._padded(*size) / (self.quadratic or 1)
+        return lengths + ("" if self.function is None and not self.quadratic else f" (that cost {cost:.0f})")
+
+    def _padded(self, first: int, second: int) -> int:
+        """Return the cost of an utterance padded to these lengths, as :meth:`Budget.cost`, 1 at least."""
+        one = super().cost(first if self.unit == "frames" else second)
+        found: Any = one if self.function is None else self.function(first, second)
+        if not is_number(found):
+            returned = f"the function given as cost returned {found!r} for {first} and {second}"
+            raise PipelineError(f"{self.name}: {returned}; it must return a number")
+        cost: int = ceil(found)
+        return max(1, cost)
 
 
 def _no_samples(stage: str) -> PipelineError:
@@ -103,16 +143,21 @@ class BudgetStage(Stage):
 
     max_samples: int | None
     max_tokens: int | None
-    length: Length | None
+    length: Any
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_measure(self.name, self.length)
+        check_measure(self.name, self.length, self.in_pairs)
         both = self.max_samples is not None and self.length is not None
         require(not both, self.name, "max_samples counts samples, not a length", self.length, "give max_frames")
 
     @property
-    def sized_by(self) -> Length | None:
+    def in_pairs(self) -> bool:
+        """True if it goes by two lengths."""
+        return False
+
+    @property
+    def sized_by(self) -> Length | Pair | None:
         return self.length or (None if self.max_tokens is None else "tokens")
 
     def check(self, before: Sequence[Stage]) -> None:
@@ -135,22 +180,49 @@ class PartialBatch:
 
     __slots__ = ("costs", "numbers", "worst")
 
+    nothing: ClassVar[Any] = 0
+
     def __init__(self) -> None:
         self.numbers: list[int] = []
-        self.costs: list[int] = []
-        self.worst = 0
+        self.costs: list[Any] = []
+        self.worst = self.nothing
 
-    def add(self, number: int, cost: int) -> None:
+    @staticmethod
+    def larger(one: Any, other: Any) -> Any:
+        """Return the highest cost of a batch whose highest one would be either."""
+        return one if one > other else other
+
+    def add(self, number: int, cost: Any) -> None:
         self.numbers.append(number)
         self.costs.append(cost)
         if cost > self.worst:
             self.worst = cost
 
-    def take(self, count: int) -> list[int]:
-        """Remove and return the first ``count`` numbers (or all there are)."""
-        taken, self.numbers, self.costs = self.numbers[:count], self.numbers[count:], self.costs[count:]
-        self.worst = max(self.costs, default=0)
+    def take(self, count: int) -> PartialBatch:
+        """Remove and return the first ``count`` (or all there are)."""
+        taken = type(self)()
+        taken.numbers, self.numbers = self.numbers[:count], self.numbers[count:]
+        taken.costs, self.costs = self.costs[:count], self.costs[count:]
+        taken.worst = reduce(self.larger, taken.costs, self.nothing) if self.costs else self.worst
+        self.worst = reduce(self.larger, self.costs, self.nothing)
         return taken
+
+
+class PartialPairs(PartialBatch):
+    """A batch that is not full yet, of utterances with two lengths: the highest cost is the longest of each."""
+
+    __slots__ = ()
+
+    nothing = (0, 0)
+
+    def add(self, number: int, cost: Any) -> None:
+        self.numbers.append(number)
+        self.costs.append(cost)
+        self.worst = self.larger(self.worst, cost)
+
+    @staticmethod
+    def larger(one: Any, other: Any) -> Any:
+        return max(one[0], other[0]), max(one[1], other[1])
 
 
 class BudgetBuffer(Buffer):
@@ -160,7 +232,7 @@ class BudgetBuffer(Buffer):
         super().__init__(source, lane, site.name, stage.sized_by)
         self.budget = budget
 
-    def arrival(self) -> tuple[int, int] | None:
+    def arrival(self) -> tuple[int, Any] | None:
         """Hold the next utterance that fits a batch, and return its number and cost; None at the end."""
         while True:
             try:
@@ -173,11 +245,11 @@ class BudgetBuffer(Buffer):
                 self.hold(number, item)
                 return number, cost
 
-    def _cost(self, item: Sample, length: int) -> int | None:
-        """Return the cost of an utterance (0 without a budget); None if it fails because it is above the budget."""
+    def _cost(self, item: Sample, length: Any) -> Any:
+        """Return the cost of an utterance (0 without a budget); None if it fails because no batch can have it."""
         budget = self.budget
         if budget is None:
-            return 0
+            return self.unbounded(item, length)
         size = budget.size(item, length)
         cost = budget.cost(size)
         if budget.room(cost) >= budget.least:
@@ -185,7 +257,11 @@ class BudgetBuffer(Buffer):
         self.lane.ledger.handle(item.failure(budget.over(size), self.name), self.name)
         return None
 
-    def cost(self, number: int) -> int:
+    def unbounded(self, item: Sample, length: Any) -> int | None:
+        """Return 0, the cost without a budget; None if the utterance fails because there is no place for it."""
+        return 0
+
+    def cost(self, number: int) -> Any:
         """Return the cost of a held utterance."""
         if self.budget is None:
             return 0

@@ -58,7 +58,7 @@ class DynamicBatch(BudgetStage):
     def budget(self) -> Budget:
         others = {"samples": self.max_samples, "tokens": self.max_tokens}
         frames = 12_000 if self.max_frames is None and not any(others.values()) else self.max_frames
-        budget = Budget.of(self.name, {"frames": frames} | others, self.quadratic, self.min_batch_size)
+        budget: Budget | None = Budget.of(self.name, {"frames": frames} | others, self.quadratic, self.min_batch_size)
         assert budget is not None
         return budget
 

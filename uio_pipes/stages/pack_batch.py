@@ -55,18 +55,20 @@ class RowsNode(Node):
         planned = {id(sample): self.measured(sample) for sample in copies}
         row_of = {id(sample): bisect_right(rows.ends, i) for i, sample in enumerate(copies)}
         batch = _Rows(self.stage, len(rows.ends), max(self.stage.max_tokens, *planned.values()))
-        made = [sample for sample, _ in realize(copies, self.lane, read=self.stage.keep)]
+        realized = list(realize(copies, self.lane, read=self.stage.keep))
+        made = [sample for sample, _ in realized]
         odd = odd_ones(made, self.lane, self.stage.name)
-        sizes = []
-        for sample in (sample for i, sample in enumerate(made) if i not in odd):
+        frames, sizes = [], []
+        for sample, length in (one for i, one in enumerate(realized) if i not in odd):
             try:
                 size = self.measured(sample.finished())
                 batch.add(sample, row_of[id(sample)], size, planned[id(sample)])
             except DataError as error:
                 self.lane.ledger.handle(sample.failure(error, self.stage.name), self.stage.name)
             else:
+                frames.append(length)
                 sizes.append(size)
-        self.lane.ledger.delivered(sizes, padded=batch.tokens.size)
+        self.lane.ledger.delivered(frames, sizes, padded=0, padded_tokens=batch.tokens.size)
         return batch.made() if sizes else {}
 
 

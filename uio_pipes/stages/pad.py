@@ -101,16 +101,19 @@ class _PadNode(Node):
         # Copies, because a node of the user's may give the same samples again.
         copies = [sample.copy() for sample in sorted(samples, key=_planned, reverse=True)]
         made: list[tuple[Sample, int]] = []
+        labels: list[int] = []
         for sample, length in realize(copies, self.lane, whole=collate is not None, read=self.stage.keep):
+            labels.append(sample.labels)
             if collate is None:
                 sample.fields = batch.add(sample.fields)  # frees memory for the next one, which is still in the cache
             made.append((sample, length))
         audible = collate is not None or batch.audible
         odd = odd_ones([sample for sample, _ in made], self.lane, Pad.name) if audible else frozenset[int]()
-        self.lane.ledger.delivered([length for i, (_, length) in enumerate(made) if i not in odd])
+        kept = [i for i in range(len(made)) if i not in odd]
+        self.lane.ledger.delivered([made[i][1] for i in kept], [labels[i] for i in kept])
         if collate is None:
             return batch.made(odd)
-        return _collated(collate, [sample for i, (sample, _) in enumerate(made) if i not in odd])
+        return _collated(collate, [made[i][0] for i in kept])
 
 
 def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:
