@@ -1,0 +1,74 @@
+"""From lists to packed rows: frames of audio first, then the text, then <sos/eos>."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+
+import uio_pipes as uio
+
+from ..common.experiment import Tokens, eos_of, read_tokenizer
+from .config import Data
+from .model import IGNORE
+
+__all__ = ["Transcript", "one_a_row", "pipeline", "places"]
+
+
+def places(n: uio.Lengths) -> int:
+    """A place for each (wide) frame of audio, and one for each token."""
+    return int(n.frames + n.tokens)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A tokenizer that ends each text with ``eos``."""
+
+    tokenizer: Tokens
+    eos: int
+
+    @classmethod
+    def of(cls, folder: Path) -> Transcript:
+        """Read the dictionary of a folder. Raises: uio.ListError."""
+        return cls(read_tokenizer(folder), eos_of(folder))
+
+    def __call__(self, text: str) -> tuple[list[str], list[int]]:
+        tokens, labels = self.tokenizer.tokenize(text)
+        return [*tokens, "<sos/eos>"], [*labels, self.eos]
+
+
+def pipeline(data: Path, part: str, settings: Data, shuffle: bool = False) -> uio.Pipeline:
+    """Packed rows of a part of the folder that stages 0 to 3 of an ASR recipe wrote; with ``shuffle`` for training."""
+    graph = uio.from_raw_list(str(data / part / "data.list"), shuffle=shuffle).decode_audio().resample(16_000)
+    graph = graph.fbank(80, dither=0.1 if shuffle else 0.0).global_cmvn(data / "global_cmvn")
+    graph = graph.stack(settings.frames, settings.stride).tokenize(Transcript.of(data / "dict"))
+    return graph.pack(settings.max_tokens, settings.rows, settings.window, overflow="drop", length=places)
+
+
+def one_a_row(batch: dict[str, Any], room: int = 0) -> dict[str, Any]:
+    """Return the same batch unpacked: a row for each part, padded to the longest, with ``room`` more places."""
+    bounds = batch["cu_seqlens"].long()
+    whole = batch["segment_ids"].flatten()[bounds[:-1]] > 0  # the others are padding
+    starts, sizes = bounds[:-1][whole], bounds.diff()[whole]
+    width = int(sizes.max()) + room
+
+    def rows(name: str, value: int) -> Tensor:
+        flat = batch[name].flatten()
+        parts = [flat[start : start + size] for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)]
+        return functional.pad(pad_sequence(parts, True, value), (0, room), value=value)
+
+    first, count = batch["feats_places"].unbind(1)
+    part = torch.searchsorted(starts, first, right=True) - 1
+    return {
+        **{name: batch[name] for name in ("keys", "feats", "feats_lengths")},
+        "tokens": rows("tokens", 0),
+        "labels": rows("labels", IGNORE),
+        "position_ids": rows("position_ids", 0),
+        "segment_ids": (rows("segment_ids", 0) > 0).long(),
+        "feats_places": torch.stack([first - starts[part] + part * width, count], dim=1),
+    }

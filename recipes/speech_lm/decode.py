@@ -1,0 +1,83 @@
+"""Transcribe a part of the corpus greedily, and score it: ``python -m recipes.speech_lm.decode DATA EXP``.
+
+The newest checkpoint is used. EXP gets ``test.hyp`` (``KEY text`` a line) and ``test.cer`` (alignments and error rate).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+import uio_pipes as uio
+from uio_pipes.prep.writing.files import write_lines
+
+from ..common import checkpoint
+from ..common.experiment import NotTrained
+from ..common.problems import told
+from ..common.score import Score, write_report
+from ..common.strict import read
+from .config import Settings
+from .data import Transcript, one_a_row, pipeline
+from .model import SpeechLM, targets
+from .train import PROBLEMS
+
+__all__ = ["decode", "greedy", "main"]
+
+ROOM = 40  # tokens of a transcript at most
+
+
+@torch.no_grad()
+def greedy(model: SpeechLM, batch: dict[str, Any], eos: int, room: int = ROOM) -> list[list[int]]:
+    """Return the likeliest token after each place, from the last one of the prompt up to ``eos``, for each part.
+
+    The prompt of a part is all before its first label. What is not written yet comes later in the row, where nothing
+    looks at it; so the rows need no mask for their ends. The decoder runs anew for each token.
+    """
+    batch = one_a_row(batch, room)
+    last = (targets(batch) >= 0).long().argmax(1)  # of the prompt
+    rows, width = batch["tokens"].shape
+    every, at = torch.arange(rows, device=last.device), torch.arange(width, device=last.device)
+    batch["segment_ids"], batch["position_ids"] = torch.ones_like(batch["tokens"]), at.expand(rows, width)
+    encoded = model.encode(batch)
+    found: list[torch.Tensor] = []
+    while len(found) < room and not (found and (torch.stack(found) == eos).any(0).all()):
+        found.append(model.decode(batch, encoded)[every, last].argmax(-1))
+        last = last + 1
+        batch["tokens"][every, last] = found[-1]
+    texts: list[list[int]] = torch.stack(found, 1).tolist()
+    return [text[: text.index(eos)] if eos in text else text for text in texts]
+
+
+def decode(data: Path, exp: Path, part: str = "test") -> Score:
+    """Transcribe a part and score it. Raises: NotTrained, and any of ``PROBLEMS``."""
+    newest = checkpoint.newest(exp)
+    if newest is None:
+        raise NotTrained(f"{exp} has no complete checkpoint: train first (python -m recipes.speech_lm.train)")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    saved, transcript = checkpoint.load_model(newest, device), Transcript.of(data / "dict")
+    settings = read(Settings, saved["settings"])
+    model = SpeechLM(settings.model, transcript.tokenizer.vocab_size).to(device)
+    model.load_state_dict(saved["model"])
+    lines = []
+    for batch in uio.to_device(uio.Loader(pipeline(data, part, settings.data)), device):
+        texts = map(transcript.tokenizer.detokenize, greedy(model, batch, transcript.eos))
+        lines += [f"{key} {text}" for key, text in zip(batch["keys"], texts, strict=True)]
+    write_lines(exp / f"{part}.hyp", sorted(lines))
+    return write_report(exp / f"{part}.cer", data / part / "text", exp / f"{part}.hyp")
+
+
+def main(
+    data: Annotated[Path, typer.Argument(help="Folder that stages 0 to 3 of an ASR recipe wrote.")],
+    exp: Annotated[Path, typer.Argument(help="Folder of the experiment.")],
+    part: Annotated[str, typer.Option(help="Folder of DATA to transcribe.")] = "test",
+) -> None:
+    """Transcribe a part of the corpus by the newest checkpoint, and print its error rate."""
+    with told(*PROBLEMS, NotTrained):
+        typer.echo(f"{exp / part}.hyp, {part}.cer: CER {decode(data, exp, part)}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

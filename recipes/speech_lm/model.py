@@ -1,0 +1,159 @@
+"""A speech language model on packed rows: an audio encoder and a decoder of the same blocks, over the same places.
+
+The batch is that of ``pack`` (``uio_pipes/stages/pack.py``): R rows of L places, each that of a token or of a frame of
+audio. Both halves attend within parts only, by masks that are made once a batch, and positions come from
+``position_ids``; so a part's result does not depend on the others of its row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..common.strict import check
+
+__all__ = ["IGNORE", "Rotation", "Sizes", "SpeechLM", "targets"]
+
+IGNORE = -100  # a label without a loss, as pack has it
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of the model. ``feats``: the width of a frame as the loader delivers it."""
+
+    feats: int = 560
+    dim: int = 144
+    heads: int = 4
+    feed_forward: int = 384
+    encoder_layers: int = 4
+    decoder_layers: int = 3
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check(value >= 1, f"model.{name}", "1 or more", value)
+        check(self.dim % (2 * self.heads) == 0, "model.dim", f"a multiple of 2 × heads ({2 * self.heads})", self.dim)
+
+
+class Rotation(NamedTuple):
+    """Rotary positions: ``cos`` and ``sin``, each (R, 1, L, half a head)."""
+
+    cos: Tensor
+    sin: Tensor
+
+    @classmethod
+    def of(cls, positions: Tensor, head: int) -> Rotation:
+        """Positions (R, L) → the rotation of heads of that width."""
+        rates = 10_000.0 ** -torch.linspace(0, 1, head // 2, dtype=torch.float64, device=positions.device)
+        angles = positions.unsqueeze(-1) * rates
+        return cls(angles.cos().unsqueeze(1), angles.sin().unsqueeze(1))
+
+    def __call__(self, heads: Tensor) -> Tensor:
+        """Rotate (R, heads, L, head)."""
+        cos, sin = self.cos.to(heads.dtype), self.sin.to(heads.dtype)
+        one, other = heads.chunk(2, dim=-1)
+        return torch.cat([one * cos - other * sin, one * sin + other * cos], dim=-1)
+
+
+class Block(nn.Module):
+    """Attention where a mask (R, 1, L, L) allows it, and a gated feed-forward block; (R, L, D) → (R, L, D)."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.heads = sizes.heads
+        self.attention_norm, self.norm = nn.RMSNorm(sizes.dim), nn.RMSNorm(sizes.dim)
+        self.into_heads = nn.Linear(sizes.dim, 3 * sizes.dim, bias=False)
+        self.out = nn.Linear(sizes.dim, sizes.dim, bias=False)
+        self.up = nn.Linear(sizes.dim, 2 * sizes.feed_forward, bias=False)
+        self.down = nn.Linear(sizes.feed_forward, sizes.dim, bias=False)
+
+    def forward(self, x: Tensor, rotation: Rotation, mask: Tensor) -> Tensor:
+        heads = self.into_heads(self.attention_norm(x)).unflatten(-1, (3, self.heads, -1))
+        query, key, value = heads.permute(2, 0, 3, 1, 4)  # each (R, heads, L, head)
+        seen = functional.scaled_dot_product_attention(rotation(query), rotation(key), value, attn_mask=mask)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        gate, up = self.up(self.norm(x)).chunk(2, dim=-1)
+        added: Tensor = self.down(functional.silu(gate) * up)
+        return x + added
+
+
+class SpeechLM(nn.Module):
+    """A packed batch in; logits or a loss out. Audio may be at any places that ``feats_places`` names."""
+
+    def __init__(self, sizes: Sizes, vocab_size: int) -> None:
+        super().__init__()
+        self.head = sizes.dim // sizes.heads
+        self.project = nn.Sequential(nn.LayerNorm(sizes.feats), nn.Linear(sizes.feats, sizes.dim))
+        self.encoder = nn.ModuleList(Block(sizes) for _ in range(sizes.encoder_layers))
+        self.embed = nn.Embedding(vocab_size, sizes.dim)
+        self.decoder = nn.ModuleList(Block(sizes) for _ in range(sizes.decoder_layers))
+        self.norm = nn.RMSNorm(sizes.dim)
+        self.logits = nn.Linear(sizes.dim, vocab_size, bias=False)
+
+    def forward(self, batch: dict[str, Any]) -> Tensor:
+        """Return logits (R, L, V): at each place for the token of the next one."""
+        return self.decode(batch, self.encode(batch))
+
+    def encode(self, batch: dict[str, Any]) -> Tensor:
+        """Return what the encoder makes of all audio, (ΣT, D); each frame has seen all audio of its part.
+
+        It runs on the rows: the places of tokens are computed for nothing, but nothing has to be packed anew.
+        """
+        segments, places = batch["segment_ids"], audio_places(batch)
+        frames: Tensor = self.project(batch["feats"])
+        is_audio = torch.zeros_like(segments, dtype=torch.bool).flatten().index_fill(0, places, True).view_as(segments)
+        mask = _same(segments) & _same(is_audio)  # no place is left without any that it may look at
+        x = frames.new_zeros(segments.numel(), frames.size(-1)).index_copy(0, places, frames)
+        x = self._through(self.encoder, x.view(*segments.shape, -1), batch, mask)
+        return x.flatten(0, 1)[places]
+
+    def decode(self, batch: dict[str, Any], encoded: Tensor) -> Tensor:
+        """Return logits (R, L, V), with ``encoded`` (ΣT, D) at the places of audio."""
+        tokens, width = batch["tokens"], batch["tokens"].size(1)
+        x = self.embed(tokens.flatten()).index_copy(0, audio_places(batch), encoded).view(*tokens.shape, -1)
+        causal = torch.ones(width, width, dtype=torch.bool, device=tokens.device).tril()
+        x = self._through(self.decoder, x, batch, _same(batch["segment_ids"]) & causal)
+        logits: Tensor = self.logits(self.norm(x))
+        return logits
+
+    def _through(self, blocks: nn.ModuleList, x: Tensor, batch: dict[str, Any], mask: Tensor) -> Tensor:
+        rotation = Rotation.of(batch["position_ids"], self.head)
+        for block in blocks:
+            x = block(x, rotation, mask)
+        return x
+
+    def losses(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return the sum of the losses of all labels, and how many labels there are."""
+        wanted, logits = targets(batch).flatten(), self(batch).flatten(0, 1)
+        loss = functional.cross_entropy(logits, wanted, ignore_index=IGNORE, reduction="sum")
+        return loss, (wanted != IGNORE).sum()
+
+
+def _same(of: Tensor) -> Tensor:
+    """(R, L) → (R, 1, L, L): whether two places of a row have the same value."""
+    return (of.unsqueeze(1) == of.unsqueeze(2)).unsqueeze(1)
+
+
+def targets(batch: dict[str, Any]) -> Tensor:
+    """Return what each place is to predict, (R, L): the label of the next place, if that is of the same part."""
+    labels, segments = batch["labels"], batch["segment_ids"]
+    next_labels = labels[:, 1:].masked_fill(segments[:, 1:] != segments[:, :-1], IGNORE)
+    return functional.pad(next_labels, (0, 1), value=IGNORE)
+
+
+def audio_places(batch: dict[str, Any]) -> Tensor:
+    """Return the place of each frame of audio in the rows one after the other, (ΣT,).
+
+    Raises: ValueError if the batch has other numbers of frames and of places: ``length=`` of ``pack`` must count them.
+    """
+    places: Tensor = batch["feats_places"]
+    first, count = places.unbind(1)
+    if not torch.equal(count, batch["feats_lengths"].to(count)):
+        raise ValueError(
+            "feats_places and feats_lengths differ: length= of pack must count each frame of feats as one place"
+        )
+    frames = torch.arange(int(count.sum()), device=count.device)
+    return frames + (first - count.cumsum(0) + count).repeat_interleave(count)
