@@ -17,7 +17,9 @@ from ..common.experiment import Tokens, eos_of, read_tokenizer
 from .config import Data
 from .model import IGNORE
 
-__all__ = ["Transcript", "one_a_row", "pipeline", "places"]
+__all__ = ["BINS", "Transcript", "one_a_row", "pipeline", "places"]
+
+BINS = 80  # of the features
 
 
 def places(n: uio.Lengths) -> int:
@@ -45,7 +47,7 @@ class Transcript:
 def pipeline(data: Path, part: str, settings: Data, shuffle: bool = False) -> uio.Pipeline:
     """Packed rows of a part of the folder that stages 0 to 3 of an ASR recipe wrote; with ``shuffle`` for training."""
     graph = uio.from_raw_list(str(data / part / "data.list"), shuffle=shuffle).decode_audio().resample(16_000)
-    graph = graph.fbank(80, dither=0.1 if shuffle else 0.0).global_cmvn(data / "global_cmvn")
+    graph = graph.fbank(BINS, dither=0.1 if shuffle else 0.0).global_cmvn(data / "global_cmvn")
     graph = graph.stack(settings.frames, settings.stride).tokenize(Transcript.of(data / "dict"))
     return graph.pack(settings.max_tokens, settings.rows, settings.window, overflow="drop", length=places)
 
@@ -63,7 +65,7 @@ def one_a_row(batch: dict[str, Any], room: int = 0) -> dict[str, Any]:
         return functional.pad(pad_sequence(parts, True, value), (0, room), value=value)
 
     first, count = batch["feats_places"].unbind(1)
-    part = torch.searchsorted(starts, first, right=True) - 1
+    part = torch.searchsorted(starts, first.contiguous(), right=True) - 1
     return {
         **{name: batch[name] for name in ("keys", "feats", "feats_lengths")},
         "tokens": rows("tokens", 0),

@@ -1,4 +1,4 @@
-"""The options of ``recipes/speech_lm/run.sh``. Run as a command, this only checks them, before anything is installed."""
+"""The options of ``recipes/speech_lm/run.sh``. Run as a command, it only checks them, before anything is installed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["parser"]
 def parser() -> ArgumentParser:
     made = ArgumentParser(
         "recipes/speech_lm/run.sh",
-        description="A speech language model from nothing to an error rate: speak the mini corpus of the AISHELL recipe, "
-        "prepare it, train on packed rows, transcribe test. The same command continues after an interruption.",
+        description="A speech language model from nothing to an error rate: speak AISHELL's mini corpus, prepare it, "
+        "train on packed rows, transcribe test. The same command continues after an interruption.",
         formatter_class=ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
