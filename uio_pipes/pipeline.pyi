@@ -1034,7 +1034,9 @@ class Pipeline(Graph):
         ``feats_lengths`` (N,) int32 how many frames each has, and ``feats_places`` (N, 2) int64 where they belong: the
         first place of the part in the rows one after the other, and how many there are. Without features it is ``pcm``.
         Streams (``of="prompt"``) come one after the other in the same way, as ``prompt_feats``, ``prompt_pcm`` or
-        ``prompt_target`` with their lengths, but have no places. The audio of a batch has one rate, as with ``pad``.
+        ``prompt_target`` with their lengths. Where utterances say at which of their tokens a recording belongs, as those of
+        ``chat`` do (``wav_places``, ``prompt_places``: the first place and how many there are), there is
+        ``prompt_feats_places``, too. The audio of a batch has one rate, as with ``pad``.
 
         An utterance that is longer than a row is the failure ``over_budget``, or what ``overflow`` says.
 
@@ -1065,7 +1067,9 @@ class Pipeline(Graph):
         there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
         ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32; and if all utterances have them,
         ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
-        comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths.
+        comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths. If utterances have
+        several recordings there (lists), their rows come one after the other, and ``prompt_counts`` (B,) says how many each
+        has.
 
         The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
         lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have

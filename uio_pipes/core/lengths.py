@@ -22,13 +22,20 @@ class Lengths:
     ``lengths["prompt"]`` has the lengths of the stream ``prompt``, which is audio or text.
     """
 
-    __slots__ = ("_of", "_sample")
+    __slots__ = ("_at", "_of", "_sample")
 
-    def __init__(self, sample: Sample, of: str = "") -> None:
-        self._sample, self._of = sample, of
+    def __init__(self, sample: Sample, of: str = "", at: int | None = None) -> None:
+        self._sample, self._of, self._at = sample, of, at
 
     def __getitem__(self, stream: str) -> Lengths:
         return Lengths(self._sample, stream)
+
+    @property
+    def each(self) -> list[Lengths]:
+        """The lengths of each recording, if the stream is a list of them; otherwise only these. Raises: DataError."""
+        if not self._of:
+            return [self]
+        return [Lengths(self._sample, self._of, at) for at in range(len(self._sample.recordings(self._of)))]
 
     @property
     def frames(self) -> int:
@@ -78,7 +85,7 @@ class Lengths:
     def _plan(self) -> Plan:
         if not self._of:
             return _SILENT if self._sample.text_only else self._sample.plan
-        plan = self._sample.stream(self._of)
+        plan = self._sample.stream(self._of) if self._at is None else self._sample.recordings(self._of)[self._at]
         if plan is None:
             message = f"nothing gives a length of {self._of!r}: put .decode_audio(of={self._of!r}) before"
             raise self._sample.failure(DataError("no_length", message), "lengths")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from uio_pipes.audio.length import Plan
-from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
@@ -134,9 +134,12 @@ class StageLink:
         if not self.of:
             self.run(sample)
             return
-        view = sample.view(self.of, self.names)
-        self.run(view)
-        view.put_back()
+        for view in sample.views(self.of, self.names):
+            try:
+                self.run(view)
+            except DataError as error:
+                raise view.named(error)  # noqa: B904
+            view.put_back()
 
     def run(self, sample: Sample) -> None:
         """Do the work of the stage. ``sample``: the utterance, or the view of its stream."""

@@ -36,14 +36,15 @@ def realize(
 def compute(sample: Sample) -> Plan | None:
     """Run everything deferred, and return the actual length. Raises: DataError, also if that is above the plan."""
     planned = sample.planned()
-    streams = [(of, sample.stream(of)) for of in sample.chain.streams]
+    streams = [(of, sample.recordings(of)) for of in sample.chain.streams]
     sample.finish()
     try:
         actual = measure(sample.fields)
-        for of, plan in streams:
-            made = measure(sample.view(of, audio_names(of)).fields)
-            if plan is not None and made is not None:
-                check_length(sample, made, plan, of)
+        for of, plans in streams:
+            for plan, view in zip(plans, sample.views(of, audio_names(of)), strict=True):
+                made = measure(view.fields)
+                if plan is not None and made is not None:
+                    check_length(sample, made, plan, of)
     except Exception as error:
         raise sample._caused(error, "realize")  # noqa: B904
     if planned is not None and actual is not None:

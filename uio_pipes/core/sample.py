@@ -9,17 +9,17 @@ labels tokenizes, but does not decode. What filters, sorting and batching need t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from uio_pipes.audio.length import Plan, measure
+from uio_pipes.audio.length import TICKS, Plan, measure
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, mix64
 from uio_pipes.base.redact import redact
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.streams import Names, audio_names
+from uio_pipes.core.streams import Names, audio_names, recordings
 from uio_pipes.io.local import Ref
 from uio_pipes.io.text_ref import TextRef
 
@@ -65,7 +65,7 @@ class Sample(MutableMapping[str, Any]):
         self._seed: int | None = None
         self._plan: Plan | None = None
         self._planned = -1  # links whose length rule is in _plan; -1: to be measured
-        self._streams: dict[str, tuple[int, Plan | None]] | None = None  # links and plan of other streams, by name
+        self._streams: dict[str, tuple[int, list[Plan | None]]] | None = None  # links and plans of streams, by name
 
     @property
     def key(self) -> str:
@@ -175,7 +175,15 @@ class Sample(MutableMapping[str, Any]):
         return self._plan
 
     def stream(self, of: str) -> Plan | None:
-        """Return the planned length of the audio stream ``of``; None if nothing gives it. Raises: DataError."""
+        """Return the planned length of the audio stream ``of``, that of all its recordings; None if nothing gives it.
+
+        Raises: DataError.
+        """
+        plans = self.recordings(of)
+        return plans[0] if len(plans) == 1 else sum_of(plans)
+
+    def recordings(self, of: str) -> list[Plan | None]:
+        """Return the planned length of each recording of the audio stream ``of``. Raises: DataError."""
         links, known = self.chain.links, (self._streams or {}).get(of)
         if known is not None and known[0] == len(links):
             return known[1]
@@ -185,20 +193,21 @@ class Sample(MutableMapping[str, Any]):
                 for link in links:
                     if link.of != of and not link.writes.isdisjoint(["*", *names.values()]):
                         self.compute(link)
-            view = self.view(of, names)
-            audio = view.fields.get("wav")
-            other = hasattr(audio, "shape") and "sample_rate" not in view.fields  # codes, an embedding
-            plan = None if other else measure(view.fields)
-            if view.fields.get("wav") is not audio:  # what had to be fetched is kept
-                self.fields[of] = view.fields["wav"]
-            for i, link in enumerate(links):
-                if link.of == of and not self.done >> i & 1:
-                    stage = link.name
-                    plan = link.plan(plan, view)
+            plans: list[Plan | None] = []
+            for view in self.views(of, names):
+                try:
+                    plan = view.measured()
+                    for i, link in enumerate(links):
+                        if link.of == of and not self.done >> i & 1:
+                            stage = link.name
+                            plan = link.plan(plan, view)
+                except DataError as error:
+                    raise view.named(error)  # noqa: B904
+                plans.append(plan)
         except Exception as error:
             raise self._caused(error, stage)  # noqa: B904
-        self._streams = (self._streams or {}) | {of: (len(links), plan)}
-        return plan
+        self._streams = (self._streams or {}) | {of: (len(links), plans)}
+        return plans
 
     def finished(self) -> Sample:
         """Return a sample of the computed fields and their lengths; what fields do not tell is as planned."""
@@ -206,12 +215,17 @@ class Sample(MutableMapping[str, Any]):
         bare._plan, bare._planned = _settled(self.planned(), measure(self.fields)), 0
         bare._streams = {}
         for of in self.chain.streams:
-            bare._streams[of] = 0, _settled(self.stream(of), measure(self.view(of, audio_names(of)).fields))
+            made = zip(self.recordings(of), self.views(of, audio_names(of)), strict=True)
+            bare._streams[of] = 0, [_settled(plan, measure(view.fields)) for plan, view in made]
         return bare
 
-    def view(self, of: str, names: Names) -> View:
-        """Return the stream ``of`` as an utterance; ``names``: its fields by their usual names."""
-        return View(self, of, names)
+    def views(self, of: str, names: Names) -> list[View]:
+        """Return each recording of the stream ``of``, mostly one, as an utterance; ``names``: its fields by their usual
+        names."""
+        count = recordings(self.fields, names)
+        if count is None:
+            return [View(self, of, names)]
+        return [View(self, of, names, (at, count)) for at in range(count)]
 
     def draws(self, salt: int) -> Draws:
         """Return this sample's generator for the stage with ``salt``."""
@@ -278,6 +292,18 @@ class Sample(MutableMapping[str, Any]):
         return like
 
 
+def sum_of(plans: Sequence[Plan | None]) -> Plan | None:
+    """Return the length of recordings one after the other; None if that of one is not known."""
+    known = [plan for plan in plans if plan is not None]
+    if len(known) < len(plans):
+        return None
+    rates = {plan.sample_rate for plan in known}
+    rate = rates.pop() if len(rates) == 1 else TICKS
+    samples = sum(-(-plan.samples * rate // plan.sample_rate) for plan in known)
+    frames = [plan.frames for plan in known if plan.frames is not None]
+    return Plan(samples, rate, sum(frames) if len(frames) == len(known) else None)
+
+
 def _settled(planned: Plan | None, actual: Plan | None) -> Plan | None:
     """Return the actual plan; of features, whose audio is gone, with the planned samples."""
     if planned is None or actual is None or actual.frames is None:
@@ -286,34 +312,65 @@ def _settled(planned: Plan | None, actual: Plan | None) -> Plan | None:
 
 
 class View(Sample):
-    """A stream of an utterance, whose fields have their usual names here.
+    """A stream of an utterance, whose fields have their usual names here; ``at``: one of several recordings, by its
+    number and how many there are.
 
     Raises: DataError ``missing_stream`` if the utterance has none of its fields.
     """
 
-    __slots__ = ("_names", "_whole")
+    __slots__ = ("_at", "_names", "_of", "_whole")
 
-    def __init__(self, whole: Sample, of: str, names: Names) -> None:
-        own = {usual: whole.fields[name] for usual, name in names.items() if name in whole.fields}
+    def __init__(self, whole: Sample, of: str, names: Names, at: tuple[int, int] | None = None) -> None:
+        self._whole, self._of, self._names, self._at = whole, of, names, at
+        origin = whole.origin if at is None else whole.origin._replace(sub=(*whole.origin.sub, at[0]))
+        super().__init__(self._fields(), origin, whole._run_key, NOTHING, whole.url)
+
+    def _fields(self) -> dict[str, Any]:
+        fields, names = self._whole.fields, self._names
+        own = {usual: fields[name] for usual, name in names.items() if name in fields}
         if not own:
-            there = ", ".join(map(str, whole.fields))
-            raise DataError("missing_stream", f"the utterance has no {of!r} (its fields: {there})")
-        others = {name: value for name, value in whole.fields.items() if name not in MEASURED and name not in names}
-        super().__init__(others | own, whole.origin, whole._run_key, NOTHING, whole.url)
-        self._whole, self._names = whole, names
+            there = ", ".join(map(str, fields))
+            raise DataError("missing_stream", f"the utterance has no {self._of!r} (its fields: {there})")
+        if self._at is not None:
+            each = {usual: value[self._at[0]] if isinstance(value, list) else value for usual, value in own.items()}
+            own = {usual: value for usual, value in each.items() if value is not None}
+        return {name: value for name, value in fields.items() if name not in MEASURED and name not in names} | own
 
     def put_back(self) -> None:
         """Give the utterance what has been made of its stream."""
-        whole, fields = self._whole.fields, self.fields
+        whole = self._whole.fields
         for usual, name in self._names.items():
-            if usual in fields:
-                whole[name] = fields[usual]
+            value = self.fields.get(usual)
+            if self._at is not None:
+                at, count = self._at
+                others = whole.get(name)
+                several = list(others) if isinstance(others, list) else [others] * count
+                several[at] = value
+                value = several if any(one is not None for one in several) else None
+            if value is not None:
+                whole[name] = value
             else:
                 whole.pop(name, None)
 
+    def measured(self) -> Plan | None:
+        """Return the length that the fields give. What had to be fetched for it is kept."""
+        audio = self.fields.get("wav")
+        if hasattr(audio, "shape") and "sample_rate" not in self.fields:  # codes, an embedding
+            return None
+        plan = measure(self.fields)
+        if self.fields.get("wav") is not audio:
+            self.put_back()
+        return plan
+
+    def named(self, error: DataError) -> DataError:
+        """Return the error, with the number of the recording if there are several."""
+        if self._at is None or isinstance(error, LeftOut):
+            return error
+        return error.within(f"recording {self._at[0] + 1} of {self._of!r}")
+
     def compute_now(self, name: str, of: str) -> None:
         self._whole.compute_now(name, of)
-        self.fields.update(View(self._whole, "", self._names).fields)
+        self.fields.update(self._fields())
 
 
 class _SampleDraws(Draws):

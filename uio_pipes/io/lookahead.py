@@ -107,21 +107,29 @@ def is_far(value: object) -> bool:
 
 def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
     """Start fetching what the fields refer to in remote files. Return the number of bytes that this takes at most."""
-    found = []
-    taken = 0
-    for fields in samples:
-        for name, value in fields.items():
-            if isinstance(value, Early):
-                taken += value.fetch_early()
-            elif is_far(value) and value.early and not isinstance(value, _Coming) and _is_small(value):
-                found.append((fields, name, value))
+    found: list[_Entry] = []
+    taken = sum(_look(fields, fields.items(), found) for fields in samples)
     for group in _merged(found):
         begin = group[0][2].offset
         end = max(ref.offset + ref.size for _, _, ref in group)
         job = submit(_reading(group[0][2].file, begin, end - begin))
         taken += end - begin
-        for fields, name, ref in group:
-            fields[name] = ref.reading(_Coming(ref, job, ref.offset - begin))
+        for place, name, ref in group:
+            place[name] = ref.reading(_Coming(ref, job, ref.offset - begin))
+    return taken
+
+
+def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) -> int:
+    """Start what knows by itself how, and return the bytes that it takes; add other far references to ``found``."""
+    taken = 0
+    for name, value in values:
+        if isinstance(value, Early):
+            taken += value.fetch_early()
+        elif is_far(value) and value.early and not isinstance(value, _Coming) and _is_small(value):
+            found.append((place, name, value))
+        elif type(value) is list and value and isinstance(value[0], Ref):
+            place[name] = several = list(value)  # which this sample has for its own
+            taken += _look(several, enumerate(value), found)
     return taken
 
 
@@ -132,7 +140,7 @@ def _is_small(ref: Ref) -> bool:
         return False
 
 
-_Entry = tuple[dict[str, Any], str, Ref]
+_Entry = tuple[Any, Any, Ref]  # what holds the reference, its name or number there, itself
 
 
 def _reading(file: RandomFile, offset: int, size: int) -> Callable[[object], bytes]:

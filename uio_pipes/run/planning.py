@@ -27,7 +27,7 @@ from uio_pipes.core.stage import Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.stages.batch import Batch
-from uio_pipes.stages.rates import mixed_rates, odd_rates, rate_of
+from uio_pipes.stages.rates import mixed_rates, odd_rates, rates_of
 
 AUDIO = frozenset(["wav", "feat", "*"])
 LENIENT = Policy(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)
@@ -162,7 +162,7 @@ def _timed(plan: Plan | None) -> bool:
 
 def _rate(plan: Plan, sample: Sample) -> int:
     """Return the sample rate in Hz that the audio will have, or 0 if it is not known."""
-    return plan.sample_rate if plan.samples and plan.sample_rate != TICKS else rate_of(sample.fields)
+    return plan.sample_rate if plan.samples and plan.sample_rate != TICKS else rates_of(sample.fields)[0]
 
 
 # The graph that runs instead

@@ -40,7 +40,9 @@ class Pack(Stage):
     ``feats_lengths`` (N,) int32 how many frames each has, and ``feats_places`` (N, 2) int64 where they belong: the
     first place of the part in the rows one after the other, and how many there are. Without features it is ``pcm``.
     Streams (``of="prompt"``) come one after the other in the same way, as ``prompt_feats``, ``prompt_pcm`` or
-    ``prompt_target`` with their lengths, but have no places. The audio of a batch has one rate, as with ``pad``.
+    ``prompt_target`` with their lengths. Where utterances say at which of their tokens a recording belongs, as those of
+    ``chat`` do (``wav_places``, ``prompt_places``: the first place and how many there are), there is
+    ``prompt_feats_places``, too. The audio of a batch has one rate, as with ``pad``.
 
     An utterance that is longer than a row is the failure ``over_budget``, or what ``overflow`` says.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from uio_pipes.core.lengths import measure_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.streams import audio_names
+from uio_pipes.core.streams import audio_names, recordings
 from uio_pipes.stages.pad_rows import joined
 from uio_pipes.stages.rates import odd_ones
 
@@ -109,11 +109,11 @@ class _Rows:
         batch: dict[str, Any] = {"keys": [sample.key for sample in samples]}
         batch |= self._segments() if self.stage.layout == LAYOUTS[0] else self._touchnet()
         for of in dict.fromkeys(["", *(of for sample in samples for of in sample.chain.named)]):
-            names, prefix = (audio_names(of), f"{of}_") if of else ({"wav": "wav", "feat": "feat"}, "")
-            found = _audio(samples, names, prefix)
-            batch |= found
-            if found and not of:
-                batch[f"{next(iter(found))}_places"] = torch.tensor([[first, count] for _, first, count in parts])
+            if found := _audio(samples, of):
+                name, lengths = (f"{of}_{found[0]}" if of else found[0]), found[2]
+                batch |= {name: found[1], f"{name}_lengths": torch.tensor(lengths, dtype=torch.int32)}
+                if not of or any(f"{of}_places" in sample.fields for sample in samples):
+                    batch[f"{name}_places"] = _places(parts, of, len(lengths))
             if of and any(f"{of}_label" in sample.fields for sample in samples):
                 batch |= joined(f"{of}_target", [sample.fields.get(f"{of}_label", []) for sample in samples])
         for name in self.stage.keep:
@@ -159,27 +159,58 @@ def _numbers(fields: dict[str, Any], name: str) -> npt.NDArray[np.int64]:
     raise DataError("bad_label", f"its {name} is not a list of whole numbers")
 
 
-def _audio(samples: list[Sample], names: Mapping[str, str], prefix: str) -> dict[str, Any]:
-    """Return the features of all utterances one after the other, or else their waveforms, and the lengths of each.
+def _places(parts: list[tuple[Sample, int, int]], of: str, count: int) -> torch.Tensor:
+    """Return the first place, of all rows, and the number of places of each of ``count`` recordings in a stream.
+
+    Those of the usual stream are the free ones before the tokens, unless the utterance says where they are.
+    """
+    places = []
+    for sample, first, free in parts:
+        told = sample.fields.get(f"{of or 'wav'}_places", [(0, 0 if of else free)])
+        places += [(first + int(at), int(many)) for at, many in told]
+    if len(places) != count:
+        raise PipelineError(
+            f"pack: there are {count} recordings of {of or 'wav'!r} and {len(places)} places; each needs one"
+        )
+    return torch.tensor(places).reshape(-1, 2)
+
+
+def _audio(samples: list[Sample], of: str) -> tuple[str, torch.Tensor, list[int]] | None:
+    """Return "feats" and the features of all recordings one after the other, or else "pcm" and their waveforms, and
+    the lengths of each.
 
     Raises: PipelineError if they cannot be put together.
     """
-    feats = [sample.fields.get(names["feat"]) for sample in samples]
-    audio = [sample.fields.get(names["wav"]) for sample in samples]
-    waves = [wav if isinstance(wav, (torch.Tensor, np.ndarray)) else None for wav in audio]
-    name, values = ("pcm", waves) if all(feat is None for feat in feats) else ("feats", feats)
-    for sample, value, wav in zip(samples, values, waves, strict=True):
-        if value is None and wav is not None:
-            raise PipelineError(f"pack: {sample.key} has audio without features; others in its batch have some")
-        if value is wav and wav is not None and wav.ndim == 2 and wav.shape[0] != 1:
-            raise PipelineError(f"pack: {sample.key} has {wav.shape[0]} channels; put .mono() before, or choose one")
-    rows = [None if value is None else torch.as_tensor(value) for value in values]
-    rows = [row if row is None or name == "feats" else row.reshape(-1) for row in rows]
+    found = [(sample.key, *one) for sample in samples for one in _recordings(sample.fields, of)]
+    if all(feat is None for _, feat, _ in found):
+        name, rows = "pcm", [None if wav is None else _mono(key, torch.as_tensor(wav)) for key, _, wav in found]
+    else:
+        name, rows = "feats", [None if feat is None else torch.as_tensor(feat) for _, feat, _ in found]
+        for key, feat, wav in found:
+            if feat is None and wav is not None:
+                raise PipelineError(f"pack: {key} has audio without features; others in its batch have some")
     there = [row for row in rows if row is not None]
     if len({row.shape[1:] for row in there}) > 1:
         widths = sorted({row.shape[-1] for row in there})
         raise PipelineError(f"pack: features of {' and '.join(map(str, widths))} bins cannot share a batch")
     if not there:
-        return {}
-    lengths = torch.tensor([0 if row is None else len(row) for row in rows], dtype=torch.int32)
-    return {f"{prefix}{name}": torch.cat(there), f"{prefix}{name}_lengths": lengths}
+        return None
+    return name, torch.cat(there), [0 if row is None else len(row) for row in rows]
+
+
+def _recordings(fields: dict[str, Any], of: str) -> list[tuple[Any, Any]]:
+    """Return features and waveform of each recording in the stream, or None where there is none."""
+    names = audio_names(of) if of else {"wav": "wav", "feat": "feat"}
+    count = recordings(fields, names)
+    feats, waves = (fields.get(names[name]) for name in ("feat", "wav"))
+    if count is None:
+        count, feats, waves = 1, [feats], [waves]
+    nothing = [None] * count
+    waves = [wav if isinstance(wav, (torch.Tensor, np.ndarray)) else None for wav in waves or nothing]
+    return list(zip(feats or nothing, waves, strict=True))
+
+
+def _mono(key: str, wav: torch.Tensor) -> torch.Tensor:
+    if wav.ndim == 2 and wav.shape[0] != 1:
+        raise PipelineError(f"pack: {key} has {wav.shape[0]} channels; put .mono() before, or choose one")
+    return wav.reshape(-1)

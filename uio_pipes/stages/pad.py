@@ -16,6 +16,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
+from uio_pipes.core.streams import audio_names, recordings
 from uio_pipes.stages.pad_rows import LAYOUTS, PADDED, Rows, together
 from uio_pipes.stages.rates import odd_ones
 
@@ -34,7 +35,9 @@ class Pad(Stage):
     there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
     ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32; and if all utterances have them,
     ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
-    comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths.
+    comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths. If utterances have
+    several recordings there (lists), their rows come one after the other, and ``prompt_counts`` (B,) says how many each
+    has.
 
     The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
     lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have
@@ -150,6 +153,7 @@ class _Batch:
         self.fields: list[dict[str, Any]] = []  # without audio, features and labels
         self.sizes: list[int] = []
         self.streams = [_columns(most, of) for of in ("", *streams)]
+        self.several: dict[str, list[list[torch.Tensor]]] = {}  # by stream: of each utterance, all recordings
         self.taken = {column.field for columns in self.streams for column in columns}
         rule = "keep must name other fields than the streams that stages work on"
         require(
@@ -159,7 +163,7 @@ class _Batch:
     @property
     def audible(self) -> bool:
         """True if it holds audio or features."""
-        return any(feats.rows.lengths or waves.rows.lengths for feats, waves, _ in self.streams)
+        return bool(self.several) or any(feats.rows.lengths or waves.rows.lengths for feats, waves, _ in self.streams)
 
     def add(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Add an utterance and return its other fields. Raises: PipelineError if it does not fit the others."""
@@ -167,10 +171,18 @@ class _Batch:
             raise PipelineError("pad: an utterance has no key; the function given to .map(…) must keep it")
         for feats, waves, labels in self.streams:
             feat = fields.get(feats.field)
+            if feats.of and recordings(fields, audio_names(feats.of)) is not None:
+                several = feat if feat is not None else [_mono(fields, wav, feats.of) for wav in fields[waves.field]]
+                self.several.setdefault(feats.of, []).append([torch.as_tensor(one) for one in several])
+                continue
             self._put(feats, fields, None if feat is None else torch.as_tensor(feat))
             self._put(labels, fields, _labels(fields, labels.field) if labels.field in fields else None)
             audio = waves.field in fields and (not waves.of or f"{waves.of}_sample_rate" in fields)
-            self._put(waves, fields, _mono(fields, waves) if audio and (self.stage.pcm or feat is None) else None)
+            self._put(
+                waves,
+                fields,
+                _mono(fields, fields[waves.field], waves.of) if audio and (self.stage.pcm or feat is None) else None,
+            )
         lengths = (column.rows.lengths for columns in self.streams for column in columns)
         self.sizes.append(next((found[-1] for found in lengths if found), 0))
         rest = {name: value for name, value in fields.items() if name not in self.taken}
@@ -188,6 +200,8 @@ class _Batch:
         for column in (column for columns in self.streams for column in columns):
             if column.rows.lengths:
                 batch[column.name], batch[column.lengths] = column.rows.made(order, self.stage.layout)
+        for of, found in self.several.items():
+            batch |= self._several(of, [found[i] for i in order])
         if all(isinstance(f.get("speaker"), int) for f in fields):
             batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
         for name, field in (("langs", "lang"), ("tasks", "task")):
@@ -196,6 +210,13 @@ class _Batch:
         for name in self.stage.keep:
             batch |= together(name, [f.get(name) for f in fields], self.stage.layout, IGNORE)
         return batch
+
+    def _several(self, of: str, found: list[list[torch.Tensor]]) -> dict[str, Any]:
+        """Return the rows of all recordings in a stream one after the other, and how many each utterance has."""
+        rows = [row for one in found for row in one]
+        name = f"{of}_{'feats' if rows and rows[0].ndim > 1 else 'pcm'}"
+        made = together(name, rows, self.stage.layout, IGNORE) if rows else {}
+        return made | {f"{of}_counts": torch.tensor([len(one) for one in found], dtype=torch.int32)}
 
     def _put(self, column: _Column, fields: dict[str, Any], row: torch.Tensor | None) -> None:
         """Add the utterance's ``row``. Raises: PipelineError unless it is like that of the first utterance."""
@@ -226,12 +247,10 @@ def _labels(fields: dict[str, Any], name: str) -> torch.Tensor:
         raise PipelineError(f"pad: the {name} of {fields['key']} is not a list of integers: {error}") from error
 
 
-def _mono(fields: dict[str, Any], column: _Column) -> torch.Tensor:
-    audio, of = fields[column.field], f"of={column.of!r}" if column.of else ""
+def _mono(fields: dict[str, Any], audio: Any, of: str) -> torch.Tensor:
     if not isinstance(audio, (torch.Tensor, np.ndarray)):
-        raise PipelineError(
-            f"pad: the audio of {fields['key']} is not decoded; put .decode_audio({of}) before batching"
-        )
+        stage = f".decode_audio({f'of={of!r}' if of else ''})"
+        raise PipelineError(f"pad: the audio of {fields['key']} is not decoded; put {stage} before batching")
     wav = torch.as_tensor(audio)
     if wav.ndim == 2 and wav.shape[0] != 1:
         raise PipelineError(

@@ -13,10 +13,10 @@ from uio_pipes.core.sample import Sample
 MIXED = "mixed_rates"
 
 
-def rate_of(fields: Mapping[str, Any], of: str = "") -> int:
-    """Return the rate in Hz of an utterance's stream, or of the audio of its features; 0 if unknown (precomputed)."""
-    rate = fields.get(f"{of}_sample_rate" if of else "sample_rate")
-    return rate if isinstance(rate, int) else 0
+def rates_of(fields: Mapping[str, Any], of: str = "") -> list[int]:
+    """Return the rate in Hz of each recording in a stream, or of the audio of its features; 0 if unknown."""
+    rates = fields.get(f"{of}_sample_rate" if of else "sample_rate")
+    return [rate if isinstance(rate, int) else 0 for rate in (rates if isinstance(rates, list) else [rates])]
 
 
 def odd_rates(rates: Sequence[int]) -> tuple[int, frozenset[int]]:
@@ -44,9 +44,10 @@ def odd_ones(samples: Sequence[Sample], lane: Lane, stage: str) -> frozenset[int
     """Fail the utterances of a batch whose rate differs from that of most, in any stream; return their numbers."""
     found: dict[int, tuple[int, int, str]] = {}
     for of in ("", *dict.fromkeys(of for sample in samples for of in sample.chain.streams)):
-        rates = [rate_of(sample.fields, of) for sample in samples]
-        kept, odd = odd_rates(rates)
-        found |= {i: (rates[i], kept, samples[rates.index(kept)].key) for i in odd}
+        rates = [(i, rate) for i, sample in enumerate(samples) for rate in rates_of(sample.fields, of)]
+        kept, odd = odd_rates([rate for _, rate in rates])
+        like = next((samples[i].key for i, rate in rates if rate == kept), "")
+        found |= {rates[at][0]: (rates[at][1], kept, like) for at in odd}
     for i, (rate, kept, like) in sorted(found.items()):
         lane.ledger.handle(samples[i].failure(mixed_rates(rate, kept, like), stage), stage)
     if not found:
