@@ -17,8 +17,8 @@ __all__ = ["Data", "Settings", "Train", "settings_of"]
 class Data:
     """From the list to packed rows. A batch has ``rows`` rows of ``max_tokens`` places."""
 
-    max_tokens: int = 384
-    rows: int = 2
+    max_tokens: int = 256
+    rows: int = 3
     window: int = 100  # utterances of a lane to choose from
     frames: int = 7  # put together to one
     stride: int = 4  # frames of 10 ms from one to the next
@@ -35,7 +35,7 @@ class Train:
     """``save_every`` and ``log_every``: steps. ``packed: false``: the same batches, but a row for each utterance."""
 
     seed: int = 1
-    epochs: int = 20
+    epochs: int = 12
     save_every: int = 50
     keep: int = 2  # checkpoints
     log_every: int = 20

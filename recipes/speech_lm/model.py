@@ -8,7 +8,7 @@ audio. Both halves attend within parts only, by masks that are made once a batch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,10 @@ from torch.nn import functional
 
 from ..common.strict import check
 
-__all__ = ["IGNORE", "Rotation", "Sizes", "SpeechLM", "targets"]
+__all__ = ["IGNORE", "Sizes", "SpeechLM", "targets"]
 
 IGNORE = -100  # a label without a loss, as pack has it
+Rotation = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -38,24 +39,17 @@ class Sizes:
         check(self.dim % (2 * self.heads) == 0, "model.dim", f"a multiple of 2 × heads ({2 * self.heads})", self.dim)
 
 
-class Rotation(NamedTuple):
-    """Rotary positions: ``cos`` and ``sin``, each (R, 1, L, half a head)."""
+def rotation_of(positions: Tensor, head: int) -> Rotation:
+    """Positions (R, L) → cosines and sines of their angles in heads of that width, each (R, 1, L, head / 2)."""
+    rates = 10_000.0 ** -torch.linspace(0, 1, head // 2, dtype=torch.float64, device=positions.device)
+    angles = (positions.unsqueeze(-1) * rates).unsqueeze(1)
+    return angles.cos(), angles.sin()
 
-    cos: Tensor
-    sin: Tensor
 
-    @classmethod
-    def of(cls, positions: Tensor, head: int) -> Rotation:
-        """Positions (R, L) → the rotation of heads of that width."""
-        rates = 10_000.0 ** -torch.linspace(0, 1, head // 2, dtype=torch.float64, device=positions.device)
-        angles = positions.unsqueeze(-1) * rates
-        return cls(angles.cos().unsqueeze(1), angles.sin().unsqueeze(1))
-
-    def __call__(self, heads: Tensor) -> Tensor:
-        """Rotate (R, heads, L, head)."""
-        cos, sin = self.cos.to(heads.dtype), self.sin.to(heads.dtype)
-        one, other = heads.chunk(2, dim=-1)
-        return torch.cat([one * cos - other * sin, one * sin + other * cos], dim=-1)
+def rotated(heads: Tensor, rotation: Rotation) -> Tensor:
+    """Rotate queries or keys (R, heads, L, head): rotary positions."""
+    (one, other), (cos, sin) = heads.chunk(2, dim=-1), (part.to(heads.dtype) for part in rotation)
+    return torch.cat([one * cos - other * sin, one * sin + other * cos], dim=-1)
 
 
 class Block(nn.Module):
@@ -73,7 +67,9 @@ class Block(nn.Module):
     def forward(self, x: Tensor, rotation: Rotation, mask: Tensor) -> Tensor:
         heads = self.into_heads(self.attention_norm(x)).unflatten(-1, (3, self.heads, -1))
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # each (R, heads, L, head)
-        seen = functional.scaled_dot_product_attention(rotation(query), rotation(key), value, attn_mask=mask)
+        seen = functional.scaled_dot_product_attention(
+            rotated(query, rotation), rotated(key, rotation), value, attn_mask=mask
+        )
         x = x + self.out(seen.transpose(1, 2).flatten(2))
         gate, up = self.up(self.norm(x)).chunk(2, dim=-1)
         added: Tensor = self.down(functional.silu(gate) * up)
@@ -120,7 +116,7 @@ class SpeechLM(nn.Module):
         return logits
 
     def _through(self, blocks: nn.ModuleList, x: Tensor, batch: dict[str, Any], mask: Tensor) -> Tensor:
-        rotation = Rotation.of(batch["position_ids"], self.head)
+        rotation = rotation_of(batch["position_ids"], self.head)
         for block in blocks:
             x = block(x, rotation, mask)
         return x
