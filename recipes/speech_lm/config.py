@@ -20,8 +20,6 @@ class Data:
     max_tokens: int = 256
     rows: int = 3
     window: int = 100  # utterances of a lane to choose from
-    frames: int = 7  # put together to one
-    stride: int = 4  # frames of 10 ms from one to the next
     lanes: int = 4  # workers at most; the same batches with any number of them
     num_workers: int = 1
 

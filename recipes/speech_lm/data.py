@@ -14,12 +14,10 @@ from torch.nn.utils.rnn import pad_sequence
 import uio_pipes as uio
 
 from ..common.experiment import Tokens, eos_of, read_tokenizer
-from .config import Data
-from .model import IGNORE
+from .config import Settings
+from .model import BINS, IGNORE
 
-__all__ = ["BINS", "Transcript", "one_a_row", "pipeline", "places"]
-
-BINS = 80  # of the features
+__all__ = ["Transcript", "one_a_row", "pipeline", "places"]
 
 
 def places(n: uio.Lengths) -> int:
@@ -44,12 +42,13 @@ class Transcript:
         return [*tokens, "<sos/eos>"], [*labels, self.eos]
 
 
-def pipeline(data: Path, part: str, settings: Data, shuffle: bool = False) -> uio.Pipeline:
+def pipeline(data: Path, part: str, settings: Settings, shuffle: bool = False) -> uio.Pipeline:
     """Packed rows of a part of the folder that stages 0 to 3 of an ASR recipe wrote; with ``shuffle`` for training."""
     graph = uio.from_raw_list(str(data / part / "data.list"), shuffle=shuffle).decode_audio().resample(16_000)
     graph = graph.fbank(BINS, dither=0.1 if shuffle else 0.0).global_cmvn(data / "global_cmvn")
-    graph = graph.stack(settings.frames, settings.stride).tokenize(Transcript.of(data / "dict"))
-    return graph.pack(settings.max_tokens, settings.rows, settings.window, overflow="drop", length=places)
+    graph = graph.stack(settings.model.frames, settings.model.stride).tokenize(Transcript.of(data / "dict"))
+    rows = settings.data
+    return graph.pack(rows.max_tokens, rows.rows, rows.window, overflow="drop", length=places)
 
 
 def one_a_row(batch: dict[str, Any], room: int = 0) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def decode(data: Path, exp: Path, part: str = "test") -> Score:
     model = SpeechLM(settings.model, transcript.tokenizer.vocab_size).to(device)
     model.load_state_dict(saved["model"])
     lines = []
-    for batch in uio.to_device(uio.Loader(pipeline(data, part, settings.data)), device):
+    for batch in uio.to_device(uio.Loader(pipeline(data, part, settings)), device):
         texts = map(transcript.tokenizer.detokenize, greedy(model, batch, transcript.eos))
         lines += [f"{key} {text}" for key, text in zip(batch["keys"], texts, strict=True)]
     write_lines(exp / f"{part}.hyp", sorted(lines))

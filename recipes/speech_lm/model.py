@@ -16,17 +16,19 @@ from torch.nn import functional
 
 from ..common.strict import check
 
-__all__ = ["IGNORE", "Sizes", "SpeechLM", "targets"]
+__all__ = ["BINS", "IGNORE", "Sizes", "SpeechLM", "targets"]
 
+BINS = 80  # of a frame of 10 ms
 IGNORE = -100  # a label without a loss, as pack has it
 Rotation = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the model. ``feats``: the width of a frame as the loader delivers it."""
+    """The sizes of the model. It gets ``frames`` of 10 ms side by side as one, every ``stride`` of them."""
 
-    feats: int = 560
+    frames: int = 7
+    stride: int = 4
     dim: int = 144
     heads: int = 4
     feed_forward: int = 384
@@ -82,7 +84,8 @@ class SpeechLM(nn.Module):
     def __init__(self, sizes: Sizes, vocab_size: int) -> None:
         super().__init__()
         self.head = sizes.dim // sizes.heads
-        self.project = nn.Sequential(nn.LayerNorm(sizes.feats), nn.Linear(sizes.feats, sizes.dim))
+        feats = BINS * sizes.frames
+        self.project = nn.Sequential(nn.LayerNorm(feats), nn.Linear(feats, sizes.dim))
         self.encoder = nn.ModuleList(Block(sizes) for _ in range(sizes.encoder_layers))
         self.embed = nn.Embedding(vocab_size, sizes.dim)
         self.decoder = nn.ModuleList(Block(sizes) for _ in range(sizes.decoder_layers))

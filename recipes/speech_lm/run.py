@@ -23,8 +23,8 @@ from ..common.prepare import PROBLEMS as PREPARING
 from ..common.prepare import make_cmvn, make_dictionary, make_lists
 from ..common.problems import told
 from .config import settings_of
-from .data import BINS
 from .decode import decode
+from .model import BINS
 from .options import parser
 from .train import PROBLEMS, train
 

@@ -41,8 +41,8 @@ class Trainer:
         self.step = self.epoch = 0
         config, seed = settings.data, settings.train.seed
         common: dict[str, Any] = {"lanes": config.lanes, "num_workers": config.num_workers, "seed": seed}
-        self.loader = uio.to_device(uio.Loader(pipeline(data, "train", config, shuffle=True), **common), self.device)
-        self.valid_loader = uio.to_device(uio.Loader(pipeline(data, "dev", config), **common), self.device)
+        self.loader = uio.to_device(uio.Loader(pipeline(data, "train", settings, shuffle=True), **common), self.device)
+        self.valid_loader = uio.to_device(uio.Loader(pipeline(data, "dev", settings), **common), self.device)
         torch.manual_seed(seed)
         self.model = SpeechLM(settings.model, Transcript.of(data / "dict").tokenizer.vocab_size).to(self.device)
         optim = settings.optim

@@ -21,7 +21,7 @@ Batch = dict[str, Any]
 
 def packed(folder: Path) -> Batch:
     """Three rows, as the loader delivers them: audio first."""
-    batch: Batch = next(iter(uio.Loader(pipeline(folder, "train", SETTINGS.data), seed=1)))
+    batch: Batch = next(iter(uio.Loader(pipeline(folder, "train", SETTINGS), seed=1)))
     assert len(batch["tokens"]) == 3
     assert len(batch["keys"]) > 3
     assert (batch["segment_ids"] == 0).any()
@@ -40,7 +40,7 @@ def inside() -> Batch:
         "segment_ids": segments,
         "position_ids": torch.tensor([[0, 1, 2, 3, 4, 5, 0, 1, 2, 0], [*range(9), 0]]),
         "cu_seqlens": torch.tensor([0, 6, 9, 10, 19, 20], dtype=torch.int32),
-        "feats": torch.randn(7, SETTINGS.model.feats, dtype=torch.float64, generator=torch.Generator().manual_seed(3)),
+        "feats": torch.randn(7, 560, dtype=torch.float64, generator=torch.Generator().manual_seed(3)),
         "feats_lengths": torch.tensor([2, 3, 2], dtype=torch.int32),
         "feats_places": torch.tensor([[1, 2], [11, 3], [15, 2]]),
     }
@@ -142,7 +142,7 @@ def test_features_without_places_are_refused(folder: Path) -> None:
 def test_learns_a_batch_by_heart_and_transcribes_it(folder: Path) -> None:
     batch, transcript = packed(folder), Transcript.of(folder / "dict")
     lengths = batch["feats_lengths"]
-    sounds = torch.randn(len(lengths), SETTINGS.model.feats, generator=torch.Generator().manual_seed(2))
+    sounds = torch.randn(len(lengths), 560, generator=torch.Generator().manual_seed(2))
     batch["feats"] = sounds.repeat_interleave(lengths, 0)  # easier to tell apart than noise
     model = made().float()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)

@@ -103,7 +103,7 @@ def test_rows_without_packing_reach_the_same_losses(folder: Path, calm: Losses) 
 def test_another_model_is_refused(folder: Path, calm: Losses, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
         main(folder, folder / "calm", [*speech_lm_data.TINY, "model.dim=32"])
-    assert "the block model must be {'feats': 560, 'dim': 16," in capsys.readouterr().err
+    assert "the block model must be {'frames': 7, 'stride': 4, 'dim': 16," in capsys.readouterr().err
 
 
 def test_from_nothing_to_an_error_rate(tmp_path: Path) -> None:
