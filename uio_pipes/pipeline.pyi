@@ -630,6 +630,8 @@ class Pipeline(Graph):
         length: Length | None = None,
         min_length: float | None = None,
         max_length: float | None = None,
+        share: float | tuple[float, float] | None = None,
+        salt: str = "",
     ) -> Pipeline:
         """Keep the utterances within bounds, or those for which a function of yours is true.
 
@@ -649,6 +651,10 @@ class Pipeline(Graph):
                 planned lengths, as in ``lambda n: n.frames // 4 + n.tokens``. Default: None.
             min_length: fewest of ``length``. Default: None, no bound.
             max_length: most of ``length``. Default: None, no bound.
+            share: keep this share of all utterances instead, chosen by a hash of their keys: the same ones in every run
+                and epoch, on any machine, and a smaller share is part of a larger one. Two numbers are a range: (0, 0.1) is
+                0.1, and (0.1, 1) the others. Default: None.
+            salt: any text; each gives another choice. Default: "".
         """
         ...
 

@@ -154,3 +154,48 @@ def test_labels_behind_such_a_map_are_counted_where_a_tokenizer_stands_before(tm
     listed = uio.from_raw_list(raw_items(tmp_path, 3, samples=8000)).decode_audio().tokenize(list_of_codes)
     mapped = listed.map(lambda sample: {**sample, "label": []}, length="same")
     assert run(mapped.filter())[1].stats().skipped == {"too_few_tokens": 3}
+
+
+# Shares
+
+
+def chosen(graph: uio.Pipeline, **options: Any) -> list[str]:
+    return [sample["key"] for sample in uio.Loader(graph, **options)]
+
+
+def test_a_share_is_chosen_by_the_keys_alone() -> None:
+    items = [{"key": f"utterance-{i}", "txt": "t"} for i in range(20_000)]
+    everything = uio.from_iterable(items).sharding_filter()
+    tenth = chosen(everything.filter(share=0.1))
+    assert abs(len(tenth) / len(items) - 0.1) < 0.01
+    assert set(chosen(everything.filter(share=0.05))) < set(tenth)
+    rest = chosen(everything.filter(share=(0.1, 1)))
+    assert sorted(tenth + rest) == sorted(item["key"] for item in items)
+    other = set(chosen(everything.filter(share=0.1, salt="a")))
+    assert abs(len(other & set(tenth)) / len(items) - 0.01) < 0.005
+    assert sorted(chosen(everything.filter(share=0.1), lanes=4, seed=9)) == sorted(tenth)
+    backwards = uio.from_iterable([{"key": item["key"], "txt": "other"} for item in reversed(items)])
+    assert chosen(backwards.filter(share=0.1)) == tenth[::-1]
+
+
+def test_a_share_stays_the_same_for_ever() -> None:
+    items = [{"key": f"U{i}", "txt": "t"} for i in range(30)]
+    assert chosen(uio.from_iterable(items).filter(share=0.2, salt="held out")) == ["U10", "U11", "U17", "U23", "U29"]
+    loader = uio.Loader(uio.from_iterable(items).filter(share=0.2))
+    list(loader)
+    assert loader.stats().skipped["other_share"] + loader.stats().utterances == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"share": 1.5}, "within 0 to 1"),
+        ({"share": (0.5, 0.1)}, "lowest, highest"),
+        ({"share": "a"}, "lowest, highest"),
+        ({"salt": "a"}, "salt goes with share"),
+        ({"share": 0.1, "length": "tokens", "max_length": 3}, "share chooses by itself"),
+    ],
+)
+def test_shares_that_cannot_be(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(uio.PipelineError, match=says):
+        uio.from_iterable([{"key": "a", "txt": "t"}]).filter(**arguments)

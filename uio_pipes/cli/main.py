@@ -18,8 +18,10 @@ from uio_pipes.cli import (
     index,
     inspect,
     pack,
+    replay,
     simulate,
     state,
+    steps,
     verify,
 )
 
@@ -60,6 +62,9 @@ app.command("verify")(verify.verify)
 app.command("inspect")(inspect.inspect)
 app.command("simulate")(simulate.simulate)
 app.command("bench")(bench.bench)
+app.command("replay")(replay.replay)
+app.command("steps")(steps.steps)
+app.command("seen")(steps.seen)
 app.add_typer(state.app, name="state")
 
 

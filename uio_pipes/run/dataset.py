@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
-from uio_pipes.run.options import topology
+from uio_pipes.run.ranks import ranks_of
 from uio_pipes.run.torch_private import collate_by
 
 logger = logging.getLogger("uio_pipes")
@@ -180,5 +180,6 @@ def _shared_number(count: int = 1) -> torch.Tensor:
 def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
     """Return ``options`` with this process's rank and world size, which its workers may not know."""
     known = dict(options)
-    place = topology(known.get("rank"), known.get("world_size"), known.pop("partition", True))
-    return known | dict(zip(("rank", "world_size"), place, strict=True))
+    names = [name for name in ("rank", "world_size", "group", "mesh", "data", "partition") if name in known]
+    place = ranks_of(**{name: known.pop(name) for name in names})
+    return known | {"rank": place.rank, "world_size": place.world_size}

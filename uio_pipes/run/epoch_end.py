@@ -21,48 +21,55 @@ from uio_pipes.base.errors import PipelineError, StateError, UioError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.merge import Merge
 from uio_pipes.run.no_batches import at_rest, no_batch
+from uio_pipes.run.options import RunOptions
+from uio_pipes.run.ranks import Ranks
 
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
 AHEAD = 8
-_groups: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # world → our group in it
+Groups = dict[tuple[int, ...] | None, weakref.ref[Any]]  # ours, by their members
+_groups: weakref.WeakKeyDictionary[Any, Groups] = weakref.WeakKeyDictionary()  # by the world that they are in
 
 
-def choose_uneven(uneven: str | None, world_size: int) -> str:
+def choose_uneven(uneven: str | None, ranks: Ranks) -> str:
     """Return the policy to use. Raises: PipelineError if it is unknown, or needs a process group that is missing."""
-    grouped = dist.is_available() and dist.is_initialized()
     if uneven is None:
-        uneven = "stop" if grouped else "join"
+        uneven = "stop" if dist.is_available() and dist.is_initialized() else "join"
     if uneven not in UNEVEN:
         raise PipelineError(f"uneven must be one of {UNEVEN}, not {uneven!r}")
-    if world_size == 1:
+    if ranks.world_size == 1:
         return "join"  # one rank ends by itself
-    if uneven != "join" and not (grouped and dist.get_world_size() == world_size):
+    if uneven != "join" and ranks.members is None:
         raise PipelineError(
-            f"uneven={uneven!r} lets {world_size} ranks agree on the end, which needs a process group of that size; "
+            f"uneven={uneven!r} lets {ranks.world_size} ranks agree on the end, which needs a process group of that "
+            "size; "
             'call torch.distributed.init_process_group() first, or use uneven="join"'
         )
     return uneven
 
 
-def _private_group() -> Any:
-    """Return a gloo group of our own, so that our messages never mix with the trainer's collectives."""
-    world = dist.group.WORLD
-    group = _groups[world]() if world in _groups else None
+def _private_group(ranks: Ranks) -> Any:
+    """Return a gloo group of our own, so that our messages never mix with the trainer's collectives.
+
+    Only its members call this: nothing waits for other processes.
+    """
+    ours = _groups.setdefault(dist.group.WORLD, {})
+    group = ours[ranks.members]() if ranks.members in ours else None
     if group is None:
-        group = dist.new_group(backend="gloo", timeout=timedelta(days=365))
-        _groups[world] = weakref.ref(group)  # torch.distributed owns it, so that destroy_process_group ends its threads
+        members, most = list(ranks.members or ()), timedelta(days=365)
+        group = dist.new_group(members, backend="gloo", timeout=most, use_local_synchronization=True)
+        ours[ranks.members] = weakref.ref(group)  # torch.distributed owns it: destroy_process_group ends its threads
     return group
 
 
-def group_for_states(together: bool) -> Any:
+def group_for_states(options: RunOptions) -> Any:
     """Return the group to gather states in. Raises: StateError if ranks do not step together, as they would hang."""
-    if not together:
+    if not options.together:
         raise StateError(
             'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank save '
             "its own loader.state_dict() and join them by uio.merge_states when loading"
         )
-    return _private_group()
+    return _private_group(options.ranks)
 
 
 class Horizon:
@@ -71,10 +78,10 @@ class Horizon:
     ``steps``: an epoch is a number of batches, so there is no end to agree on. ``pipeline``: for error messages.
     """
 
-    def __init__(self, merge: Merge, uneven: str, world_size: int, pipeline: Graph, steps: bool) -> None:
+    def __init__(self, merge: Merge, uneven: str, ranks: Ranks, pipeline: Graph, steps: bool) -> None:
         self.merge, self.uneven, self.pipeline, self.steps = merge, uneven, pipeline, steps
         self.endless = steps or pipeline._endless  # it is an error on all ranks if one has nothing left
-        self.group = _private_group() if world_size > 1 and uneven != "join" else None
+        self.group = _private_group(ranks) if ranks.members and ranks.world_size > 1 and uneven != "join" else None
         self.until = 0
         self.over = False
 

@@ -69,7 +69,7 @@ class EpochRun(Iterator[Any]):
         for message in self.merge.pass_over(pass_over):
             self._report(message)
         uneven = "join" if progress.ended else options.uneven
-        self.horizon = Horizon(self.merge, uneven, options.world_size, options.pipeline, options.in_steps)
+        self.horizon = Horizon(self.merge, uneven, options.ranks, options.pipeline, options.in_steps)
 
     def _start(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> dict[int, Runner]:
         """Start the lanes at these states."""

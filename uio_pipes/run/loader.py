@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -24,11 +25,15 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import choose_uneven, group_for_states
 from uio_pipes.run.epoch_run import EpochRun
 from uio_pipes.run.lengths import Lengths
-from uio_pipes.run.options import RunOptions, default_lanes, open_quarantine, topology
+from uio_pipes.run.options import RunOptions, default_lanes, open_quarantine
 from uio_pipes.run.progress import EpochProgress
+from uio_pipes.run.ranks import ranks_of
 from uio_pipes.run.state import read_meta
 from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.tuning import Plan, Tuner
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
@@ -71,6 +76,12 @@ class Loader:
         quarantine: path of a file to which each failure is appended once, as a JSON object, for
             ``pipeline.exclude`` in a later run and for ``uio verify --confirm``. Ranks and later runs may share it.
             Default: None.
+        group: the process group whose members share the data, instead of all processes. Default: None.
+        mesh: a ``DeviceMesh`` with names. Processes that differ only in dimensions which ``data`` does not name, as of
+            tensor, context or pipeline parallelism, get the same batches (``loader.peer`` is their number among them),
+            each by itself; rank and world size are counted along ``data``. Default: None.
+        data: the dimension of the mesh along which batches differ, or several, as in ``("dp_replicate", "dp_shard")``.
+            Default: None, the only one.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -96,16 +107,18 @@ class Loader:
         max_consecutive_failures: int = 100,
         on_change: Literal["error", "restart"] = "error",
         quarantine: str | os.PathLike[str] | None = None,
+        group: dist.ProcessGroup | None = None,
+        mesh: DeviceMesh | None = None,
+        data: str | Sequence[str] | None = None,
     ) -> None:
-        rank, world_size = topology(rank, world_size, partition)
+        ranks = ranks_of(rank, world_size, group, mesh, data, partition)
         self._options = options = RunOptions(
             pipeline,
             seed=seed,
             num_workers=num_workers,
-            lanes=default_lanes(world_size, num_workers) if lanes is None else lanes,
-            rank=rank,
-            world_size=world_size,
-            uneven=choose_uneven(uneven, world_size),
+            lanes=default_lanes(ranks.world_size, num_workers) if lanes is None else lanes,
+            ranks=ranks,
+            uneven=choose_uneven(uneven, ranks),
             steps_per_epoch=steps_per_epoch,
             prefetch=prefetch,
             pin_memory=pin_memory,
@@ -115,7 +128,7 @@ class Loader:
         )
         self.pipeline, self.seed = pipeline, seed
         self._tuner = Tuner.beginning(prefetch, cores_of_rank()) if num_workers == "auto" else None
-        self.lanes, self.rank, self.world_size = options.lanes, rank, world_size
+        self.lanes, (self.rank, self.world_size, self.peer, _) = options.lanes, ranks
         self.uneven, self.steps_per_epoch = options.uneven, steps_per_epoch
         self._quarantine = None if quarantine is None else open_quarantine(quarantine, pipeline)
         self._asked: int | None = None  # epoch given to set_epoch since the last iteration began
@@ -181,6 +194,33 @@ class Loader:
         """
         require_whole("skip: count", count, 0)
         self._progress.skip += count
+
+    def batch_at(self, step: int) -> Any:
+        """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.
+
+        What lies between the loader's position and the batch is passed over by plan; for an earlier one, all from the
+        beginning of the epoch on. So load a state from shortly before.
+
+        Args:
+            step: its number in the epoch from 0 on, as ``enumerate(loader)`` counts if the epoch is run on as many
+                ranks from its beginning.
+
+        Raises:
+            PipelineError: the epoch has no such batch, or it can only be reached from an earlier state.
+        """
+        require_whole("batch_at: step", step, 0)
+        alone = copy(self)  # in this process, without the other ranks
+        ranks = self._options.ranks._replace(members=None)
+        alone._options = replace(self._options, ranks=ranks, num_workers=0, mover=None, pin_memory=False)
+        alone._kept = alone._active = alone._tuner = alone._quarantine = None
+        alone._progress = self._progress.before(step, alone._options)
+        alone._asked = self.epoch
+        try:
+            return next(iter(alone))
+        except StopIteration:
+            raise PipelineError(f"batch_at: epoch {self.epoch} has no batch {step} on rank {self.rank}") from None
+        finally:
+            alone._close()
 
     def __len__(self) -> int:
         """Batches of this rank in the whole epoch if no utterance fails; ``steps_per_epoch`` where that is set.
@@ -349,9 +389,10 @@ def to_device(loader: Loader, device: torch.device | str | int) -> Loader:
 
 
 def gather_state(loader: Loader) -> dict[str, str] | None:
-    """Collect the state of all ranks' lanes on rank 0; other ranks get None.
+    """Collect the state of all ranks' lanes on rank 0; other ranks get None. Of a mesh, one process gets it.
 
-    It is a collective: every rank calls it at the same step. For a loader of one rank it is ``loader.state_dict()``.
+    It is a collective of the ranks that share the data: each of them calls it at the same step. For a loader of one
+    rank it is ``loader.state_dict()``.
 
     Args:
         loader: this rank's loader.
@@ -359,9 +400,11 @@ def gather_state(loader: Loader) -> dict[str, str] | None:
     Raises:
         StateError: under ``uneven="join"``, as ranks are not at the same step then.
     """
+    if loader.peer:
+        return None  # the first of those that get the same batches has the same state
     if loader.world_size == 1:
         return loader.state_dict()
-    group = group_for_states(loader.together)
+    group = group_for_states(loader._options)
     states: list[Any] | None = [None] * loader.world_size if loader.rank == 0 else None
-    dist.gather_object(loader.state_dict(), states, dst=0, group=group)
+    dist.gather_object(loader.state_dict(), states, group=group, group_dst=0)
     return merge_states(states) if states is not None else None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
 from uio_pipes.base.checks import require_whole
@@ -16,6 +15,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Policy
 from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.run.device import Mover
+from uio_pipes.run.ranks import Ranks
 from uio_pipes.run.tuning import LANES, Plan
 
 
@@ -30,8 +30,7 @@ class RunOptions:
     seed: int
     num_workers: int | Literal["auto"]
     lanes: int
-    rank: int
-    world_size: int
+    ranks: Ranks
     uneven: str
     steps_per_epoch: int | None
     prefetch: int
@@ -61,12 +60,20 @@ class RunOptions:
             raise PipelineError(
                 f"the pipeline gives {kind}s, not utterances: add .open_files().load_from_tar() or .load_from_raw()"
             )
-        if self.lanes < self.world_size:
+        if self.lanes < self.ranks.world_size:
             raise PipelineError(
-                f"{self.lanes} lanes cannot feed {self.world_size} ranks: lanes must be at least world_size; "
+                f"{self.lanes} lanes cannot feed {self.ranks.world_size} ranks: lanes must be at least world_size; "
                 "leave it out, or take a multiple of the number of ranks"
             )
         self.pipeline._check_lanes(self.lanes)
+
+    @property
+    def rank(self) -> int:
+        return self.ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        return self.ranks.world_size
 
     @property
     def pins(self) -> bool:
@@ -109,26 +116,6 @@ def _no_pipeline(given: object) -> str:
     if isinstance(given, (list, tuple, Dataset)):
         return f"{rule}; uio.from_iterable(…) makes one of a Dataset or a list of utterances"
     return f"{rule}; begin with uio.from_shard_list(…), uio.from_raw_list(…) or another uio.from_…"
-
-
-def topology(rank: int | None, world_size: int | None, partition: bool) -> tuple[int, int]:
-    """Return the rank and the number of ranks to deal lanes by. Without ``partition`` each rank is a world of its own.
-
-    Raises: PipelineError if they break a rule.
-    """
-    _require_flag("partition", partition)
-    if world_size is not None:
-        require_whole("world_size", world_size, 1)
-    if rank is not None:
-        require_whole("rank", rank)
-    if (rank is None) != (world_size is None):
-        raise PipelineError("rank and world_size are given together, or neither")
-    if rank is None or world_size is None:
-        grouped = dist.is_available() and dist.is_initialized()
-        rank, world_size = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
-    if not 0 <= rank < world_size:
-        raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
-    return (rank, world_size) if partition else (0, 1)
 
 
 def default_lanes(world_size: int, num_workers: int | Literal["auto"]) -> int:

@@ -78,10 +78,7 @@ def plan_lanes(
 
     Raises: PipelineError if the graph has no end, or a node of the user's stands after the batches.
     """
-    if graph._endless:
-        raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
-    if not graph._skims:
-        raise PipelineError("what a node given to .through(…) after the batches does cannot be planned: leave it out")
+    _check_plannable(graph)
     planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
     first: Node | None = None
     pads = next((stage.name for stage in graph.stages if stage.one_rate), "")
@@ -98,6 +95,25 @@ def plan_lanes(
         plan.skipped, plan.failures, plan.reports = lane.ledger.skipped, lane.ledger.failures, lane.ledger.reports
         plan.boundaries = _boundaries(node)
         yield plan
+
+
+def _check_plannable(graph: Graph) -> None:
+    if graph._endless:
+        raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
+    if not graph._skims:
+        raise PipelineError("what a node given to .through(…) after the batches does cannot be planned: leave it out")
+
+
+def plan_keys(graph: Graph, lanes: int, seed: int, epoch: int) -> Iterator[list[list[str]]]:
+    """Plan the keys in the batches of each lane in ``epoch``. What fails only when a batch is made is in them.
+
+    Raises: PipelineError as :func:`plan_lanes`.
+    """
+    _check_plannable(graph)
+    planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
+    for index in range(lanes):
+        items = items_of(planned.build(_lane(index, lanes, seed, epoch, 0, tables)))
+        yield [[str(s["key"]) for s in (item if isinstance(item, list) else [item])] for item in items]
 
 
 def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool = True) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from uio_pipes.base.errors import StateError
+from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
@@ -85,6 +85,21 @@ class EpochProgress:
     def go_on(self) -> None:
         """Begin the next epoch of the same stream."""
         self.epoch, self.step, self.ended, self.loaded = self.epoch + 1, 0, False, None
+
+    def before(self, step: int, options: RunOptions) -> EpochProgress:
+        """Return a position from which batch ``step`` of this epoch is the next one.
+
+        Raises: PipelineError if it lies before what this position knows of a stream that began in an earlier epoch.
+        """
+        first = self.step if options.in_steps else self.received
+        began_again = not options.in_steps and any(position.state.pass_ for position in self.positions.values())
+        if step >= first and not began_again and not self.ended:
+            positions = {lane: Position(position.saved()) for lane, position in self.positions.items()}
+            return replace(self, positions=positions, skip=step - first, loaded=None)
+        if self.stream != self.epoch:
+            rule = f"step {step} of epoch {self.epoch} is before step {first}, where the loader stands"
+            raise PipelineError(f"batch_at: {rule}: load an earlier state")
+        return replace(EpochProgress.fresh(self.epoch, replace(options, lanes=self.lanes)), skip=step)
 
     def check_ranks(self, options: RunOptions) -> None:
         """Raises: StateError if ranks that step together are more than the lanes of a loaded state."""

@@ -63,7 +63,8 @@ class LightningLoader:
                 "Lightning's ranks step together, so uneven='join' would let them wait for ever; "
                 "leave it out, or take 'repeat' (each rank goes on until the last has ended)"
             )
-        Loader(pipeline, **{**options, "uneven": "join", "rank": 0, "world_size": 1})  # wrong options fail now
+        known = {name: value for name, value in options.items() if name not in ("group", "mesh", "data")}
+        Loader(pipeline, **{**known, "uneven": "join", "rank": 0, "world_size": 1})  # wrong options fail now
         self.pipeline, self.validation = pipeline, validation
         self.options = {**options, "partition": False} if validation else options
         self._loader: Loader | None = None
@@ -106,5 +107,5 @@ def _gathered(loader: Loader, state: dict[str, str]) -> dict[str, str]:
     if loader.world_size == 1:
         return state
     states: list[Any] = [None] * loader.world_size
-    dist.all_gather_object(states, state, group=group_for_states(loader.together))
+    dist.all_gather_object(states, state, group=group_for_states(loader._options))
     return merge_states(states)

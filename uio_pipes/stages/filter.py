@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Protocol
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import is_number, require, require_range
+from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Length, check_measure, exactly
 from uio_pipes.core.node import Node
@@ -34,12 +36,24 @@ class Filter(Stage):
             planned lengths, as in ``lambda n: n.frames // 4 + n.tokens``. Default: None.
         min_length: fewest of ``length``. Default: None, no bound.
         max_length: most of ``length``. Default: None, no bound.
+        share: keep this share of all utterances instead, chosen by a hash of their keys: the same ones in every run
+            and epoch, on any machine, and a smaller share is part of a larger one. Two numbers are a range: (0, 0.1) is
+            0.1, and (0.1, 1) the others. Default: None.
+        salt: any text; each gives another choice. Default: "".
     """
 
     name: ClassVar[str] = "filter"
     note: ClassVar[str] = "by the plan: nothing is decoded"
     reasons: ClassVar[frozenset[str]] = frozenset(
-        ["filter", "too_short", "too_long", "too_few_tokens", "too_many_tokens", "bad_output_input_ratio"]
+        [
+            "filter",
+            "other_share",
+            "too_short",
+            "too_long",
+            "too_few_tokens",
+            "too_many_tokens",
+            "bad_output_input_ratio",
+        ]
     )
 
     function: Callable[[Sample], bool] | None = None
@@ -52,6 +66,8 @@ class Filter(Stage):
     length: Length | None = added(None)
     min_length: float | None = added(None)
     max_length: float | None = added(None)
+    share: float | tuple[float, float] | None = added(None)
+    salt: str = added("")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,6 +81,22 @@ class Filter(Stage):
         bounds = (self.min_length, self.max_length)
         ok = (self.length is None) == (bounds == (None, None))
         require(ok, self.name, "length goes with min_length or max_length", self.length, 'as in length="tokens"')
+        self._check_share()
+
+    def _check_share(self) -> None:
+        if self.share is None:
+            require(not self.salt, self.name, "salt goes with share", self.salt, "as in share=0.1")
+            return
+        _ = self._hashes  # checks it
+        given = [name for name in ("function", "length") if getattr(self, name) is not None]
+        require(not given, self.name, "share chooses by itself", given, "put a filter of its own for the share")
+
+    @cached_property
+    def _hashes(self) -> tuple[int, int]:
+        """The hashes that the share begins and ends with."""
+        share = (0, self.share) if is_number(self.share) else self.share
+        low, high = require_range(self.name, "share", share, 0, 1)
+        return round(low * 2**64), round(high * 2**64)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return FilterNode(source, lane, self)
@@ -73,6 +105,9 @@ class Filter(Stage):
         """Return the reason to leave the sample out; None if it stays."""
         if self.function is not None:
             return None if self.function(sample) else "filter"
+        if self.share is not None:
+            low, high = self._hashes
+            return None if low <= stable_hash(self.salt, sample.key) < high else "other_share"
         if self.length is not None:
             return self._bounded(exactly(self.length)(sample))
         labelled = "label" in sample.fields or sample.chain.names("label")

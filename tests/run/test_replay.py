@@ -1,0 +1,155 @@
+"""A batch made again: bit by bit what it was, from any position, on any topology; the loader does not move."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from contract import digest
+from corpus import Corpus
+from test_topology import training
+
+import uio_pipes as uio
+from uio_pipes.reports.steps import seen, steps
+
+OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 6}
+
+
+@pytest.mark.parametrize(("rank", "world", "workers"), [(0, 1, 0), (1, 3, 2)])
+@pytest.mark.parametrize("thinned", [1, 4])
+def test_any_batch_of_an_epoch_from_anywhere(
+    many_shards: Corpus, rank: int, world: int, workers: int, thinned: int
+) -> None:
+    graph = training(many_shards.list)
+    place = {"rank": rank, "world_size": world, "uneven": "join", "snapshot_every": thinned, **OPTIONS}
+    expected = [digest(batch) for batch in uio.Loader(graph, **place)]
+    draws = random.Random(rank + thinned)
+    loader = uio.Loader(graph, num_workers=workers, **place)
+    for number, batch in enumerate(loader):
+        assert digest(batch) == expected[number]  # replaying has not moved it
+        if number % 3 == 0:
+            step = draws.randrange(len(expected))
+            assert digest(loader.batch_at(step)) == expected[step]
+    assert digest(loader.batch_at(0)) == expected[0]  # also once the epoch is over
+    with pytest.raises(uio.PipelineError, match=f"has no batch {len(expected)} on rank {rank}"):
+        loader.batch_at(len(expected))
+
+
+def test_from_a_state_on_other_ranks_and_workers(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    expected = [digest(batch) for batch in uio.Loader(graph, **OPTIONS)]
+    saved = uio.Loader(graph, num_workers=2, **OPTIONS)
+    batches = iter(saved)
+    for _ in range(7):
+        next(batches)
+    loader = uio.Loader(graph, **OPTIONS)
+    loader.load_state_dict(json.loads(json.dumps(saved.state_dict())))
+    for step in (7, 12, len(expected) - 1, 3):
+        assert digest(loader.batch_at(step)) == expected[step]
+    loader.skip(2)
+    assert digest(loader.batch_at(7)) == expected[7]  # what is passed over can be looked at, too
+    assert digest(next(iter(loader))) == expected[9]
+
+
+def test_streams_in_steps(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    loader = uio.Loader(graph, steps_per_epoch=9, **OPTIONS)
+    first, second = ([digest(batch) for batch in loader] for _ in range(2))
+    assert len(first) == 9
+    loader = uio.Loader(graph, steps_per_epoch=9, **OPTIONS)
+    assert [digest(loader.batch_at(step)) for step in (0, 8)] == [first[0], first[8]]
+    list(loader)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    assert digest(loader.batch_at(5)) == second[5]
+    with pytest.raises(uio.PipelineError, match="load an earlier state"):
+        loader.batch_at(0)
+    other = uio.Loader(graph, steps_per_epoch=9, **OPTIONS)
+    other.load_state_dict(state)
+    assert digest(other.batch_at(1)) == second[1]
+
+
+def test_nothing_is_decoded_on_the_way(many_shards: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uio_pipes.stages import decode_audio
+
+    graph, decoded = training(many_shards.list), []
+    real = decode_audio.DecodeAudio.apply
+    monkeypatch.setattr(
+        decode_audio.DecodeAudio,
+        "apply",
+        lambda self, sample, draws: decoded.append(sample.key) or real(self, sample, draws),
+    )
+    loader = uio.Loader(graph, **OPTIONS)
+    batch = loader.batch_at(10)
+    assert sorted(decoded) == sorted(batch["keys"])
+
+
+def test_steps_by_plan_are_those_that_are_delivered(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    whole = uio.Loader(graph, **OPTIONS)
+    batches = iter(whole)
+    for _ in range(9):
+        next(batches)
+    state = whole.state_dict()
+    for world in (1, 3):
+        planned = list(steps(graph, state, world))
+        for rank in range(world):
+            loader = uio.Loader(graph, rank=rank, world_size=world, uneven="join", **OPTIONS)
+            own = [step for step in planned if step.rank == rank]
+            assert [step.step for step in own] == list(range(len(own)))
+            assert [sorted(step.keys) for step in own] == [sorted(batch["keys"]) for batch in loader]
+    assert sum(step.delivered for step in planned) == 9
+    key = planned[5].keys[1]
+    (one,) = seen(graph, state, 3, [key])
+    assert (one.step, one.rank, one.lane, one.row) == (planned[5].step, planned[5].rank, planned[5].lane, 1)
+    stream = uio.Loader(graph, steps_per_epoch=4, **OPTIONS)
+    with pytest.raises(uio.StateError, match="steps_per_epoch"):
+        next(steps(graph, stream.state_dict(), 1))
+
+
+def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import uio_pipes as uio\n\n\ndef pipeline():\n"
+        f"    source = uio.from_shard_list({str(many_shards.list)!r})\n"
+        "    return source.decode_audio().fbank(8, dither=1.0).batch(3).pad()\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        from train import pipeline
+    finally:
+        sys.path.remove(str(tmp_path))
+        del sys.modules["train"]
+    loader = uio.Loader(pipeline(), rank=1, world_size=2, uneven="join", **OPTIONS)
+    batches = list(loader)
+    loader.set_epoch(0)
+    torch.save(
+        {"model": torch.zeros(2), "loader": uio.Loader(pipeline(), **OPTIONS).state_dict()}, tmp_path / "last.pt"
+    )
+
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        uio_command = [sys.executable, "-m", "uio_pipes.cli.main", arguments[0], "last.pt", "train.py:pipeline"]
+        return subprocess.run([*uio_command, *arguments[1:]], cwd=tmp_path, capture_output=True, text=True)
+
+    two = ["--world-size", "2"]
+    done = command("replay", "--step", "4", "--rank", "1", "--save", "batch.pt", *two)
+    assert done.returncode == 0, done.stderr
+    assert digest(torch.load(tmp_path / "batch.pt")) == digest(batches[4])
+    assert f"{tuple(batches[4]['feats'].shape)} float32" in done.stdout
+    assert batches[4]["keys"][0] in done.stdout
+    done = command("steps", "--from", "4", "--to", "4", "--keys", "keys.jsonl", *two)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "keys.jsonl").read_text().splitlines()]
+    assert [line["rank"] for line in lines] == [0, 1]
+    assert sorted(lines[1]["keys"]) == sorted(batches[4]["keys"])
+    done = command("seen", batches[4]["keys"][0], "nobody", *two)
+    assert done.returncode == 1
+    assert "nobody: not in this epoch" in done.stdout
+    assert "to come" in done.stdout

@@ -1,0 +1,78 @@
+"""``uio steps`` and ``uio seen``: what steps were made of, and when an utterance came or will come."""
+
+from __future__ import annotations
+
+import json
+from itertools import takewhile
+from typing import Annotated
+
+import typer
+
+from uio_pipes.base.printable import counted
+from uio_pipes.cli.common import Json, keep_inputs, print_json, verdict
+from uio_pipes.cli.pipeline_argument import load
+from uio_pipes.cli.tables import print_tables, say
+
+MOST = 40  # lines that a table shows
+Checkpoint = Annotated[str, typer.Argument(help="A file of torch.save or JSON with the loader's state of the epoch.")]
+Run = Annotated[str, typer.Argument(help="The run's pipeline: train.py:pipeline or package.module:pipeline.")]
+Ranks = Annotated[int, typer.Option(min=1, help="Ranks of the run.")]
+
+
+def steps(
+    checkpoint: Checkpoint,
+    pipeline: Run,
+    first: Annotated[int, typer.Option("--from", min=0, help="First step.")] = 0,
+    last: Annotated[int | None, typer.Option("--to", min=0, help="Last step; that of the epoch if not given.")] = None,
+    world_size: Ranks = 1,
+    keys: Annotated[str | None, typer.Option(help="Write all keys: a .jsonl file, a line for each batch.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell by plan which utterances the steps of an epoch were made of. Nothing has to have been logged."""
+    from uio_pipes.reports import steps as planned
+    from uio_pipes.reports.state_file import find_state
+
+    keep_inputs([checkpoint], [keys])
+    state = find_state(checkpoint)[1]
+    all_ = planned.steps(load(pipeline, "shard", None, None, None), state, world_size)
+    found = [s for s in takewhile(lambda s: last is None or s.step <= last, all_) if s.step >= first]
+    if keys is not None:
+        with open(keys, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(step._asdict(), ensure_ascii=False) + "\n" for step in found)
+    if as_json:
+        print_json({"steps": [step._asdict() for step in found]})
+        return
+    rows = [
+        (s.step, s.rank, s.lane, s.k, len(s.keys), ", ".join(s.keys[:3]) + (", …" if len(s.keys) > 3 else ""))
+        for s in found[:MOST]
+    ]
+    title = counted(len(found), "batch") if len(found) <= MOST else f"The first {MOST} of {len(found):,} batches"
+    print_tables([(title, ("step", "rank", "lane", "k", "utterances", "keys"), rows)])
+    if keys is not None:
+        say(f"all keys: {keys}")
+
+
+def seen(
+    checkpoint: Checkpoint,
+    pipeline: Run,
+    keys: Annotated[list[str], typer.Argument(help="Keys of utterances.")],
+    world_size: Ranks = 1,
+    as_json: Json = False,
+) -> None:
+    """Tell by plan when utterances were or will be delivered in an epoch. The exit code is 1 if one never is."""
+    from uio_pipes.reports import steps as planned
+    from uio_pipes.reports.state_file import find_state
+
+    state = find_state(checkpoint)[1]
+    found = list(planned.seen(load(pipeline, "shard", None, None, None), state, world_size, keys))
+    missing = [key for key in keys if key not in {one.key for one in found}]
+    if as_json:
+        print_json({"seen": [one._asdict() for one in found], "missing": missing})
+    else:
+        rows = [
+            (s.key, s.epoch, s.step, s.rank, s.lane, s.row, "delivered" if s.delivered else "to come") for s in found
+        ]
+        print_tables([("Utterances", ("key", "epoch", "step", "rank", "lane", "row", "is"), rows)])
+        for key in missing:
+            say(f"{key}: not in this epoch; the list does not have it, or a stage leaves it out")
+    verdict(not missing)

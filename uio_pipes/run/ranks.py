@@ -1,0 +1,109 @@
+"""Which processes share the data, and which of them get the same batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch.distributed as dist
+
+from uio_pipes.base.checks import require_whole
+from uio_pipes.base.errors import PipelineError
+
+
+class Ranks(NamedTuple):
+    """The place of this process among those that share the data.
+
+    Attributes:
+        rank: its number among them, and world_size: how many they are.
+        peer: its number among the processes of the same ``rank``, which get the same batches. Default: 0.
+        members: the global ranks of those that share the data, if they can talk to each other. Default: None.
+    """
+
+    rank: int
+    world_size: int
+    peer: int = 0
+    members: tuple[int, ...] | None = None
+
+
+def ranks_of(
+    rank: int | None = None,
+    world_size: int | None = None,
+    group: Any = None,
+    mesh: Any = None,
+    data: str | Sequence[str] | None = None,
+    partition: bool = True,
+) -> Ranks:
+    """Return the place that is given, or that of this process in ``torch.distributed``. Without ``partition`` each
+    process is alone.
+
+    Raises: PipelineError if the arguments break a rule.
+    """
+    if not isinstance(partition, bool):
+        raise PipelineError(f"partition must be True or False, not {partition!r}")
+    given = [name for name, value in (("rank", rank), ("group", group), ("mesh", mesh)) if value is not None]
+    if len(given) > 1:
+        raise PipelineError(f"{' and '.join(given)} say the same in different ways: give one of them")
+    if data is not None and mesh is None:
+        raise PipelineError(f"data={data!r} names dimensions of a mesh: give mesh=…, too")
+    if mesh is not None:
+        place = _in_mesh(mesh, data)
+    elif group is not None:
+        place = _in_group(group)
+    else:
+        place = _given(rank, world_size)
+    return place if partition else Ranks(0, 1)
+
+
+def _given(rank: int | None, world_size: int | None) -> Ranks:
+    if world_size is not None:
+        require_whole("world_size", world_size, 1)
+    if rank is not None:
+        require_whole("rank", rank)
+    if (rank is None) != (world_size is None):
+        raise PipelineError("rank and world_size are given together, or neither")
+    world = dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+    if rank is None or world_size is None:
+        return Ranks(0, 1) if world is None else _in_group(world)
+    if not 0 <= rank < world_size:
+        raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
+    same = world is not None and dist.get_world_size() == world_size
+    return Ranks(rank, world_size, members=tuple(range(world_size)) if same else None)
+
+
+def _in_group(group: Any) -> Ranks:
+    rank = dist.get_rank(group)
+    if rank < 0:
+        raise PipelineError("this process is not in the group that was given: make the loader in its members only")
+    members = tuple(dist.get_process_group_ranks(group))
+    return Ranks(rank, len(members), members=members)
+
+
+def _in_mesh(mesh: Any, data: str | Sequence[str] | None) -> Ranks:
+    """Return the place by the coordinates in ``data``, the dimensions that have data of their own; peers by the others.
+
+    Nothing is sent: the mesh knows all ranks.
+    """
+    names, place = mesh.mesh_dim_names, mesh.get_coordinate()
+    if names is None:
+        raise PipelineError('the mesh has no names: init_device_mesh("cuda", (8, 2), mesh_dim_names=("dp", "tp"))')
+    wanted = (data,) if isinstance(data, str) else tuple(data or (names if len(names) == 1 else ()))
+    if unknown := [name for name in wanted if name not in names] or (data is None and not wanted):
+        rule = "data must name the dimensions of the mesh along which batches differ"
+        raise PipelineError(f"{rule}, of {', '.join(names)}, not {unknown if data is not None else None!r}")
+    if place is None:
+        raise PipelineError("this process is not in the mesh: make the loader in its members only")
+    along = [names.index(name) for name in wanted]
+    others = [dim for dim in range(len(names)) if dim not in along]
+    rank, peer = (_number([place[d] for d in dims], [mesh.mesh.shape[d] for d in dims]) for dims in (along, others))
+    mine = mesh.mesh.permute(*along, *others).reshape(-1, prod(mesh.mesh.shape[d] for d in others))[:, peer]
+    return Ranks(rank, len(mine), peer, tuple(mine.tolist()))
+
+
+def _number(place: Sequence[int], shape: Sequence[int]) -> int:
+    """Return the number of a place in row-major order."""
+    number = 0
+    for at, size in zip(place, shape, strict=True):
+        number = number * size + at
+    return number
