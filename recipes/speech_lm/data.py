@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 import uio_pipes as uio
@@ -51,17 +50,17 @@ def pipeline(data: Path, part: str, settings: Settings, shuffle: bool = False) -
     return graph.pack(rows.max_tokens, rows.rows, rows.window, overflow="drop", length=places)
 
 
-def one_a_row(batch: dict[str, Any], room: int = 0) -> dict[str, Any]:
-    """Return the same batch unpacked: a row for each part, padded to the longest, with ``room`` more places."""
+def one_a_row(batch: dict[str, Any]) -> dict[str, Any]:
+    """Return the same batch unpacked: a row for each part, padded to the longest."""
     bounds = batch["cu_seqlens"].long()
     whole = batch["segment_ids"].flatten()[bounds[:-1]] > 0  # the others are padding
     starts, sizes = bounds[:-1][whole], bounds.diff()[whole]
-    width = int(sizes.max()) + room
+    width = int(sizes.max())
 
     def rows(name: str, value: int) -> Tensor:
         flat = batch[name].flatten()
         parts = [flat[start : start + size] for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)]
-        return functional.pad(pad_sequence(parts, True, value), (0, room), value=value)
+        return pad_sequence(parts, True, value)
 
     first, count = batch["feats_places"].unbind(1)
     part = torch.searchsorted(starts, first.contiguous(), right=True) - 1

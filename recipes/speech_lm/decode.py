@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from torch import Tensor
+from torch.nn import functional
 
 import uio_pipes as uio
 from uio_pipes.prep.writing.files import write_lines
@@ -21,7 +23,7 @@ from ..common.score import Score, write_report
 from ..common.strict import read
 from .config import Settings
 from .data import Transcript, one_a_row, pipeline
-from .model import SpeechLM, targets
+from .model import IGNORE, SpeechLM, targets
 from .train import PROBLEMS
 
 __all__ = ["decode", "greedy", "main"]
@@ -31,22 +33,19 @@ ROOM = 40  # tokens of a transcript at most
 
 @torch.no_grad()
 def greedy(model: SpeechLM, batch: dict[str, Any], eos: int, room: int = ROOM) -> list[list[int]]:
-    """Return the likeliest token after each place, from the last one of the prompt up to ``eos``, for each part.
+    """Return the likeliest tokens of each part after its prompt, up to ``eos``, but ``room`` at most.
 
-    The prompt of a part is all before its first label. What is not written yet comes later in the row, where nothing
-    looks at it; so the rows need no mask for their ends. The decoder runs anew for each token.
+    The prompt of a part is all before its first label; what comes later is not looked at.
     """
-    batch = one_a_row(batch, room)
-    last = (targets(batch) >= 0).long().argmax(1)  # of the prompt
-    rows, width = batch["tokens"].shape
-    every, at = torch.arange(rows, device=last.device), torch.arange(width, device=last.device)
-    batch["segment_ids"], batch["position_ids"] = torch.ones_like(batch["tokens"]), at.expand(rows, width)
-    encoded = model.encode(batch)
-    found: list[torch.Tensor] = []
-    while len(found) < room and not (found and (torch.stack(found) == eos).any(0).all()):
-        found.append(model.decode(batch, encoded)[every, last].argmax(-1))
-        last = last + 1
-        batch["tokens"][every, last] = found[-1]
+    batch = one_a_row(batch)
+    last = (targets(batch) != IGNORE).long().argmax(1)  # place of the prompt
+    seen = torch.arange(batch["tokens"].size(1), device=last.device) <= last.unsqueeze(1)
+    pasts: list[list[Tensor]] = [[] for _ in model.decoder]
+    logits = model.decode(batch, model.encode(batch), pasts)[torch.arange(len(last)), last]
+    found = [logits.argmax(-1)]
+    while len(found) < room and not (torch.stack(found) == eos).any(0).all():
+        seen = functional.pad(seen, (0, 1), value=True)
+        found.append(model.step(found[-1], last + len(found), seen, pasts).argmax(-1))
     texts: list[list[int]] = torch.stack(found, 1).tolist()
     return [text[: text.index(eos)] if eos in text else text for text in texts]
 

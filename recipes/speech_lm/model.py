@@ -7,7 +7,9 @@ audio. Both halves attend within parts only, by masks that are made once a batch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ __all__ = ["BINS", "IGNORE", "Sizes", "SpeechLM", "targets"]
 BINS = 80  # of a frame of 10 ms
 IGNORE = -100  # a label without a loss, as pack has it
 Rotation = tuple[Tensor, Tensor]
+Past = list[Tensor]  # of a block: none yet, or one of (2, R, heads, L, head)
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,15 @@ class Block(nn.Module):
         self.up = nn.Linear(sizes.dim, 2 * sizes.feed_forward, bias=False)
         self.down = nn.Linear(sizes.feed_forward, sizes.dim, bias=False)
 
-    def forward(self, x: Tensor, rotation: Rotation, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rotation: Rotation, mask: Tensor, past: Past | None = None) -> Tensor:
+        """``past``: keys and values of places before ``x``, which the mask has first; those of ``x`` are added."""
         heads = self.into_heads(self.attention_norm(x)).unflatten(-1, (3, self.heads, -1))
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # each (R, heads, L, head)
-        seen = functional.scaled_dot_product_attention(
-            rotated(query, rotation), rotated(key, rotation), value, attn_mask=mask
-        )
+        query, key = rotated(query, rotation), rotated(key, rotation)
+        if past is not None:
+            past[:] = [torch.cat([*past, torch.stack([key, value])], dim=3)]
+            key, value = past[0]
+        seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         x = x + self.out(seen.transpose(1, 2).flatten(2))
         gate, up = self.up(self.norm(x)).chunk(2, dim=-1)
         added: Tensor = self.down(functional.silu(gate) * up)
@@ -97,31 +103,43 @@ class SpeechLM(nn.Module):
         return self.decode(batch, self.encode(batch))
 
     def encode(self, batch: dict[str, Any]) -> Tensor:
-        """Return what the encoder makes of all audio, (ΣT, D); each frame has seen all audio of its part.
+        """Return what the encoder makes of all audio, (ΣT, D); each frame has seen all of its recording.
 
         It runs on the rows: the places of tokens are computed for nothing, but nothing has to be packed anew.
         """
-        segments, places = batch["segment_ids"], audio_places(batch)
+        tokens, places, counts = batch["tokens"], audio_places(batch), batch["feats_places"][:, 1]
         frames: Tensor = self.project(batch["feats"])
-        is_audio = torch.zeros_like(segments, dtype=torch.bool).flatten().index_fill(0, places, True).view_as(segments)
-        mask = _same(segments) & _same(is_audio)  # no place is left without any that it may look at
-        x = frames.new_zeros(segments.numel(), frames.size(-1)).index_copy(0, places, frames)
-        x = self._through(self.encoder, x.view(*segments.shape, -1), batch, mask)
+        numbers = torch.arange(1, len(counts) + 1, device=places.device).repeat_interleave(counts)
+        recordings = torch.zeros_like(tokens).flatten().index_copy(0, places, numbers).view_as(tokens)  # 0: a token
+        x = frames.new_zeros(tokens.numel(), frames.size(-1)).index_copy(0, places, frames)
+        x = self._through(self.encoder, x.view(*tokens.shape, -1), batch["position_ids"], _same(recordings))
         return x.flatten(0, 1)[places]
 
-    def decode(self, batch: dict[str, Any], encoded: Tensor) -> Tensor:
-        """Return logits (R, L, V), with ``encoded`` (ΣT, D) at the places of audio."""
+    def decode(self, batch: dict[str, Any], encoded: Tensor, pasts: Sequence[Past] = ()) -> Tensor:
+        """Return logits (R, L, V), with ``encoded`` (ΣT, D) at the places of audio. ``pasts``: for ``step``."""
         tokens, width = batch["tokens"], batch["tokens"].size(1)
         x = self.embed(tokens.flatten()).index_copy(0, audio_places(batch), encoded).view(*tokens.shape, -1)
         causal = torch.ones(width, width, dtype=torch.bool, device=tokens.device).tril()
-        x = self._through(self.decoder, x, batch, _same(batch["segment_ids"]) & causal)
+        x = self._through(self.decoder, x, batch["position_ids"], _same(batch["segment_ids"]) & causal, pasts)
         logits: Tensor = self.logits(self.norm(x))
         return logits
 
-    def _through(self, blocks: nn.ModuleList, x: Tensor, batch: dict[str, Any], mask: Tensor) -> Tensor:
-        rotation = rotation_of(batch["position_ids"], self.head)
-        for block in blocks:
-            x = block(x, rotation, mask)
+    def step(self, tokens: Tensor, positions: Tensor, seen: Tensor, pasts: Sequence[Past]) -> Tensor:
+        """One more token of each row, (R,), and its position → logits (R, V) for the next; adds it to ``pasts``.
+
+        ``seen`` (R, L): which of all places up to this one a row may look at.
+        """
+        mask = seen.unsqueeze(1).unsqueeze(1)
+        x = self._through(self.decoder, self.embed(tokens.unsqueeze(1)), positions.unsqueeze(1), mask, pasts)
+        logits: Tensor = self.logits(self.norm(x)).squeeze(1)
+        return logits
+
+    def _through(
+        self, blocks: nn.ModuleList, x: Tensor, positions: Tensor, mask: Tensor, pasts: Sequence[Past] = ()
+    ) -> Tensor:
+        rotation = rotation_of(positions, self.head)
+        for block, past in zip_longest(blocks, pasts):
+            x = block(x, rotation, mask, past)
         return x
 
     def losses(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
