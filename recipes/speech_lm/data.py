@@ -45,6 +45,8 @@ def pipeline(data: Path, part: str, settings: Settings, shuffle: bool = False) -
     """Packed rows of a part of the folder that stages 0 to 3 of an ASR recipe wrote; with ``shuffle`` for training."""
     graph = uio.from_raw_list(str(data / part / "data.list"), shuffle=shuffle).decode_audio().resample(16_000)
     graph = graph.fbank(BINS, dither=0.1 if shuffle else 0.0).global_cmvn(data / "global_cmvn")
+    if shuffle:
+        graph = graph.spec_aug(max_t=20)
     graph = graph.stack(settings.model.frames, settings.model.stride).tokenize(Transcript.of(data / "dict"))
     rows = settings.data
     return graph.pack(rows.max_tokens, rows.rows, rows.window, overflow="drop", length=places)

@@ -20,7 +20,7 @@ def parser() -> ArgumentParser:
     )
     add = made.add_argument
     add("--out", type=Path, default=Path("exp/speech_lm"), metavar="FOLDER", help="For all results.")
-    add("--hours", type=at_least(0.001), default=0.5, metavar="H", help="Hours of training speech.")
+    add("--hours", type=at_least(0.001), default=1.0, metavar="H", help="Hours of training speech.")
     add("--seed", type=at_least(0), default=1, metavar="N", help="Seed of the mini corpus.")
     add("--set", dest="override", action="append", metavar="KEY=VALUE", help="Like train.epochs=3; see config.py.")
     return made
