@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+import conversation_data
 import corpus
 import cuts_corpus
 import kaldi_data
@@ -125,6 +126,12 @@ def nemo(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
 
 
 @pytest.fixture(scope="session")
+def conversations(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
+    root = tmp_path_factory.mktemp("conversations")
+    return uio.from_conversations(conversation_data.every_shape(root, 4), shuffle=True)
+
+
+@pytest.fixture(scope="session")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> list[uio.Pipeline]:
     """A pair of texts with blank lines, and JSON lines."""
     root = tmp_path_factory.mktemp("text")
@@ -153,6 +160,7 @@ def pipelines(
     tar_index: uio.Pipeline,
     touch: uio.Pipeline,
     nemo: uio.Pipeline,
+    conversations: uio.Pipeline,
     texts: list[uio.Pipeline],
     parquet: uio.Pipeline,
 ) -> list[uio.Pipeline]:
@@ -166,6 +174,7 @@ def pipelines(
         tar_index,
         touch,
         nemo,
+        conversations,
         *texts,
         parquet,
     ]

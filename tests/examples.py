@@ -14,6 +14,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.dsp.tones import Tones
+from uio_pipes.sources.conversations import ListConversations
 from uio_pipes.sources.from_iterable import FromIterable
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.kaldi import ListKaldi
@@ -33,6 +34,7 @@ from uio_pipes.sources.text import ListJsonl, ListText
 from uio_pipes.stages.add_noise import AddNoise
 from uio_pipes.stages.batch import Batch
 from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.chat import Chat
 from uio_pipes.stages.choose_text import ChooseText
 from uio_pipes.stages.clip import Clip
 from uio_pipes.stages.codec import Codec
@@ -81,6 +83,9 @@ from uio_pipes.stages.tokenize import Tokenize
 from uio_pipes.stages.volume_perturb import VolumePerturb
 
 __all__ = ["EXAMPLES"]
+
+PLAIN = {"user": "<u>{}\n", "assistant": "<a>{}</a>\n"}
+TURNS = [("user", "{wav}What was said?"), ("assistant", "{txt}")]
 
 
 def _lists(corpus: Any) -> list[str]:
@@ -166,6 +171,7 @@ def random_crop(corpus: uio.Pipeline) -> uio.Pipeline:
 
 
 EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
+    ListConversations: lambda corpus: corpus.decode_audio(of="audio").speed_perturb(of="audio"),
     ListCuts: lambda corpus: corpus,
     ListIndexed: lambda corpus: corpus,
     ListKaldi: lambda corpus: corpus,
@@ -189,6 +195,9 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     BucketBatch: lambda corpus: corpus.decode_audio().bucket_batch([100, 200], max_frames=500, max_wait=12).pad(),
     Clip: lambda corpus: corpus.decode_audio().clip(probability=0.7),
     Codec: lambda corpus: corpus.decode_audio().codec(["mp3", "vorbis", "gsm", "mulaw"], probability=0.7),
+    Chat: lambda corpus: (
+        corpus.decode_audio().fbank(num_mel_bins=8).chat(_code_points, PLAIN, TURNS, _quarter).pack(200, window=4)
+    ),
     ChooseText: lambda corpus: corpus.decode_audio().choose_text(["key", "txt"], weights=[1, 2]),
     Concat: lambda corpus: corpus.decode_audio().shuffle(5).concat(max_seconds=2.5).fbank(num_mel_bins=8),
     CtcFilter: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).tokenize(_code_points).ctc_filter(6),

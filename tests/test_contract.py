@@ -143,8 +143,28 @@ def three_streams(corpus: uio.Pipeline) -> uio.Pipeline:
     return kept.dynamic_batch(max_tokens=900, length=_together).pad(keep=["txt"])
 
 
+def _talking(sample: uio.Sample) -> uio.Sample:
+    count = int(sample["txt"][-1]) % 3
+    asked = [{"type": "audio"}] * count + [{"type": "text", "text": "what was said?"}]
+    sample["audio"] = [sample["wav"]] * count
+    sample["messages"] = [{"role": "user", "content": asked}, {"role": "assistant", "content": sample["txt"]}]
+    return sample
+
+
+def _quarter(lengths: uio.Lengths) -> int:
+    return lengths.frames // 4
+
+
+def conversations(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Of none to two recordings."""
+    talks = corpus.map(_talking).decode_audio(of="audio").speed_perturb(of="audio").fbank(8, dither=0.1, of="audio")
+    said = talks.chat(_code_points, {"user": "<u>{}", "assistant": "<a>{}</a>"}, places=_quarter)
+    return said.filter(length="tokens", max_length=150).shuffle(5).pack(170, window=4, keep=["audio_places"])
+
+
 USERS = {
     "three_streams": three_streams,
+    "conversations": conversations,
     "torchdata_node": lambda p: p.decode_audio().through(EveryThird).batch(2).pad(),
     "torchdata_batcher": lambda p: p.decode_audio().through(Batcher, 3, False),
     "buffering_node": lambda p: p.decode_audio().through(Backwards, 4).batch(3).pad(),

@@ -219,6 +219,10 @@ NEIGHBOURS = {  # the tests of each row: a neighbour's own package reads ours, o
         "sources/test_nemo.py::test_what_lhotse_reads_of_the_same_rows_is_the_same",
         "sources/test_nemo.py::test_tarred_manifests_in_each_form",
     ],
+    "NeMo's conversations": [
+        "sources/test_conversations.py::test_nemos_turns_of_one_role_are_joined_and_audio_is_cut_where_it_has_an_offset",
+        "sources/test_conversations.py::test_tags_in_the_users_texts_are_the_recordings_beside_the_turns",
+    ],
     "Kaldi": ["sources/test_kaldi.py::test_a_folder_gives_audio_text_and_speaker_in_the_order_of_wav_scp"],
     "f_scps": ["prep/test_pack_features.py::test_several_scps_and_texts_are_packed_as_one"],
     "f_labels": ["prep/test_pack_features.py::test_several_scps_and_texts_are_packed_as_one"],

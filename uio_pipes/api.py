@@ -13,6 +13,7 @@ from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.trainers import Gathered, LightningLoader
 from uio_pipes.seeing.watch import watch
 from uio_pipes.starts.config import from_config
+from uio_pipes.starts.conversations import from_conversations
 from uio_pipes.starts.lists import from_raw_list, from_shard_list, list_files
 from uio_pipes.starts.mixing import interleave, mix
 from uio_pipes.starts.nemo import from_nemo
@@ -55,6 +56,7 @@ __all__ = [
     "TooManyFailures",
     "UioError",
     "from_config",
+    "from_conversations",
     "from_indexed",
     "from_iterable",
     "from_jsonl",

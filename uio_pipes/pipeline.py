@@ -23,6 +23,7 @@ from uio_pipes.sources.sharding_filter import ShardingFilter
 from uio_pipes.stages.add_noise import AddNoise
 from uio_pipes.stages.batch import Batch
 from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.chat import Chat
 from uio_pipes.stages.choose_text import ChooseText
 from uio_pipes.stages.clip import Clip
 from uio_pipes.stages.codec import Codec
@@ -155,6 +156,7 @@ class Pipeline(Graph):
     choose_text = functional(ChooseText)
     normalize_text = functional(NormalizeText)
     tokenize = functional(Tokenize)
+    chat = functional(Chat)
     language = functional(Language)
     speaker = functional(Speaker)
     filter = functional(Filter)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torchdata.nodes import BaseNode
 
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lengths import Length
+from uio_pipes.core.lengths import Length, Lengths
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
 from uio_pipes.seeing.peek import Peek
@@ -585,6 +585,54 @@ class Pipeline(Graph):
         """
         ...
 
+    def chat(
+        self,
+        tokenizer: Any,
+        template: Mapping[str, str] | str | None = None,
+        turns: Sequence[tuple[str, str]] | None = None,
+        places: Callable[[Lengths], int] | None = None,
+        placeholder: str | None = None,
+        audio_token: int | None = None,
+        loss: Sequence[str] = ("assistant",),
+        bos: int | None = None,
+        eos: int | None = None,
+    ) -> Pipeline:
+        """Turn a conversation into ``label``, all of its tokens with places for its recordings, and ``labels``, the same
+        with -100 where no loss is.
+
+        The conversation is the field ``messages``, a list of turns ``{"role": "user", "content": …}``. A content is a text,
+        or a list of parts ``{"type": "text", "text": …}`` and ``{"type": "audio"}``; the n-th part of audio is the n-th
+        recording in ``audio``, a list. With ``turns`` it is made of other fields.
+
+        ``audio_places`` has (first, count) for each recording: where its places are in ``label``, and how many; other
+        streams have theirs (``wav_places``). It goes by the planned lengths of audio and decodes nothing: put it after
+        what changes these. It runs only when labels are needed.
+
+        What a conversation lacks, or has in another form, is the failure ``missing_messages``, ``bad_messages``,
+        ``missing_text``, ``bad_text`` or ``missing_audio``. A chat template that changes earlier turns when others follow
+        is ``rewritten_turns`` where several turns have a loss.
+
+        Args:
+            tokenizer: a tokenizer of the package ``transformers``. With a plain template also a :class:`Tokenizer`, or any
+                function of the text that returns the labels, or (tokens, labels).
+            template: a plain template, texts around the content by role, as in ``{"user": "<|user|>{}\\n", "assistant":
+                "<|assistant|>{}<|end|>\\n"}``; or a Jinja template. Default: None, the tokenizer's own.
+            turns: (role, text) for each turn, where a name in braces is the text of that field, or the place of the
+                recording if it is a stream of audio, as in ``[("user", "{wav}Transcribe."), ("assistant", "{txt}")]``.
+                ``{{`` is a brace. Default: None, the conversation is in ``messages``.
+            places: a function of a recording's planned lengths that returns how many places it has, as in
+                ``lambda n: n.frames // 4``. Default: None, one.
+            placeholder: the text that the Jinja template makes of a part of audio, such as ``"<|AUDIO|>"``, if it takes
+                contents as lists of parts. Default: None, it takes texts.
+            audio_token: the token at the places of recordings. Default: None, that of ``placeholder`` if it is one token,
+                or 0.
+            loss: the roles whose turns have a loss: their content, and what ends the turn. If it is the assistant's alone,
+                and the Jinja template has ``{% generation %}``, what that says. Default: ("assistant",).
+            bos: a token to put first. Default: None. (Most Jinja templates have it.)
+            eos: a token to put last, with a loss if the last turn has. Default: None.
+        """
+        ...
+
     def language(
         self, detect: Callable[[str], str] | None = None, limited_langs: Sequence[str] = ("zh", "en")
     ) -> Pipeline:
@@ -1085,8 +1133,8 @@ class Pipeline(Graph):
             pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
             keep: names of other fields that the batch has, too. If all utterances have numbers there, they are a tensor
                 (B,); if arrays (T,) or (T, K), such as the codes of a codec, they are padded (floats by 0, whole numbers
-                by -1) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an utterance
-                without such a field. Default: (), none.
+                by -1, ``labels`` by -100) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an
+                utterance without such a field. Default: (), none.
             layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
             collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
                 first. Default: None.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,26 @@ def test_an_offset_of_0_is_in_the_key_and_times_may_be_text(tmp_path: Path) -> N
     assert [s.key for s in samples] == ["a", "a-000000-000050", "a-000000-000070", "a-000010-000050"]
     assert (samples[3]["start"], samples[3]["end"], samples[3]["duration"]) == (0.1, 0.6, 0.5)
     assert ledger.failures == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "of"),
+    [
+        (None, "context_audio_filepath"),
+        ({"context": "context_audio_filepath", "context_duration": "context_audio_duration"}, "context"),
+    ],
+)
+def test_other_files_of_a_row_are_found_as_its_audio_is(tmp_path: Path, fields: dict[str, str] | None, of: str) -> None:
+    (row, *_) = plain(tmp_path / "data", 2).read_text().splitlines()
+    duration = len(pcm(1)) / 8000
+    prompted = {**json.loads(row), "context_audio_filepath": "wavs/u1.wav", "context_audio_duration": duration}
+    manifest = write(tmp_path / "data" / "m.json", [prompted, {**prompted, "context_audio_filepath": "wavs/no.wav"}])
+    loader = uio.Loader(uio.from_nemo(manifest, fields=fields).decode_audio().decode_audio(of=of).batch(1))
+    ((sample,),) = loader
+    np.testing.assert_array_equal(sample["wav"][0].numpy(), pcm(0))
+    np.testing.assert_array_equal(sample[of][0].numpy(), pcm(1))
+    assert sample.get("context_duration", duration) == duration
+    assert loader.stats().skipped == {"missing_file": 1}
 
 
 def test_a_missing_text_of_pandas_is_no_text(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_it_travels_to_workers_and_its_print_is_of_its_content(bpe: Any, tmp_pat
 
 
 def test_wrong_argument_missing_file_and_broken_file(tmp_path: Path) -> None:
-    with pytest.raises(uio.PipelineError, match=r"not 3.*backend_tokenizer"):
+    with pytest.raises(uio.PipelineError, match=r"not 3.*any function"):
         uio.HuggingFaceTokenizer(3)
     with pytest.raises(uio.ListError, match=r"none\.json.*no such file"):
         uio.HuggingFaceTokenizer(tmp_path / "none.json")

@@ -9,6 +9,8 @@ from typing import Any
 
 from uio_pipes.base.redact import redact
 
+_LONG = 300  # characters; longer texts are shown by their beginning
+
 
 def show(value: object, *, stable: bool = False) -> str:
     """Return an argument as a short text, functions as ``name @ file:line`` (``stable``: as ``module.name``)."""
@@ -31,6 +33,8 @@ def show(value: object, *, stable: bool = False) -> str:
         return f"[{', '.join(inner)}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k!r}: {show(v, stable=stable)}" for k, v in value.items()) + "}"
+    if isinstance(value, str) and len(value) > _LONG and not stable:
+        return f"{redact(repr(value[:60]))}…"
     text = redact(repr(value))
     if type(value).__repr__ is object.__repr__:  # its address would change from run to run
         text = _place(type(value))

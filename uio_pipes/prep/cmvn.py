@@ -109,8 +109,8 @@ def _opened(data_list: str, data_type: DataType | None) -> tuple[uio.Pipeline, s
         source, digest = utterances_of(data_list, data_type), digest_of_list(data_list)
         return source, digest, count_utterances(data_list, data_type)
     known = recognize(data_list)
-    if known.is_text:
-        raise ListError(f"{data_list} has no audio: it is {known.kind}")
+    if known.lacks:
+        raise ListError(f"{data_list} has {known.lacks}: it is {known.kind}")
     return known.pipeline, repr(known.pipeline._list_fingerprint()), next(iter(known.pipeline._count(1) or ()), None)
 
 

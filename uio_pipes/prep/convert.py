@@ -92,8 +92,8 @@ def convert(
     Raises: ListError, OtherPacking.
     """
     known = recognize(source, allow_pipes, fields)
-    if known.is_text:
-        raise ListError(f"{source} has no audio to convert: it is {known.kind}, and is read as it is")
+    if known.lacks:
+        raise ListError(f"{source} has {known.lacks} to convert: it is {known.kind}, and is read as it is")
     pipeline = known.pipeline
     fingerprint = pipeline._list_fingerprint()  # reads the source first: nothing is written if it is missing
     folder = Folder(out)

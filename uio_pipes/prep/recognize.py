@@ -19,6 +19,7 @@ from uio_pipes.formats.touch.entries import names_folder, with_all_pairs
 from uio_pipes.io.opening import is_local
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.reading.kinds import (
+    CONVERSATIONS,
     CUTS,
     JSONL,
     NEMO,
@@ -49,9 +50,11 @@ class Recognized:
     pipeline: Pipeline
 
     @property
-    def is_text(self) -> bool:
-        """True if there is neither audio nor features."""
-        return self.kind in (JSONL, TEXT, PAIRS)
+    def lacks(self) -> str:
+        """What an utterance lacks to be worked on as one recording or its features; "" if nothing."""
+        if self.kind == CONVERSATIONS:
+            return "no utterances of one recording each"
+        return "no audio" if self.kind in (JSONL, TEXT, PAIRS) else ""
 
 
 def recognize(path: str, allow_pipes: bool = False, fields: Names = None) -> Recognized:
@@ -89,6 +92,7 @@ def recognize(path: str, allow_pipes: bool = False, fields: Names = None) -> Rec
 
 def _json(path: str, lines: list[str], allow_pipes: bool, fields: Names) -> Recognized:
     """Return what JSON lines are. Raises: ListError."""
+    from uio_pipes.starts.conversations import from_conversations
     from uio_pipes.starts.others import from_lhotse_cuts
     from uio_pipes.starts.text import from_jsonl
 
@@ -105,6 +109,8 @@ def _json(path: str, lines: list[str], allow_pipes: bool, fields: Names) -> Reco
             f"{path} has JSON objects with other names than ours ({shown}): say which is which, as in "
             "--fields txt=content for texts, or --fields key=id,wav=path,txt=words for audio"
         )
+    if kind == CONVERSATIONS:
+        return Recognized(path, kind, from_conversations(path, fields=fields))
     return Recognized(path, kind, (from_jsonl if kind == JSONL else from_raw_list)(path, fields=fields))
 
 

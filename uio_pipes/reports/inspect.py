@@ -18,6 +18,7 @@ from uio_pipes.base.pool import in_order
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
+from uio_pipes.formats.conversations.table import recordings_of
 from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import Ref
@@ -86,25 +87,25 @@ class Contents:
     def see(self, sample: Sample) -> None:
         """Count one utterance. Raises: DataError if its header is bad, or its segment lies outside the audio."""
         fields = sample.fields
-        plan = sample.planned()
-        info = _info(fields)
-        if info is not None and not (fields.get("start") is None and fields.get("end") is None):
-            sample_range(info.samples, info.sample_rate, fields.get("start"), fields.get("end"))
+        several = list(recordings_of(fields))
+        plan = sample.stream("audio") if several else sample.planned()
+        infos = [_checked(one) for one in several or [fields]]
         self.utterances += 1
         self.fields.update(sorted(fields))
         if plan is None:
-            self.unknown += "wav" in fields  # without audio there is no length to know
+            self.unknown += bool(several) or "wav" in fields  # without audio there is no length to know
         else:
             seconds = plan.length / 100 if plan.frames is not None else plan.samples / plan.sample_rate
             self.seconds += seconds
             self.durations[int(seconds / BIN)] += 1
             self._extremes(seconds, sample.key)
-        if info is not None:
-            self.rates[info.sample_rate] += 1
-            self.channels[info.channels] += 1
-        elif "wav" in fields and "feat" not in fields:
-            self.unknown_rates += 1
-        self.codecs["features" if "feat" in fields else _codec(fields.get("wav"))] += 1
+        for one, info in zip(several or [fields], infos, strict=True):
+            if info is not None:
+                self.rates[info.sample_rate] += 1
+                self.channels[info.channels] += 1
+            elif "wav" in one and "feat" not in one:
+                self.unknown_rates += 1
+            self.codecs["features" if "feat" in one else _codec(one.get("wav"))] += 1
         if isinstance(txt := fields.get("txt"), str):
             self.texts += 1
             self.empty_texts += not txt.strip()
@@ -112,7 +113,7 @@ class Contents:
         if (speaker := sample.get("speaker")) is not None:
             self.speakers[str(speaker)] += 1
         if len(self.samples) < SAMPLES:
-            self.samples.append(_shown(sample, plan, info))
+            self.samples.append(_shown(sample, plan, infos[0]))
 
     def _extremes(self, seconds: float, key: str) -> None:
         if self.shortest is None or seconds < self.shortest[0]:
@@ -179,6 +180,14 @@ def _info(fields: dict[str, Any]) -> AudioInfo | None:
     if isinstance(wav, (np.ndarray, torch.Tensor)):
         return AudioInfo(int(wav.shape[-1]), int(fields["sample_rate"]), 1 if wav.ndim == 1 else int(wav.shape[0]))
     return audio_info(wav, fields)
+
+
+def _checked(fields: dict[str, Any]) -> AudioInfo | None:
+    """Do as ``_info``. Raises: DataError if the segment lies outside the audio."""
+    info = _info(fields)
+    if info is not None and not (fields.get("start") is None and fields.get("end") is None):
+        sample_range(info.samples, info.sample_rate, fields.get("start"), fields.get("end"))
+    return info
 
 
 def _codec(wav: Any) -> str:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from uio_pipes.formats.naming import Names
 from uio_pipes.formats.nemo.paths import Group
-from uio_pipes.formats.nemo.table import NemoTable
+from uio_pipes.formats.nemo.table import Manifests, NemoTable
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import RecordListing
 
@@ -29,7 +29,7 @@ class ListNemo(RecordListing):
         """As for every listing, with the names of the fields."""
         return f"{self.name}(shuffle={self.shuffle}, names={self.names})" if stable else super().describe()
 
-    def table(self) -> NemoTable:
+    def table(self) -> Manifests:
         """Look through the manifests. Raises: ListError."""
         return NemoTable(self.manifests, self.tars, self.access, self.names)
 

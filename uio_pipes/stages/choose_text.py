@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from uio_pipes.base.checks import check_names, is_number, require
 from uio_pipes.base.errors import DataError
@@ -54,7 +54,7 @@ class ChooseText(PerUtterance):
         return frozenset(name.partition(".")[0] for name in self.names)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
-        found = [(at, text) for at, name in enumerate(self.names) if (text := _text(sample, name)) is not None]
+        found = [(at, text) for at, name in enumerate(self.names) if (text := text_in(sample.fields, name)) is not None]
         if not found:
             raise DataError("missing_text", f"the utterance has none of {', '.join(self.names)}")
         said = [(at, text) for at, text in found if text] or found
@@ -74,9 +74,12 @@ class ChooseText(PerUtterance):
         raise AssertionError("a draw lies below the sum of the weights")
 
 
-def _text(sample: Sample, name: str) -> str | None:
-    """Return a transcript, which a shard may hold as a member of its own. Raises: DataError ``bad_text``."""
-    value = nested(sample.fields, name)
+def text_in(fields: Mapping[str, Any], name: str) -> str | None:
+    """Return the text ``name``, which a shard may hold as a member of its own; None if there is none.
+
+    Raises: DataError ``bad_text``.
+    """
+    value = nested(fields, name)
     value = value.read() if isinstance(value, Ref) else value
     if isinstance(value, bytes):
         try:

@@ -21,6 +21,7 @@ from uio_pipes.stages.pad_rows import LAYOUTS, PADDED, Rows, together
 from uio_pipes.stages.rates import odd_ones
 
 IGNORE = -1  # WeNet's padding of targets
+NO_LOSS = -100  # torch's, in the field ``labels`` of conversations
 _OF_BATCH = ("keys", "feats", "feats_lengths", "pcm", "pcm_length", "target", "target_lengths", "langs", "tasks")
 _MADE = frozenset([*_OF_BATCH, "wav", "feat", "label", "speaker"])  # names that ``keep`` cannot have
 
@@ -47,8 +48,8 @@ class Pad(Stage):
         pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
         keep: names of other fields that the batch has, too. If all utterances have numbers there, they are a tensor
             (B,); if arrays (T,) or (T, K), such as the codes of a codec, they are padded (floats by 0, whole numbers
-            by -1) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an utterance
-            without such a field. Default: (), none.
+            by -1, ``labels`` by -100) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an
+            utterance without such a field. Default: (), none.
         layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
         collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
             first. Default: None.
@@ -208,7 +209,8 @@ class _Batch:
             if all(field in f for f in fields):
                 batch[name] = [f[field] for f in fields]
         for name in self.stage.keep:
-            batch |= together(name, [f.get(name) for f in fields], self.stage.layout, IGNORE)
+            padding = NO_LOSS if name == "labels" else IGNORE
+            batch |= together(name, [f.get(name) for f in fields], self.stage.layout, padding)
         return batch
 
     def _several(self, of: str, found: list[list[torch.Tensor]]) -> dict[str, Any]:

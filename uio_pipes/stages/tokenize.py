@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from uio_pipes.core.per_utterance import OfStream, StageLink
 from uio_pipes.core.sample import Sample
 from uio_pipes.stages.normalize_text import text_of
 from uio_pipes.tokenizers import Tokenizer
-from uio_pipes.tokenizers.base import has_blank, unk_id
+from uio_pipes.tokenizers.base import has_blank, tokens_and_labels, unk_id
 from uio_pipes.tokenizers.blanks import remove_blanks
 from uio_pipes.tokenizers.unknown import UnknownShare
 
@@ -61,12 +61,8 @@ class Tokenize(OfStream):
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         text = text_of(sample)
-        tokenizer = self.tokenizer
-        tokenize: Any = tokenizer.tokenize if isinstance(tokenizer, Tokenizer) else tokenizer
-        result = tokenize(remove_blanks(text) if self._joins else text)
-        both = isinstance(result, tuple) and len(result) == 2 and not isinstance(result[1], int)
-        tokens, label = result if both else ([], result)
-        sample.fields["tokens"], sample.fields["label"] = list(tokens), _labels(label)
+        text = remove_blanks(text) if self._joins else text
+        sample.fields["tokens"], sample.fields["label"] = tokens_and_labels(self.tokenizer, text)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         unknown = unk_id(self.tokenizer)
@@ -92,7 +88,3 @@ class _Watched(StageLink):
             warning = self.share.look(sample.key, fields["txt"], fields["tokens"], fields["label"])
             if warning is not None:
                 self.ledger.reports.append(f"{self.name}: {warning}")
-
-
-def _labels(label: Sequence[Any]) -> list[int]:
-    return [int(i) for i in label]

@@ -16,6 +16,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.mix_node import Stop
 from uio_pipes.starts.config_entry import GROUP, Entry, read
+from uio_pipes.starts.conversations import from_conversations
 from uio_pipes.starts.lists import from_raw_list, from_shard_list
 from uio_pipes.starts.mixing import mix
 from uio_pipes.starts.nemo import from_nemo
@@ -27,6 +28,7 @@ from uio_pipes.starts.text import from_jsonl, from_text
 TYPES: dict[str, Callable[..., Pipeline]] = {
     start.__name__.removeprefix("from_"): start
     for start in (
+        from_conversations,
         from_indexed,
         from_jsonl,
         from_kaldi,

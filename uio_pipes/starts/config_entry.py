@@ -12,7 +12,13 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.opening import open_binary
 
 GROUP = "group"
-_TYPES = {"nemo_tarred": "nemo", "lhotse": "lhotse_cuts", "txt": "text"}  # NeMo's names, and ours
+_TYPES = {  # NeMo's names, and ours
+    "nemo_tarred": "nemo",
+    "lhotse": "lhotse_cuts",
+    "txt": "text",
+    "multimodal_conversation": "conversations",
+    "share_gpt": "conversations",
+}
 _KEYS = {
     "input_cfg": "sources",
     "reweight_temperature": "temperature",
@@ -21,6 +27,7 @@ _KEYS = {
     "tarred_audio_filepaths": "tarred_audio",
     "cuts_path": "paths",
     "shar_path": "source",
+    "audio_placeholders": "audio_tag",
 }
 
 

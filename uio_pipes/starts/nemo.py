@@ -30,9 +30,10 @@ def from_nemo(
 
     A row ``{"audio_filepath": …, "duration": …, "text": …}`` gives the fields ``wav``, ``duration`` and ``txt``; with
     ``offset``, also ``start`` and ``end``, and the utterance is that part of the audio. All other names are kept as
-    fields. The ``key`` is the row's ``key`` or ``id``, or else the file's name without its suffix, to which NeMo's
-    ``-OFFSET-DURATION`` (in hundredths of a second) is added if the row has an ``offset``. A row with ``_skipme`` is
-    left out and counted as ``skipme``.
+    fields; those that end in ``_audio_filepath`` name files, too, which are found in the same way. The ``key`` is the
+    row's ``key`` or ``id``, or else the file's name without its suffix, to which NeMo's ``-OFFSET-DURATION`` (in
+    hundredths of a second) is added if the row has an ``offset``. A row with ``_skipme`` is left out and counted as
+    ``skipme``.
 
     Nothing but the manifests is read for planning, since they give the durations. A tar's headers are read when its
     first member is needed, once in each process; ``uio index --text ''`` spares that.
@@ -57,25 +58,33 @@ def from_nemo(
         ListError: when the pipeline runs, if a manifest is missing, empty or not one, or manifests and tars do not
             pair.
     """
-    manifests = _groups("manifest", manifest)
-    tars = None if tarred_audio is None else _groups("tarred_audio", tarred_audio)
-    pairs = tars is None or len(tars) == len(manifests)
-    counts = (len(manifests), len(tars or ()))
-    require(pairs, "from_nemo", "there must be as many data sets of tars as of manifests", counts, "pair the lists")
+    manifests, tars = data_sets("from_nemo", manifest, tarred_audio)
     access = Access.of("from_nemo", storage_options, cache, cache_size)
     listing = ListNemo(manifests, tars, shuffle, names_of("from_nemo", fields), access)
     return Pipeline((listing,)).sharding_filter().load_records()
 
 
-def _groups(name: str, given: Any) -> tuple[tuple[str, ...], ...]:
-    """Return the names of each data set."""
+Groups = tuple[tuple[str, ...], ...]
+
+
+def data_sets(start: str, manifest: Any, tarred_audio: Any) -> tuple[Groups, Groups | None]:
+    """Return the names of the manifests and tars of each data set. Raises: PipelineError."""
+    manifests = _groups(start, "manifest", manifest)
+    tars = None if tarred_audio is None else _groups(start, "tarred_audio", tarred_audio)
+    pairs = tars is None or len(tars) == len(manifests)
+    counts = (len(manifests), len(tars or ()))
+    require(pairs, start, "there must be as many data sets of tars as of manifests", counts, "pair the lists")
+    return manifests, tars
+
+
+def _groups(start: str, name: str, given: Any) -> Groups:
     nested = isinstance(given, (list, tuple)) and any(isinstance(each, (list, tuple)) for each in given)
-    return tuple(_names(name, each) for each in given) if nested else (_names(name, given),)
+    return tuple(_names(start, name, each) for each in given) if nested else (_names(start, name, given),)
 
 
-def _names(name: str, given: Any) -> tuple[str, ...]:
+def _names(start: str, name: str, given: Any) -> tuple[str, ...]:
     one = isinstance(given, (str, os.PathLike)) or not isinstance(given, Iterable)
     paths = [given] if one else list(given)
     ok = bool(paths) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p).strip() for p in paths)
-    require(ok, "from_nemo", f"{name} must be a path, or several in a list", given, "name a file")
+    require(ok, start, f"{name} must be a path, or several in a list", given, "name a file")
     return tuple(os.fspath(path) for path in paths)

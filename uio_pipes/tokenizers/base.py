@@ -48,6 +48,15 @@ def _wenet_table(tokenizer: object) -> Mapping[str, int]:
     return table if isinstance(table, Mapping) else {}
 
 
+def tokens_and_labels(tokenizer: Any, text: str) -> tuple[list[str], list[int]]:
+    """Return what ``tokenizer``, which may be a function of the text, makes of ``text``; without tokens if it gives
+    labels only."""
+    result: Any = (tokenizer.tokenize if isinstance(tokenizer, Tokenizer) else tokenizer)(text)
+    both = isinstance(result, tuple) and len(result) == 2 and not isinstance(result[1], int)
+    tokens, labels = result if both else ([], result)
+    return list(tokens), [int(label) for label in labels]
+
+
 def digest(*parts: object) -> str:
     """Return a short hash of content, for the ``repr`` that goes into the fingerprint of a graph."""
     return blake2b(repr(parts).encode(), digest_size=6).hexdigest()

@@ -18,23 +18,25 @@ class HuggingFaceTokenizer:
     is cut or padded, whatever the file says.
 
     Args:
-        tokenizer: path of a ``tokenizer.json``, or a ``tokenizers.Tokenizer``.
+        tokenizer: path of a ``tokenizer.json``, a ``tokenizers.Tokenizer``, or a fast tokenizer of the package
+            ``transformers``.
 
     Raises:
-        PipelineError: the package is not installed, or ``tokenizer`` is neither.
+        PipelineError: the package is not installed, or ``tokenizer`` is none of these.
         ListError: the file cannot be read.
     """
 
     def __init__(self, tokenizer: str | os.PathLike[str] | Any) -> None:
         package = import_extra("tokenizers", "HuggingFaceTokenizer")
+        tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
         if isinstance(tokenizer, (str, os.PathLike)):
             given = _read(package, os.fspath(tokenizer))
         elif isinstance(tokenizer, package.Tokenizer):
             given = package.Tokenizer.from_str(tokenizer.to_str())  # a copy: the user may change theirs
         else:
             raise PipelineError(
-                "HuggingFaceTokenizer: tokenizer must be the path of a tokenizer.json or a tokenizers.Tokenizer, "
-                f"not {tokenizer!r}; that of a transformers tokenizer is its .backend_tokenizer"
+                "HuggingFaceTokenizer: tokenizer must be the path of a tokenizer.json, a tokenizers.Tokenizer or a "
+                f"fast tokenizer of transformers, not {tokenizer!r}; .tokenize(…) takes any function, too"
             )
         given.no_padding()
         given.no_truncation()

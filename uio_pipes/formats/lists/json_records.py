@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, ListError
@@ -65,3 +66,12 @@ class JsonRecords:
     def parse(self, line: dict[str, Any], place: str) -> dict[str, Any]:
         """Return the fields of an utterance, made from a line's object. Raises: DataError naming ``place``."""
         raise NotImplementedError
+
+
+def key_of(line: dict[str, Any], place: str) -> str:
+    """Return ``key``, ``id``, or FILE:LINE."""
+    key = line.get("key", line.get("id"))
+    if key is None:
+        file, _, number = place.rpartition(", line ")
+        key = f"{os.path.basename(file)}:{number}"
+    return str(key)

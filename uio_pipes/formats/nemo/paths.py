@@ -28,7 +28,7 @@ class DataSet(NamedTuple):
 
 def data_sets(manifests: tuple[Group, ...], tars: tuple[Group, ...] | None, access: Access) -> list[DataSet]:
     """Return the data sets, their names expanded. Groups of manifests and of tars are paired in their order; of one
-    group each, also their entries if the shards' numbers in their names are not unique.
+    group each, also their entries if the shards' numbers in their names are not unique; of one entry each, its files.
 
     Raises: ListError if no file matches, or manifests and tars do not pair.
     """
@@ -38,6 +38,8 @@ def data_sets(manifests: tuple[Group, ...], tars: tuple[Group, ...] | None, acce
     if len(pairs) == 1:
         (one, other), files = pairs[0], [tuple(expanded(group, access)) for group in pairs[0]]
         twice = any(len(set(map(shard_number, names))) < len(names) for names in files)
+        if twice and len(one) == len(other) == 1 and len(files[0]) == len(files[1]):
+            one, other = files
         if twice and len(one) == len(other):
             pairs = [((name,), (tar,)) for name, tar in zip(one, other, strict=True)]
     return [_paired(tuple(expanded(one, access)), tuple(expanded(other, access))) for one, other in pairs]

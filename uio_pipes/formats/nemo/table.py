@@ -26,13 +26,11 @@ from uio_pipes.io.access import Access
 _AUDIO = ("audio_filepath", "audio_filename", "audio_file")  # NeMo takes each of them
 
 
-class NemoTable(JsonRecords):
+class Manifests(JsonRecords):
     """The rows of all manifests, in their order. ``tars``: None if the rows name files.
 
     Raises: ListError if a manifest is missing, empty or of another kind, or manifests and tars do not pair.
     """
-
-    wanted: ClassVar[str] = 'a manifest has {"audio_filepath": …, "duration": …, "text": …} a line'
 
     def __init__(
         self, manifests: tuple[Group, ...], tars: tuple[Group, ...] | None, access: Access, names: Names = ()
@@ -58,6 +56,27 @@ class NemoTable(JsonRecords):
         """True if rows may be marked to be left out."""
         return any("_skipme" in text for file in self.lines.files for text in file.texts())
 
+    def beside(self, path: str, number: int) -> Any:
+        """Return the file that a row names, which is not looked for yet."""
+        return audio_file(path, self._manifest(number), self.access)
+
+    def recording(self, row: dict[str, Any], path: str, number: int) -> Any:
+        """Return the file or the member that a row names, which is not looked for yet. Raises: DataError."""
+        manifest = self._manifest(number)
+        tars = self._tars.get(manifest)
+        return self.beside(path, number) if tars is None else tars.member(row, path, manifest)
+
+    def _manifest(self, number: int) -> str:
+        manifest, _ = self.lines.find(number)
+        assert isinstance(manifest, Lines)
+        return manifest.name
+
+
+class NemoTable(Manifests):
+    """The rows of NeMo's manifests, an utterance each."""
+
+    wanted: ClassVar[str] = 'a manifest has {"audio_filepath": …, "duration": …, "text": …} a line'
+
     def fields(self, number: int) -> dict[str, Any]:
         """Return the fields of a row, nothing opened. Raises: LeftOut ``skipme``, DataError."""
         row = self.line(number)
@@ -65,15 +84,21 @@ class NemoTable(JsonRecords):
             raise LeftOut("skipme", "the row is marked with _skipme", url=self.place(number))
         try:
             path = _path(row)
-            _cut(row)
+            cut(row)
             row["key"] = _key(row, path)
-            row["wav"] = self._audio(row, path, number)
+            row["wav"] = self.recording(row, path, number)
         except DataError as error:
             key = str(row.get("key", ""))
             raise DataError(error.reason, error.message, url=self.place(number), member=key) from error
         numbers_as_text(row, "text")
         if "txt" not in row and isinstance(row.get("text"), str):
             row["txt"] = row.pop("text")
+        for name in row.keys() & {
+            *(ours for ours, theirs in self._names if _is_other(theirs)),
+            *filter(_is_other, row),
+        }:
+            if isinstance(row[name], str) and row[name]:
+                row[name] = self.beside(row[name], number)
         return row
 
     def findings(self) -> Iterator[DataError]:
@@ -88,14 +113,6 @@ class NemoTable(JsonRecords):
                 continue
             if isinstance(wav, MemberRef):
                 yield wav
-
-    def _audio(self, row: dict[str, Any], path: str, number: int) -> Any:
-        manifest, _ = self.lines.find(number)
-        assert isinstance(manifest, Lines)
-        tars = self._tars.get(manifest.name)
-        if tars is None:
-            return audio_file(path, manifest.name, self.access)
-        return tars.member(row, path, manifest.name)
 
 
 def _path(row: dict[str, Any]) -> str:
@@ -123,7 +140,12 @@ def _key(row: dict[str, Any], path: str) -> str:
     )
 
 
-def _cut(row: dict[str, Any]) -> None:
+def _is_other(name: str) -> bool:
+    """Return whether a row names a file beside its audio so, as ``context_audio_filepath``."""
+    return name.endswith("_audio_filepath")
+
+
+def cut(row: dict[str, Any]) -> None:
     """Replace ``offset`` by ``start`` and ``end``. Raises: DataError ``bad_segment``."""
     offset, duration = as_seconds(row.pop("offset", None)), as_seconds(row.pop("duration", None))
     if duration is not None:

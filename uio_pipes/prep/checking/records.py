@@ -15,6 +15,7 @@ from uio_pipes.audio.recording import Recording
 from uio_pipes.audio.video import decode_video
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.core.lane import Lane
+from uio_pipes.formats.conversations.table import recordings_of
 from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lhotse.recording import Recorded
 from uio_pipes.formats.lhotse.stored import StoredArray
@@ -137,7 +138,9 @@ def _utterance(fields: dict[str, Any], wanted: Wanted, checked: Checked, read: A
         _features(fields["feat"], wanted)
         return
     wav = fields.get("feat", fields.get("wav"))
-    if wav is None:  # text
+    if wav is None:  # text, or a conversation
+        for number, one in enumerate(recordings_of(fields), 1):
+            yield from _within(f"recording {number}", _utterance(one, wanted, checked, read))
         return
     if isinstance(wav, np.ndarray):
         checked.bytes += wav.nbytes
@@ -150,6 +153,14 @@ def _utterance(fields: dict[str, Any], wanted: Wanted, checked: Checked, read: A
         wav.compare()
     else:
         yield from verify_recording(fields, wav if isinstance(wav, bytes) else read(wav), wanted)
+
+
+def _within(what: str, found: Iterator[DataError]) -> Iterator[DataError]:
+    try:
+        for error in found:
+            yield error.within(what)
+    except DataError as error:
+        yield error.within(what)
 
 
 def _array(values: npt.NDArray[Any], fields: dict[str, Any], wanted: Wanted) -> Iterator[DataError]:

@@ -19,7 +19,7 @@ from uio_pipes.io.stream import open_source
 
 HEAD = 1 << 16
 RAW, CUTS, NEMO, JSONL = "raw list", "Lhotse's cuts", "NeMo manifest", "text in JSON lines"
-TEXT, PAIRS = "lines of text", "text files side by side"
+TEXT, PAIRS, CONVERSATIONS = "lines of text", "text files side by side", "conversations in JSON lines"
 _CUT = re.compile(r'"type": ?"(?:Mono|Multi|Mixed|Padding)?Cut"')
 _NAME = re.compile(r'"([^"\\]+)" ?:')
 _OF_NEMO = frozenset(["audio_filepath", "audio_filename", "audio_file"])
@@ -61,6 +61,8 @@ def _kind_of(line: str, names: frozenset[str], fields: Names) -> str:
         return CUTS
     if names & _OF_NEMO:
         return NEMO
+    if names & {"messages", "conversations"}:
+        return CONVERSATIONS
     if "text" in names or ("txt" in names and "txt" in (fields or ())):
         return JSONL
     return RAW if names & {"key", "txt"} else ""

@@ -1,0 +1,390 @@
+"""Token rows of conversations: labels, loss and places of recordings, from messages and from fields."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers_bad import raw_items, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uio_pipes as uio
+from uio_pipes.stages.chat import IGNORE
+
+pytest.importorskip("transformers")
+import chat_tokenizers as made
+
+RATE = 16_000
+TALK = [
+    {"role": "system", "content": "be brief"},
+    {"role": "user", "content": [{"type": "audio"}, {"type": "text", "text": "what was said?"}]},
+    {"role": "assistant", "content": "hello 世界"},
+    {"role": "user", "content": [{"type": "text", "text": "and "}, {"type": "audio"}]},
+    {"role": "assistant", "content": "hello world"},
+]
+ASR = [("user", "{wav}transcribe the audio"), ("assistant", "{txt}")]
+PLAIN = {"system": "{}\n", "user": "<u>{}\n", "assistant": "<a>{}</a>\n"}
+
+
+def _code_points(text: str) -> list[int]:
+    return [ord(character) for character in text]
+
+
+def _quarter(n: uio.Lengths) -> int:
+    return n.frames // 4
+
+
+def _wave(seconds: float) -> np.ndarray[Any, Any]:
+    return np.sin(np.arange(int(seconds * RATE), dtype=np.float32))
+
+
+def talks(*conversations: Any) -> uio.Pipeline:
+    """Utterances with these ``messages`` (and other fields, if they are dicts)."""
+    found = [one if isinstance(one, dict) else {"messages": one} for one in conversations]
+    return uio.from_iterable([{"key": f"k{i}", **one} for i, one in enumerate(found)])
+
+
+def only(graph: uio.Pipeline, **options: Any) -> Any:
+    [sample] = uio.Loader(graph, on_error="raise", **options)
+    return sample
+
+
+def failures(graph: uio.Pipeline) -> dict[str, int]:
+    delivered, loader = run(graph)
+    assert delivered == []
+    return dict(loader.stats().skipped)
+
+
+def text_only(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    texts = [m["content"] if isinstance(m["content"], str) else "how?" for m in messages]
+    return [{"role": m["role"], "content": text} for m, text in zip(messages, texts, strict=True)]
+
+
+TEMPLATES = ["CHATML", "GENERATION", "LLAMA3", "PLAIN_WORDS"]
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_labels_are_those_of_apply_chat_template(name: str, kind: str) -> None:
+    tokenizer = getattr(made, kind)(getattr(made, name))
+    messages = text_only(TALK)
+    sample = only(talks(messages).chat(tokenizer))
+    assert sample["label"] == tokenizer.apply_chat_template(messages, return_dict=False)
+    assert sample["audio_places"] == []
+    learned = tokenizer.decode([label for label in sample["labels"] if label != IGNORE])
+    end = {"LLAMA3": "<|eot_id|>", "PLAIN_WORDS": "</s>"}.get(name, "<|im_end|>\n")
+    blank = " " if name == "PLAIN_WORDS" and kind == "byte_level" else ""
+    if kind == "byte_level":
+        assert learned == f"{blank}hello 世界{end}{blank}hello world{end}"
+    assert all(label in (IGNORE, token) for token, label in zip(sample["label"], sample["labels"], strict=True))
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
+def test_the_loss_is_where_transformers_has_its_mask(kind: str) -> None:
+    tokenizer = getattr(made, kind)(made.GENERATION)
+    said = tokenizer.apply_chat_template(text_only(TALK), return_assistant_tokens_mask=True, return_dict=True)
+    for template in (None, made.CHATML):  # what the template says, and what is found without that
+        sample = only(talks(text_only(TALK)).chat(tokenizer, template))
+        assert sample["label"] == said["input_ids"]
+        assert [label != IGNORE for label in sample["labels"]] == [bool(one) for one in said["assistant_masks"]]
+
+
+def test_recordings_have_their_places() -> None:
+    messages = talks({"messages": TALK, "audio": [_wave(0.4), _wave(0.2)], "audio_sample_rate": [RATE, RATE]})
+    tokenizer = made.byte_level()
+    graph = messages.decode_audio(of="audio").chat(tokenizer, places=_quarter, audio_token=7)
+    sample = only(graph)
+    assert [count for _, count in sample["audio_places"]] == [10, 5]
+    _check(sample, 7)
+    texts = tokenizer.decode(_without(sample["label"], sample["audio_places"]))
+    assert texts.startswith("<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nwhat was said?<|im_end|>\n")
+    (first, _), (second, _) = sample["audio_places"]
+    assert tokenizer.decode(sample["label"][:first]).endswith("<|im_start|>user\n")
+    assert tokenizer.decode(sample["label"][:second]).endswith("and ")
+    assert [count for _, count in only(messages.decode_audio(of="audio").chat(tokenizer))["audio_places"]] == [1, 1]
+
+
+def _without(label: list[int], places: list[tuple[int, int]]) -> list[int]:
+    taken = {at for first, count in places for at in range(first, first + count)}
+    return [token for at, token in enumerate(label) if at not in taken]
+
+
+def _check(sample: Any, audio_token: int) -> None:
+    """Places do not overlap, hold the token of audio, and have no loss."""
+    end = 0
+    for first, count in sample["audio_places"]:
+        assert first >= end
+        end = first + count
+        assert sample["label"][first:end] == [audio_token] * count
+        assert sample["labels"][first:end] == [IGNORE] * count
+    assert end <= len(sample["label"]) == len(sample["labels"])
+
+
+def test_placeholders_of_a_model_become_what_its_processor_makes_of_them() -> None:
+    qwen = pytest.importorskip("transformers.models.qwen2_audio.processing_qwen2_audio").Qwen2AudioProcessor
+    extractor = pytest.importorskip("transformers").WhisperFeatureExtractor(feature_size=8)
+    template = qwen.default_chat_template.fget(None)
+    tokenizer = made.byte_level(None)  # the template is the processor's, as in the model's own files
+    processor = qwen(extractor, tokenizer, chat_template=template)
+    waves = [_wave(0.4), _wave(0.2)]
+    text = processor.apply_chat_template(TALK, tokenize=False)
+    [expected] = processor(text=text, audio=waves, sampling_rate=RATE, return_tensors="np")["input_ids"].tolist()
+    graph = talks({"messages": TALK, "audio": waves, "audio_sample_rate": [RATE] * 2}).decode_audio(of="audio")
+    sample = only(graph.chat(tokenizer, template, places=_of_qwen, placeholder=processor.audio_token))
+    assert sample["label"] == expected
+    _check(sample, tokenizer.convert_tokens_to_ids("<|AUDIO|>"))
+    other = only(graph.chat(tokenizer, template, placeholder="<|AUDIO|>", audio_token=3))
+    assert [other["label"][first] for first, _ in other["audio_places"]] == [3, 3]
+
+
+def _of_qwen(n: uio.Lengths) -> int:
+    return ((n.samples // 160 - 1) // 2 + 1 - 2) // 2 + 1
+
+
+TURNS = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=5), st.integers(0, 2)), max_size=4)
+
+
+@given(TURNS, st.integers(0, 3), st.sampled_from([None, 1]), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_every_token_is_there_once_and_places_never_overlap(
+    said: list[tuple[str, str, int]], places: int, edge: int | None, plain: bool
+) -> None:
+    messages = [{"role": "user", "content": "x"}]
+    for role, text, count in said:
+        parts = [{"type": "text", "text": text}, *[{"type": "audio"}] * count]
+        messages.append({"role": role, "content": parts})  # type: ignore[dict-item]
+    total = sum(count for _, _, count in said)
+    waves = {"audio": [_wave(0.1)] * total, "audio_sample_rate": [RATE] * total}
+    template = PLAIN if plain else None
+    graph = talks({"messages": messages, **waves}).decode_audio(of="audio")
+    stage = graph.chat(TOKENIZER, template, places=lambda n: places, audio_token=-7, bos=edge, eos=edge)
+    sample = only(stage)
+    assert len(sample["audio_places"]) == total
+    _check(sample, -7)
+    assert sample["label"].count(-7) == total * places
+    rest = _without(sample["label"], sample["audio_places"])
+    if edge is not None:
+        assert (rest.pop(0), rest.pop()) == (edge, edge)
+        learned = messages[-1]["role"] == "assistant"
+        assert (sample["labels"][0], sample["labels"][-1]) == (IGNORE, edge if learned else IGNORE)
+    pieces = only(talks({"messages": messages, **waves}).decode_audio(of="audio").chat(_letters, PLAIN))
+    if plain:
+        assert TOKENIZER.decode(rest) == "".join(map(chr, _without(pieces["label"], pieces["audio_places"])))
+
+
+TOKENIZER = made.byte_level()
+_letters = _code_points
+
+
+def test_fields_become_turns_end_to_end(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 6, samples=8000, txt="hello 世界")  # 1 s
+    graph = uio.from_raw_list(items).decode_audio().fbank(8).chat(TOKENIZER, turns=ASR, places=_quarter, audio_token=5)
+    [batch] = uio.Loader(graph.filter(length="tokens", max_length=500).pack(512, keep=["txt", "wav_places"]))
+    counts = [frames // 4 for frames in batch["feats_lengths"].tolist()]
+    assert sorted(counts) == [24, 24, 25, 25, 25, 25]
+    said = [{"role": role, "content": text.format(wav="", txt=items[0]["txt"])} for role, text in ASR]
+    whole = TOKENIZER.apply_chat_template(said, return_dict=False)
+    before = len(TOKENIZER.encode("<|im_start|>user\n"))
+    assert batch["wav_places"] == [[(before, count)] for count in counts]
+    tokens, labels = batch["tokens"].reshape(-1), batch["labels"].reshape(-1)
+    begins = [0, *(i for i in range(1, len(tokens)) if batch["position_ids"].reshape(-1)[i] == 0)]
+    for begin, count, places in zip(begins, counts, batch["feats_places"].tolist(), strict=False):
+        end = begin + len(whole) + count
+        assert places == [begin + before, count]
+        assert _without(tokens[begin:end].tolist(), [(before, count)]) == whole
+        learned = labels[begin:end]
+        assert TOKENIZER.decode(learned[learned != IGNORE]) == "hello 世界<|im_end|>\n"
+    [padded] = uio.Loader(graph.batch(6).pad(keep=["labels"]))
+    assert padded["target"].shape == padded["labels"].shape == (6, len(whole) + 25)
+
+
+def test_names_in_braces_are_texts_or_recordings(tmp_path: Path) -> None:
+    waves = {"wav": _wave(0.4), "prompt": _wave(0.2), "sample_rate": RATE, "prompt_sample_rate": RATE}
+    said = {**waves, "question": "hello", "info": {"lang": "世界"}}
+    graph = talks(said).decode_audio().decode_audio(of="prompt").normalize_text(str.upper, of="question")
+    turns = [("user", "{{{question}}} {info.lang}{prompt}"), ("assistant", "{wav}.")]
+    sample = only(graph.chat(_code_points, PLAIN, turns, _quarter, audio_token=42))
+    assert "".join(map(chr, sample["label"])) == "<u>{HELLO} 世界*****\n<a>**********.</a>\n"
+    assert sample["prompt_places"] == [(13, 5)]
+    assert sample["wav_places"] == [(22, 10)]
+    texts = only(
+        talks(said).chat(_code_points, PLAIN, [("user", "{{{question}}}")]).normalize_text(str.upper, of="question")
+    )
+    assert "".join(map(chr, texts["label"])).startswith("<u>{hello}"), "as it was where chat stands"
+
+
+def test_a_function_of_the_users_may_take_all_fields() -> None:
+    graph = talks({"wav": _wave(0.1), "sample_rate": RATE, "txt": "a"}).decode_audio()
+    taken = only(graph.chat(_code_points, PLAIN, ASR).map(lambda sample: {**sample}))
+    assert {"label", "labels", "wav_places"} < set(taken)
+    assert "txt_places" not in taken
+
+
+def test_several_recordings_of_a_stream_stand_one_after_the_other() -> None:
+    graph = talks({"answers": [_wave(0.2), _wave(0.1)], "answers_sample_rate": [RATE] * 2}).decode_audio(of="answers")
+    sample = only(graph.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter))
+    assert sample["answers_places"] == [(3, 5), (8, 2)]
+    none = {"answers": [], "answers_sample_rate": []}
+    both = talks(none, {"answers": [_wave(0.2)], "answers_sample_rate": [RATE]}, none).decode_audio(of="answers")
+    [batch] = uio.Loader(both.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter).pack(50))
+    assert batch["answers_pcm_places"].tolist() == [[4 + 3, 5]]
+
+
+def test_nothing_is_decoded_to_know_the_tokens() -> None:
+    broken = {"wav": b"no audio", "prompt": b"no audio", "duration": 0.4, "prompt_duration": 0.2, "txt": "hello"}
+    graph = talks(broken).decode_audio().decode_audio(of="prompt").fbank(8).fbank(8, of="prompt")
+    graph = graph.chat(_code_points, PLAIN, [("user", "{wav}{prompt}{txt}")], _quarter)
+    loader = uio.Loader(graph.filter(length="tokens", max_length=1))
+    assert (list(loader), loader.stats().skipped) == ([], {"too_long": 1})
+
+
+def test_rest_of_a_message_goes_to_the_template() -> None:
+    template = made.CHATML.replace("m['content']", "m['name'] + ': ' + m['content']", 1)
+    sample = only(talks([{"role": "user", "name": "Ann", "content": "hello"}]).chat(TOKENIZER, template))
+    assert "Ann: hello" in TOKENIZER.decode(sample["label"])
+
+
+BLANKLESS = uio.CharTokenizer({"<unk>": 0, "你": 1, "好": 2, "<u>": 3, "<a>": 4, "</a>": 5}, ["<u>", "<a>", "</a>"])
+
+
+def test_tokenizers_of_ours_and_functions_with_a_plain_template() -> None:
+    talk = [{"role": "user", "content": "你 好"}, {"role": "assistant", "content": "好"}]
+    template = {"user": "<u>{}", "assistant": "<a>{}</a>"}
+    sample = only(talks(talk).chat(BLANKLESS, template))
+    assert (sample["label"], sample["labels"]) == ([3, 1, 2, 4, 2, 5], [-100] * 4 + [2, 5])
+    both = only(talks(talk).chat(_pairs, template, loss=["user", "assistant"], bos=9, eos=8))
+    assert both["label"] == [9, *_code_points("<u>你 好<a>好</a>"), 8]
+    assert "".join(map(chr, [label for label in both["labels"] if label != IGNORE])) == "你 好好</a>\x08"
+
+
+def _pairs(text: str) -> tuple[list[str], list[int]]:
+    return list(text), _code_points(text)
+
+
+BAD = {
+    "no messages": ({}, "missing_messages"),
+    "no list": ("hello", "bad_messages"),
+    "empty": ([], "bad_messages"),
+    "a text for a turn": (["hello"], "bad_messages"),
+    "no role": ([{"content": "hello"}], "bad_messages"),
+    "a number": ([{"role": "user", "content": 3}], "bad_messages"),
+    "an image": ([{"role": "user", "content": [{"type": "image"}]}], "bad_messages"),
+    "a part without text": ([{"role": "user", "content": [{"type": "text"}]}], "bad_messages"),
+    "an unknown role": ([{"role": "robot", "content": "hello"}], "bad_messages"),
+    "no recordings": ({"messages": TALK[:2], "audio": []}, "bad_messages"),
+    "too few recordings": ({"messages": TALK, "audio": [_wave(0.1)], "audio_sample_rate": [RATE]}, "bad_messages"),
+    "too many recordings": (
+        {"messages": TALK[2:3], "audio": [_wave(0.1)], "audio_sample_rate": [RATE]}, "bad_messages",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_malformed_conversations_are_counted(name: str) -> None:
+    conversation, reason = BAD[name]
+    graph = talks(conversation)
+    graph = graph.decode_audio(of="audio") if "audio" in conversation else graph
+    assert failures(graph.chat(_code_points, PLAIN)) == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [({}, "missing_text"), ({"txt": 3}, "bad_text"), ({"txt": "hello"}, "missing_audio")],
+)
+def test_fields_that_turns_want(fields: dict[str, Any], reason: str) -> None:
+    turns = [("user", "{txt}{wav}")]
+    assert failures(talks(fields).chat(_code_points, PLAIN, turns)) == {reason: 1}
+
+
+def test_answers_that_the_template_rewrites_are_counted() -> None:
+    talk = [{"role": role, "content": "a#b"} for role in ("user", "assistant") * 2]
+    assert failures(talks(talk).chat(made.byte_level(made.REWRITES))) == {"rewritten_turns": 1}
+
+
+@pytest.mark.parametrize("count", [-1, 2.5, "3", None])
+def test_a_function_of_places_that_gives_no_number(count: Any) -> None:
+    graph = talks({"wav": _wave(0.1), "sample_rate": RATE, "txt": "a"}).decode_audio()
+    assert failures(graph.chat(_code_points, PLAIN, ASR, lambda n: count)) == {"bad_length": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"tokenizer": _code_points}, "tokenizer must be one of the package transformers"),
+        ({"tokenizer": 3, "template": PLAIN}, "tokenizer must be"),
+        ({"template": 3}, "template must be"),
+        ({"template": {"user": "no braces"}}, "once in each text"),
+        ({"template": PLAIN, "loss": ["robot"]}, "loss must name roles of the template"),
+        ({"template": PLAIN, "placeholder": "<|AUDIO|>"}, "placeholder is of Jinja templates"),
+        ({"placeholder": ""}, "placeholder must be"),
+        ({"loss": "assistant"}, "loss must be a list"),
+        ({"places": 3}, "places must be a function"),
+        ({"turns": []}, "turns must list"),
+        ({"turns": [("user", "a", "b")]}, "turns must list"),
+        ({"turns": [("user", "{")]}, "names of fields in braces"),
+        ({"turns": [("user", "{}")]}, "names of fields in braces"),
+        ({"turns": [("user", "{txt!r}")]}, "names of fields in braces"),
+        ({"bos": "a"}, "bos must be"),
+    ],
+)
+def test_wrong_arguments_fail_when_described(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(uio.PipelineError, match=f"chat: .*{says}"):
+        talks(TALK).chat(**{"tokenizer": TOKENIZER, **arguments})
+
+
+def test_a_long_template_is_printed_in_short_and_is_whole_in_fingerprints() -> None:
+    graph = talks(TALK).chat(TOKENIZER, made.LLAMA3)
+    assert max(map(len, str(graph).splitlines())) < 250
+    other = talks(TALK).chat(TOKENIZER, made.LLAMA3 + "{# #}")
+    assert graph.fingerprint() != other.fingerprint()
+
+
+def test_a_tokenizer_without_a_template_fails_when_described() -> None:
+    with pytest.raises(uio.PipelineError, match="no chat template"):
+        talks(TALK).chat(made.byte_level(None))
+
+
+def test_fingerprints_have_the_tokenizers_content() -> None:
+    def line(tokenizer: Any, **options: Any) -> str:
+        return talks(TALK).chat(tokenizer, **options).fingerprint()[-1]
+
+    first = line(made.byte_level())
+    assert first == line(made.byte_level()) == pickle.loads(pickle.dumps(talks(TALK).chat(TOKENIZER))).fingerprint()[-1]
+    assert " at 0x" not in first
+    assert len({first, line(made.metaspace()), line(made.byte_level(made.LLAMA3)), line(TOKENIZER, bos=1)}) == 4
+
+
+def test_workers_and_resumption_give_the_same(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 24, samples=4000, txt="hello world")
+    graph = uio.from_raw_list(items, shuffle=True).decode_audio().fbank(8).chat(TOKENIZER, None, ASR, _quarter)
+    graph = graph.pack(256, window=6)
+
+    def rows(loader: uio.Loader) -> list[torch.Tensor]:
+        return [batch["tokens"] for batch in loader]
+
+    here, there = rows(uio.Loader(graph, lanes=2)), rows(uio.Loader(graph, lanes=2, num_workers=1))
+    assert len(here) == len(there) > 2
+    assert all(map(torch.equal, here, there))
+    loader = uio.Loader(graph, lanes=2)
+    begun = [batch["tokens"] for _, batch in zip(range(2), loader, strict=False)]
+    rest = uio.Loader(graph, lanes=2)
+    rest.load_state_dict(loader.state_dict())
+    assert all(map(torch.equal, here, begun + rows(rest)))
+
+
+def test_padded_rows_have_no_loss_where_padding_is() -> None:
+    items = [{"key": f"C{i}", "messages": [turn("user", "a"), turn("assistant", "b" * (i + 1))]} for i in range(3)]
+    template = {"user": "{}", "assistant": "{}"}
+    graph = uio.from_iterable(items).chat(lambda text: [1] * len(text), template).batch(3).pad(keep=["labels"])
+    batch = next(iter(uio.Loader(graph)))
+    rows = dict(zip(batch["keys"], batch["labels"].tolist(), strict=True))
+    assert rows == {"C0": [-100, 1, -100, -100], "C1": [-100, 1, 1, -100], "C2": [-100, 1, 1, 1]}
+
+
+def turn(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}

@@ -1,0 +1,1 @@
+"""Conversations: lines of JSON whose turns are of text and audio."""

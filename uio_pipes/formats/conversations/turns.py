@@ -1,0 +1,218 @@
+"""The turns of a line, in any of the shapes that conversations are written in.
+
+NeMo's ``multimodal_conversation`` has turns of ``from``, ``type`` and ``value``, which is a text or the path of a
+recording. ShareGPT's have no type; tags such as ``<sound>`` in a text of the user's stand for the recordings that the
+line names beside its turns. Hugging Face's ``messages`` have ``role`` and ``content``: a text, which may have such
+tags, or a list of parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple, NoReturn
+
+from uio_pipes.base.errors import DataError
+
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+_BESIDE = ("audio", "audios", "sound", "speech", "ori_sound")  # names of a line's recordings; the first one counts
+_OF_PART = ("audio", "audio_url", "path", "url")  # and of a part's
+_TURNS = ("messages", "conversations")
+
+
+class Spoken(NamedTuple):
+    """A recording in a turn. ``path``: None for one that is named beside the turns; ``times``: what has ``offset`` and
+    ``duration`` of it, or lists of them by ``number``."""
+
+    path: str | None
+    times: Mapping[str, Any]
+    number: int = 0
+
+    def time(self, name: str) -> Any:
+        value = self.times.get(name)
+        if not isinstance(value, list):
+            return value
+        if len(value) != 1 and self.number >= len(value):
+            message = f"{name} is {value}, and this is recording {self.number + 1}: give one number for each, or one"
+            raise DataError("bad_segment", message)
+        return value[0 if len(value) == 1 else self.number]
+
+
+Part = str | Spoken
+Message = dict[str, Any]
+
+
+class Turn(NamedTuple):
+    """A turn. ``rest``: what its message says beside role and content, such as ``tool_calls``."""
+
+    role: str
+    parts: list[Part]
+    rest: Mapping[str, Any]
+
+
+def tags_of(tags: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of what stands for audio in texts."""
+    return re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
+
+
+def read_turns(line: dict[str, Any], tag: re.Pattern[str]) -> tuple[list[Message], list[Spoken]]:
+    """Take turns and recordings out of ``line``, and return them: messages of ``role`` and ``content``, and a recording
+    for each part of audio. ``tag``: what stands for audio in texts.
+
+    Raises: DataError ``missing_turns``, ``bad_turn``, ``missing_audio``, ``audio_mismatch``, ``bad_segment``.
+    """
+    name = next((name for name in _TURNS if name in line), "")
+    turns = _turns(_given(line, name), tag)
+    if name == "conversations":
+        turns = [_joined(role, list(some)) for role, some in groupby(turns, lambda turn: turn.role)]
+    turns = _with_recordings(turns, line)
+    messages = [{**turn.rest, "role": turn.role, "content": _content(turn.parts)} for turn in turns]
+    return messages, [part for turn in turns for part in turn.parts if isinstance(part, Spoken)]
+
+
+def _given(line: dict[str, Any], name: str) -> list[Any]:
+    if not name:
+        message = f"the line has neither messages nor conversations (its names: {', '.join(line)})"
+        raise DataError("missing_turns", f'{message}: say which it is, as in fields={{"messages": "dialogue"}}')
+    given = line.pop(name)
+    if not isinstance(given, list) or not given:
+        raise DataError("missing_turns", f"{name} must be a list of turns, not {given!r:.40}: correct the line")
+    return given
+
+
+def _turns(given: list[Any], tag: re.Pattern[str]) -> list[Turn]:
+    typed = any(isinstance(turn, dict) and "value" in turn and "type" in turn for turn in given)
+    turns = []
+    for number, turn in enumerate(given, 1):
+        try:
+            turns.append(_turn(turn, typed, tag))
+        except DataError as error:
+            raise error.within(f"turn {number}") from error
+    return turns
+
+
+def _turn(turn: Any, typed: bool, tag: re.Pattern[str]) -> Turn:
+    if not isinstance(turn, dict):
+        _bad(f"it must be an object, not {turn!r:.40}: correct the line")
+    role = turn.get("from", turn.get("role"))
+    if not isinstance(role, str) or not role:
+        _bad(f"its role must be a name in `from` or `role`, not {role!r:.40}: correct the line")
+    role = _ROLES.get(role.lower(), role)
+    parts = [_of_type(turn, "value")] if typed else _parts(role, turn, tag)
+    rest = {name: value for name, value in turn.items() if name not in ("from", "role", "value", "content")}
+    return Turn(role, parts, rest)
+
+
+def _parts(role: str, turn: dict[str, Any], tag: re.Pattern[str]) -> list[Part]:
+    content = turn.get("content", turn.get("value"))
+    if isinstance(content, list):
+        return [_of_part(part) for part in content]
+    if not isinstance(content, str):
+        _bad(f"its text, `value` or `content`, must be a string, not {content!r:.40}: correct the line")
+    return list(_split(content, turn, tag)) if role == "user" else [content]
+
+
+def _of_type(turn: dict[str, Any], name: str) -> Part:
+    """Return what a turn of NeMo's, or a part of text, is."""
+    kind, value = turn.get("type"), turn.get(name)
+    if kind not in ("text", "audio"):
+        _bad(f"its type is {kind!r:.40}, not text or audio: correct the line")
+    if not isinstance(value, str) or (kind == "audio" and not value):
+        what = "text" if kind == "text" else "path"
+        _bad(f"its {what}, `{name}`, must be a string, not {value!r:.40}: correct the line")
+    return value if kind == "text" else Spoken(value, turn)
+
+
+def _of_part(part: Any) -> Part:
+    if not isinstance(part, dict):
+        _bad(f"a part of it must be an object, not {part!r:.40}: correct the line")
+    if part.get("type") != "audio":
+        return _of_type(part, "text")
+    name = next((name for name in _OF_PART if part.get(name) is not None), None)
+    return Spoken(None, part) if name is None else _of_type(part, name)
+
+
+def _split(text: str, turn: dict[str, Any], tag: re.Pattern[str]) -> Iterator[Part]:
+    """Yield the texts between tags as they are, but no blank ones, and a recording for each tag."""
+    between = tag.split(text)
+    for number, piece in enumerate(between):
+        if number:
+            yield Spoken(None, turn)
+        if piece.strip() or len(between) == 1:
+            yield piece
+
+
+def _joined(role: str, turns: list[Turn]) -> Turn:
+    """Return several turns of one role as one, with a blank between them, as in NeMo."""
+    first, *others = turns
+    return Turn(role, [*first.parts, *(part for turn in others for part in (" ", *turn.parts))], {})
+
+
+def _with_recordings(turns: list[Turn], line: dict[str, Any]) -> list[Turn]:
+    """Give the places for audio the recordings that the line names beside its turns.
+
+    One recording may have several places, one place takes all of several, and otherwise they must be equally many.
+    """
+    spoken = [part for turn in turns for part in turn.parts if isinstance(part, Spoken)]
+    places = sum(part.path is None for part in spoken)
+    if spoken and not places:
+        return turns
+    paths = _beside(line)
+    if places and not paths:
+        message = f"the turns have {places} places for audio, but the line has none ({', '.join(_BESIDE)})"
+        _mismatch(f"{message}: name it, or if it is text, choose another tag with audio_tag=…")
+    if paths and not places:
+        _mismatch(f"the line has {len(paths)} recordings, but no place for them in the turns: choose audio_tag=…")
+    if len(paths) > 1 and places not in (1, len(paths)):
+        _mismatch(f"the line has {len(paths)} recordings and {places} places for them: correct the line")
+    numbers = iter(range(places))
+
+    def of(place: Spoken) -> list[Part]:
+        number = 0 if len(paths) == 1 else next(numbers)
+        chosen = range(len(paths)) if places == 1 else [number]
+        return [Spoken(paths[at], place.times, at) for at in chosen]
+
+    return [turn._replace(parts=_filled(turn.parts, of)) for turn in turns]
+
+
+def _filled(parts: list[Part], of: Callable[[Spoken], list[Part]]) -> list[Part]:
+    filled: list[Part] = []
+    for part in parts:
+        filled += of(part) if isinstance(part, Spoken) and part.path is None else [part]
+    return filled
+
+
+def _beside(line: dict[str, Any]) -> list[str]:
+    """Take the paths out of the line."""
+    name = next((name for name in _BESIDE if line.get(name)), None)
+    if name is None:
+        return []
+    given = line.pop(name)
+    paths = given if isinstance(given, list) else [given]
+    if not all(isinstance(path, str) and path for path in paths):
+        message = f"{name} must be a path, or several in a list, not {given!r:.80}: correct the line"
+        raise DataError("missing_audio", message)
+    return paths
+
+
+def _content(parts: list[Part]) -> str | list[dict[str, str]]:
+    content: list[dict[str, str]] = []
+    for part in parts:
+        if isinstance(part, Spoken):
+            content.append({"type": "audio"})
+        elif content and content[-1]["type"] == "text":
+            content[-1]["text"] += part
+        else:
+            content.append({"type": "text", "text": part})
+    if any(part["type"] == "audio" for part in content):
+        return content
+    return content[0]["text"] if content else ""
+
+
+def _bad(message: str) -> NoReturn:
+    raise DataError("bad_turn", message)
+
+
+def _mismatch(message: str) -> NoReturn:
+    raise DataError("audio_mismatch", message)
