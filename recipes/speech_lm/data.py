@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +11,19 @@ from torch.nn.utils.rnn import pad_sequence
 
 import uio_pipes as uio
 
-from ..common.experiment import Tokens, eos_of, read_tokenizer
+from ..common.experiment import eos_of, read_tokenizer
 from .config import Settings
 from .model import BINS, IGNORE
 
-__all__ = ["Transcript", "one_a_row", "pipeline", "places"]
+__all__ = ["one_a_row", "pipeline"]
+
+TURNS = [("user", "{wav}"), ("assistant", "{txt}")]
+TEMPLATE = {"user": "{}", "assistant": "{}"}  # of a larger model: marks of the roles, and an instruction in TURNS
 
 
-def places(n: uio.Lengths) -> int:
-    """A place for each (wide) frame of audio, and one for each token."""
-    return int(n.frames + n.tokens)
-
-
-@dataclass(frozen=True)
-class Transcript:
-    """A tokenizer that ends each text with ``eos``."""
-
-    tokenizer: Tokens
-    eos: int
-
-    @classmethod
-    def of(cls, folder: Path) -> Transcript:
-        """Read the dictionary of a folder. Raises: uio.ListError."""
-        return cls(read_tokenizer(folder), eos_of(folder))
-
-    def __call__(self, text: str) -> tuple[list[str], list[int]]:
-        tokens, labels = self.tokenizer.tokenize(text)
-        return [*tokens, "<sos/eos>"], [*labels, self.eos]
+def frames(n: uio.Lengths) -> int:
+    """A place for each frame of audio, at the low rate."""
+    return n.frames
 
 
 def pipeline(data: Path, part: str, settings: Settings, shuffle: bool = False) -> uio.Pipeline:
@@ -47,9 +32,11 @@ def pipeline(data: Path, part: str, settings: Settings, shuffle: bool = False) -
     graph = graph.fbank(BINS, dither=0.1 if shuffle else 0.0).global_cmvn(data / "global_cmvn")
     if shuffle:
         graph = graph.spec_aug(max_t=20)
-    graph = graph.stack(settings.model.frames, settings.model.stride).tokenize(Transcript.of(data / "dict"))
+    graph = graph.stack(settings.model.frames, settings.model.stride)
+    tokenizer, eos = read_tokenizer(data / "dict"), eos_of(data / "dict")
+    graph = graph.chat(tokenizer, TEMPLATE, TURNS, places=frames, eos=eos)
     rows = settings.data
-    return graph.pack(rows.max_tokens, rows.rows, rows.window, overflow="drop", length=places)
+    return graph.pack(rows.max_tokens, rows.rows, rows.window, overflow="drop")
 
 
 def one_a_row(batch: dict[str, Any]) -> dict[str, Any]:

@@ -17,12 +17,12 @@ import uio_pipes as uio
 from uio_pipes.prep.writing.files import write_lines
 
 from ..common import checkpoint
-from ..common.experiment import NotTrained
+from ..common.experiment import NotTrained, eos_of, read_tokenizer
 from ..common.problems import told
 from ..common.score import Score, write_report
 from ..common.strict import read
 from .config import Settings
-from .data import Transcript, one_a_row, pipeline
+from .data import one_a_row, pipeline
 from .model import IGNORE, SpeechLM, targets
 from .train import PROBLEMS
 
@@ -56,13 +56,13 @@ def decode(data: Path, exp: Path, part: str = "test") -> Score:
     if newest is None:
         raise NotTrained(f"{exp} has no complete checkpoint: train first (python -m recipes.speech_lm.train)")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    saved, transcript = checkpoint.load_model(newest, device), Transcript.of(data / "dict")
+    saved, tokenizer = checkpoint.load_model(newest, device), read_tokenizer(data / "dict")
     settings = read(Settings, saved["settings"])
-    model = SpeechLM(settings.model, transcript.tokenizer.vocab_size).to(device)
+    model = SpeechLM(settings.model, tokenizer.vocab_size).to(device)
     model.load_state_dict(saved["model"])
     lines = []
     for batch in uio.to_device(uio.Loader(pipeline(data, part, settings)), device):
-        texts = map(transcript.tokenizer.detokenize, greedy(model, batch, transcript.eos))
+        texts = map(tokenizer.detokenize, greedy(model, batch, eos_of(data / "dict")))
         lines += [f"{key} {text}" for key, text in zip(batch["keys"], texts, strict=True)]
     write_lines(exp / f"{part}.hyp", sorted(lines))
     return write_report(exp / f"{part}.cer", data / part / "text", exp / f"{part}.hyp")

@@ -164,13 +164,13 @@ def targets(batch: dict[str, Any]) -> Tensor:
 def audio_places(batch: dict[str, Any]) -> Tensor:
     """Return the place of each frame of audio in the rows one after the other, (ΣT,).
 
-    Raises: ValueError if the batch has other numbers of frames and of places: ``length=`` of ``pack`` must count them.
+    Raises: ValueError if the batch has other numbers of frames and of places: ``places=`` of ``chat`` must count them.
     """
     places: Tensor = batch["feats_places"]
     first, count = places.unbind(1)
     if not torch.equal(count, batch["feats_lengths"].to(count)):
         raise ValueError(
-            "feats_places and feats_lengths differ: length= of pack must count each frame of feats as one place"
+            "feats_places and feats_lengths differ: places= of chat must count each frame of feats as one place"
         )
     frames = torch.arange(int(count.sum()), device=count.device)
     return frames + (first - count.cumsum(0) + count).repeat_interleave(count)

@@ -19,12 +19,13 @@ import typer
 import uio_pipes as uio
 
 from ..common import checkpoint
+from ..common.experiment import read_tokenizer
 from ..common.problems import told
 from ..common.ranks import Busy, hold
 from ..common.steps import Groups, learning_rate
 from ..common.strict import ConfigError, check
 from .config import Settings, settings_of
-from .data import Transcript, one_a_row, pipeline
+from .data import one_a_row, pipeline
 from .model import SpeechLM
 
 __all__ = ["PROBLEMS", "Trainer", "main", "train"]
@@ -44,7 +45,7 @@ class Trainer:
         self.loader = uio.to_device(uio.Loader(pipeline(data, "train", settings, shuffle=True), **common), self.device)
         self.valid_loader = uio.to_device(uio.Loader(pipeline(data, "dev", settings), **common), self.device)
         torch.manual_seed(seed)
-        self.model = SpeechLM(settings.model, Transcript.of(data / "dict").tokenizer.vocab_size).to(self.device)
+        self.model = SpeechLM(settings.model, read_tokenizer(data / "dict").vocab_size).to(self.device)
         optim = settings.optim
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), optim.learning_rate, (0.9, 0.98), weight_decay=optim.weight_decay
