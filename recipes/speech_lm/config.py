@@ -33,7 +33,7 @@ class Train:
     """``save_every`` and ``log_every``: steps. ``packed: false``: the same batches, but a row for each utterance."""
 
     seed: int = 1
-    epochs: int = 6
+    epochs: int = 10
     save_every: int = 50
     keep: int = 2  # checkpoints
     log_every: int = 20
