@@ -166,7 +166,7 @@ class Pipeline(Graph):
         compressed or remote file is first copied to a temporary file (in ``TMPDIR``), once per process. If ``wav`` is
         replaced, the ``start``, ``end`` and ``duration`` of the old one are removed. An entry that cannot be read is
         counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
-        utterances. A state remembers what the file held.
+        utterances; stages of streams whose fields it leaves alone may come first. A state remembers what the file held.
 
         Args:
             path: local path or URL of a JSONL file with one ``{"key": …, "txt": …, …}`` per line, plain or ``.gz``; or

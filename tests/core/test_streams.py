@@ -137,12 +137,17 @@ def test_filters_and_batches_go_by_any_length() -> None:
     assert [*plan.longest] == [max(len(s["label"]) for s in b) for b in uio.Loader(graph.dynamic_batch(max_tokens=14))]
 
 
+def _unknown(sample: uio.Sample) -> uio.Sample:
+    sample["prompt"] = b"\0\0\0\x20ftypM4A " + bytes(200)  # only decoding would show it
+    return sample
+
+
 @pytest.mark.parametrize(
     ("graph", "reason", "says"),
     [
         (lambda p: p.decode_audio(of="nothing"), "missing_stream", r"has no 'nothing' \(its fields: key, wav"),
         (lambda p: p.filter(length="tokens", max_length=9), "no_tokens", r"put \.tokenize\(…\) before"),
-        (lambda p: p.sort(5, length="codes.frames").batch(2), "no_length", r"nothing gives a length of 'codes'"),
+        (lambda p: p.map(_unknown).sort(5, length="prompt.frames"), "no_length", r"nothing gives a length of 'prompt'"),
         (lambda p: p.sort(5, length=lambda n: "9"), "bad_length", "returned '9', not a number"),
         (lambda p: p.sort(5, length=lambda n: n.nothing), "length_failed", "nothing"),
     ],
@@ -244,9 +249,52 @@ def test_rates_of_a_stream_may_not_be_mixed_either() -> None:
 
 
 def test_fields_that_a_stream_has_taken_cannot_be_kept() -> None:
-    graph = uio.from_iterable(items()).decode_audio(of="prompt").batch(2).pad(keep=["prompt"])
-    with pytest.raises(uio.PipelineError, match="other fields than the streams"):
-        list(uio.Loader(graph))
+    graph = uio.from_iterable(items()).decode_audio().decode_audio(of="prompt")
+    for taken in (graph.batch(2).pad(keep=["prompt"]), graph.fbank(8, of="prompt").batch(2).pad(keep=["prompt_feat"])):
+        with pytest.raises(uio.PipelineError, match="other fields than the streams"):
+            list(uio.Loader(taken))
+
+
+def test_the_text_of_a_stream_may_be_kept() -> None:
+    graph = uio.from_iterable(items()).decode_audio().tokenize(code_points, of="question")
+    (batch,) = uio.Loader(graph.batch(12).pad(keep=["question"]))
+    assert [len(text) for text in batch["question"]] == batch["question_target_lengths"].tolist()
+
+
+@pytest.mark.parametrize("kind", ["int64", "int16", "uint16", "lists", "tensor"])
+def test_codes_stay_whole_numbers_through_stages_and_batches(kind: str) -> None:
+    def of_kind(codes: Any) -> Any:
+        given = {"lists": codes.tolist(), "tensor": torch.from_numpy(codes)}
+        return given[kind] if kind in given else codes.astype(kind)
+
+    codes = [np.random.default_rng(i).integers(0, 1024, (3 + i % 4, 2)) for i in range(12)]
+    given = [{"key": f"U{i}", "txt": "ab", "codes": of_kind(c)} for i, c in enumerate(codes)]
+    stacked = [np.concatenate([c[::2], np.concatenate([c[1::2], c[-1:]])[: -(-len(c) // 2)]], 1) for c in codes]
+    graph = uio.from_iterable(given).tokenize(code_points).stack(2, 2, of="codes")
+    assert [n["codes"].frames for n in lengths_of(graph)] == [n["codes"].tokens for n in lengths_of(graph)]
+    assert [n["codes"].frames for n in lengths_of(graph)] == [len(c) for c in stacked]
+    ordered = graph.sort(12, length="codes.frames")
+    (padded,) = uio.Loader(ordered.batch(12).pad(keep=["codes"]))
+    packed = next(iter(uio.Loader(ordered.pack(99, length=lambda n: n["codes"].frames + n.tokens, keep=["codes"]))))
+    whole = {f"U{i}": c.tolist() for i, c in enumerate(stacked)}
+    rows = [row[:n].tolist() for row, n in zip(padded["codes"], padded["codes_lengths"], strict=True)]
+    assert rows == [whole[key] for key in padded["keys"]]
+    assert packed["codes"].tolist() == [row for key in packed["keys"] for row in whole[key]]
+    assert packed["codes_lengths"].tolist() == [len(whole[key]) for key in packed["keys"]]
+    assert padded["codes"].dtype == packed["codes"].dtype == torch.int64
+    pieces = uio.from_iterable(given).random_crop(max_frames=3, of="codes").filter(length="codes.frames", max_length=3)
+    for sample in uio.Loader(pieces):
+        assert len(sample["codes"]) == 3
+
+
+def test_what_a_stage_made_of_codes_is_what_a_function_gets() -> None:
+    graph = uio.from_iterable(items()).stack(3, 3, of="codes").map(_with_length)
+    assert [sample["rows"] for sample in uio.Loader(graph)] == [-(-len(item["codes"]) // 3) for item in items()]
+
+
+def _with_length(sample: uio.Sample) -> uio.Sample:
+    sample["rows"] = len(sample["codes"])
+    return sample
 
 
 def test_a_stage_is_printed_with_its_stream_and_old_states_fit() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 from forks import Forks
 
-__all__ = ["FORKS", "RATE", "UIO", "digests", "make_wav", "members", "start", "uio", "write_list"]
+__all__ = ["FORKS", "RATE", "UIO", "digests", "make_wav", "members", "ranks", "start", "uio", "write_list"]
 
 UIO = str(Path(sys.executable).with_name("uio"))
 FORKS = Forks()
@@ -29,6 +29,12 @@ def uio(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.C
     if env:
         return subprocess.run(command, cwd=cwd, env=given, capture_output=True, text=True, timeout=120)
     return FORKS.run(command, cwd or Path.cwd(), given)
+
+
+def ranks(world: int, script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a script on ``world`` ranks to its end."""
+    command = [str(Path(__file__).with_name("ranks.py")), str(world), script, *map(str, arguments)]
+    return FORKS.run(command, Path.cwd(), dict(os.environ))
 
 
 def start(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:

@@ -7,10 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["environment", "launch"]
+import pytest
+
+__all__ = ["environment", "launch", "left", "raises"]
 
 
 def environment(*folders: Path, **variables: str) -> dict[str, str]:
@@ -41,3 +45,21 @@ def launch(command: list[str], timeout: float = 90, folders: Sequence[Path] = ()
         process.wait()
     assert process.returncode == 0, out
     return out
+
+
+def left(loader: Any) -> None:
+    """End the workers of another loader, which was left in the middle.
+
+    A StatefulDataLoader and its iterator are a circle, and so are frames of an error in a worker. Left to the garbage
+    collector, the iterator waits 5 seconds for each worker, in vain: the queue that would tell it has gone before.
+    """
+    loader._iterator = None
+
+
+@contextlib.contextmanager
+def raises(kind: type[Exception], match: str, loader: Any) -> Iterator[None]:
+    """As ``pytest.raises``, of an error in a worker of another loader, whose workers end now."""
+    with pytest.raises(kind, match=match) as caught:
+        yield
+    traceback.clear_frames(caught.tb)
+    left(loader)

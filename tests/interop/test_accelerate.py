@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import ranks
 from contract import digest, keys_of
 from corpus import Corpus
-from processes import launch
 from torch.utils.data import DataLoader
 
 import uio_pipes as uio
@@ -91,8 +91,8 @@ def entry(batch: Any) -> tuple[str, list[str]]:
 
 def run(corpus: Corpus, folder: Path, mode: str, world: int) -> list[Any]:
     settings = {"list": str(corpus.list), "folder": str(folder), "mode": mode}
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(world)]
-    launch([*torchrun, __file__, json.dumps(settings)])
+    done = ranks(world, __file__, json.dumps(settings))
+    assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{mode}{r}.json").read_text()) for r in range(world)]
 
 

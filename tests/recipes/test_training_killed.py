@@ -28,7 +28,7 @@ def differences(one: Any, other: Any, where: str = "") -> list[str]:
     return [] if one == other else [where]
 
 
-@pytest.mark.parametrize(("world", "encoder"), [(1, "conformer"), (2, "conformer"), (1, "transformer")])
+@pytest.mark.parametrize(("world", "encoder"), [(2, "conformer"), (1, "transformer")])
 def test_same_weights_bit_by_bit_whatever_killed_it(tmp_path: Path, world: int, encoder: str) -> None:
     tiny.prepare(tmp_path)
     settings = tmp_path / "config.yaml"

@@ -16,6 +16,7 @@ from typing import Any
 import corpus
 import pytest
 import torch.distributed as dist
+from command import ranks
 from contract import carried, counted, digest, keys_of
 from corpus import Corpus
 from moving import PLANS, Scripted, moving, patient
@@ -226,8 +227,8 @@ def main(path: str, out: str) -> None:
 
 
 def test_ranks_that_end_together_move_each_by_itself(shards: Corpus, tmp_path: Path) -> None:
-    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    launch([*ranks, __file__, str(shards.list), str(tmp_path)], timeout=150, folders=[Path(__file__).parent])
+    done = ranks(2, __file__, shards.list, tmp_path)
+    assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["repeat0", "repeat1", "stop0", "stop1"]
 
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,22 @@ def test_forgotten_objects(many_shards: Corpus, belongings: Belongings, forget: 
     else:
         assert next(batches)["keys"], "batches keep what they need"
         del batches
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_nothing_waits_for_the_garbage_collector(many_shards: Corpus, left: int) -> None:
+    """A circle would keep what the trainer's functions hold, and workers that it ends would be waited for."""
+    graph = uio.from_shard_list(many_shards.list).decode_audio().fbank(8).shuffle(5).batch(3).pad()
+    loader = uio.Loader(graph, lanes=2)
+    held, count = weakref.ref(loader), len(list(loader)) - left
+    gc.disable()
+    try:
+        for _ in zip(range(count), loader):  # noqa: B905  all files have been read, and some batches are left
+            pass
+        del loader
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_a_new_iterator_ends_the_old_one(many_shards: Corpus, belongings: Belongings) -> None:

@@ -1,4 +1,4 @@
-"""Real torchrun, real SIGKILL. Run as a script, this file is the trainer; as a test, it kills the trainer and compares.
+"""Real ranks, real SIGKILL. Run as a script, this file is the trainer; as a test, it kills the trainer and compares.
 
 The trainer keeps a log of what it has been given. Log and loader state are saved together, atomically, every few
 steps, so what a crashed run has done is what its last checkpoint says.
@@ -21,6 +21,7 @@ import corpus
 import pytest
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from command import ranks
 from contract import digest, keys_of
 from processes import environment
 
@@ -224,8 +225,14 @@ def family(pid: int) -> list[int]:
     return [pid, *(p for child in children(pid) for p in family(child))]
 
 
-def torchrun(settings: dict[str, Any], log: Path) -> int:
-    """Run this file on the ranks; the exit status. Kills everything when the run asks for it."""
+def run(settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Run this file on the ranks."""
+    given = {**SETTINGS, **settings}
+    return ranks(given["world"], __file__, json.dumps(given))
+
+
+def killed_torchrun(settings: dict[str, Any], log: Path) -> int:
+    """Run this file by torchrun; the exit status. Kills everything when the run asks for it."""
     given = {**SETTINGS, **settings}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(given["world"])]
     env = environment(OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
@@ -281,7 +288,10 @@ def test_resumed_from_its_last_checkpoint_after_sigkill(
     expected = undisturbed(shards.list, 2)
     at = random.Random(whom).randint(4, len(expected[0]) - 2)
     settings = {"list": str(shards.list), "folder": str(tmp_path), "kill": whom, "at": at}
-    assert torchrun(settings, tmp_path / "crash.log") != 0, (tmp_path / "crash.log").read_text()
+    if whom == "everything":
+        assert killed_torchrun(settings, tmp_path / "crash.log") != 0, (tmp_path / "crash.log").read_text()
+    else:
+        assert run(settings).returncode != 0
     saved = json.loads((tmp_path / "all.json").read_text())
     done = at - at % SETTINGS["every"]
     assert [len(log) for log in saved["logs"]] == [done, done]
@@ -289,7 +299,8 @@ def test_resumed_from_its_last_checkpoint_after_sigkill(
     for rank, log in enumerate(saved["logs"]):
         write(tmp_path / f"log{rank}.json", json.dumps(log))
     settings = {"list": str(shards.list), "folder": str(tmp_path), "workers": workers}
-    assert torchrun(settings, tmp_path / "resume.log") == 0, (tmp_path / "resume.log").read_text()
+    done = run(settings)
+    assert done.returncode == 0, done.stderr
     logs = finished(tmp_path, 2)
     assert logs == expected
     assert Counter(k for log in logs for _, keys in log for k in keys) == Counter(shards.keys)
@@ -297,13 +308,14 @@ def test_resumed_from_its_last_checkpoint_after_sigkill(
 
 def test_join_resumes_from_the_files_of_each_rank_on_other_ranks(shards: corpus.Corpus, tmp_path: Path) -> None:
     settings = {"list": str(shards.list), "folder": str(tmp_path), "uneven": "join", "kill": "rank", "at": 8}
-    assert torchrun(settings, tmp_path / "crash.log") != 0, (tmp_path / "crash.log").read_text()
+    assert run(settings).returncode != 0
     saved = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("rank*.json"))]
     assert len(saved) == 2
     write(tmp_path / "resume.json", json.dumps(uio.merge_states([s["loader"] for s in saved])))
     before = [(d, k) for s in saved for d, k in s["log"]]
     settings = {"list": str(shards.list), "folder": str(tmp_path), "uneven": "join", "world": 3, "workers": 1}
-    assert torchrun(settings, tmp_path / "resume.log") == 0, (tmp_path / "resume.log").read_text()
+    done = run(settings)
+    assert done.returncode == 0, done.stderr
     after = [entry for log in finished(tmp_path, 3) for entry in log]
     expected = [entry for log in undisturbed(shards.list, 1) for entry in log]
     assert sorted(before + after) == sorted(expected)
@@ -323,7 +335,8 @@ def uneven_reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[
         "mode": "uneven",
         "repeat_steps": 5,
     }
-    assert torchrun(settings, folder / "log") == 0, (folder / "log").read_text()
+    done = run(settings)
+    assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"uneven{rank}.json").read_text()) for rank in range(2)], made
 
 
@@ -376,12 +389,9 @@ def test_a_rank_without_data_is_an_error_with_the_remedy(
 
 def test_distributed_checkpoint_of_four_ranks_loads_on_three(shards: corpus.Corpus, tmp_path: Path) -> None:
     settings = {"list": str(shards.list), "folder": str(tmp_path), "workers": 0, "at": 4}
-    assert torchrun({**settings, "world": 4, "mode": "dcp_save"}, tmp_path / "save.log") == 0, (
-        tmp_path / "save.log"
-    ).read_text()
-    assert torchrun({**settings, "world": 3, "mode": "dcp_load"}, tmp_path / "load.log") == 0, (
-        tmp_path / "load.log"
-    ).read_text()
+    for world, mode in ((4, "dcp_save"), (3, "dcp_load")):
+        done = run({**settings, "world": world, "mode": mode})
+        assert done.returncode == 0, done.stderr
     before = [entry for r in range(4) for entry in json.loads((tmp_path / f"before{r}.json").read_text())]
     reports = [json.loads((tmp_path / f"after{r}.json").read_text()) for r in range(3)]
     entries = [(d, k) for d, k in before + [entry for report in reports for entry in report["log"]]]

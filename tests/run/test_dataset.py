@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from contract import digest, keys_of
 from corpus import Corpus
+from processes import left, raises
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -43,6 +44,7 @@ def test_stateful_dataloader_resumes_mid_epoch(many_shards: Corpus, workers: int
         assert [digest(next(batches)) for _ in range(cut)] == undisturbed[:cut]
         state = json.loads(json.dumps(loader.state_dict()))
         del batches
+        left(loader)
         resumed = stateful(many_shards, workers, every)
         resumed.load_state_dict(state)
         assert [digest(b) for b in resumed] == undisturbed[cut:], f"after batch {cut}"
@@ -64,7 +66,7 @@ def test_batches_are_not_put_into_batches(
 ) -> None:
     graph = uio.from_shard_list(many_shards.list).decode_audio().batch(2)
     loader = kind((graph.pad() if padded else graph).as_dataset(), num_workers=workers, **options)
-    with pytest.raises(uio.PipelineError, match=r"give it batch_size=None"):
+    with raises(uio.PipelineError, match="give it batch_size=None", loader=loader):
         next(iter(loader))
 
 

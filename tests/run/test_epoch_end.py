@@ -14,7 +14,7 @@ import corpus
 import pytest
 import torch
 import torch.distributed as dist
-from processes import launch
+from command import ranks
 from torch.nn.parallel import DistributedDataParallel
 
 import uio_pipes as uio
@@ -105,8 +105,8 @@ def reports(made: dict[str, corpus.Corpus], tmp_path_factory: pytest.TempPathFac
     """Of all ranks, by "list-way-workers". One launch for all: that it ends tells that no rank waits for ever."""
     out = tmp_path_factory.mktemp("reports")
     lists = json.dumps({name: str(c.list) for name, c in made.items()})
-    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(WORLD)]
-    launch([*ranks, __file__, lists, str(out)], timeout=200)
+    done = ranks(WORLD, __file__, lists, out)
+    assert done.returncode == 0, done.stderr
     return {path.stem: json.loads(path.read_text()) for path in out.iterdir()}
 
 

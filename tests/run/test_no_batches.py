@@ -12,6 +12,7 @@ import corpus
 import pytest
 from contract import carried, keys_of
 from corpus import Corpus
+from processes import raises
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -59,8 +60,9 @@ def test_one_failure_is_one_failure_and_a_function_may_be_to_blame() -> None:
 def test_it_is_an_error_in_other_loaders(tmp_path: Path, other: Any, workers: int) -> None:
     """Also where only one of two workers had anything to read."""
     for made in (typo, missing):
-        with pytest.raises(NothingRead, match="nothing could be read"):
-            list(other(made(tmp_path).as_dataset(), batch_size=None, num_workers=workers))
+        loader = other(made(tmp_path).as_dataset(), batch_size=None, num_workers=workers)
+        with raises(NothingRead, match="nothing could be read", loader=loader):
+            list(loader)
 
 
 def test_it_is_an_error_in_a_datapipe_and_for_lightning(tmp_path: Path) -> None:

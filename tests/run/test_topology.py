@@ -10,72 +10,11 @@ from typing import Any
 
 import corpus
 import pytest
-from contract import Case, carried, check_cuts, digest, keys_of, record
+from contract import Case, check_cuts, digest, keys_of, record
 from corpus import Corpus
+from journeys import GRAPHS, LANES, Expected, Topology, different, run_ranks, training
 
 import uio_pipes as uio
-
-Topology = tuple[int, int]  # ranks, workers of each
-LANES = 16
-
-
-def training(path: Path) -> uio.Pipeline:
-    """All kinds of randomness, small enough to be run many times."""
-    return (
-        uio.from_shard_list(path, shuffle=True)
-        .decode_audio()
-        .speed_perturb([0.9, 1.0, 1.1])
-        .fbank(num_mel_bins=8, dither=0.1)
-        .spec_aug(max_t=9, max_f=3)
-        .shuffle(4)
-        .sort(3)
-        .dynamic_batch(150)
-        .pad()
-    )
-
-
-def run_ranks(
-    pipeline: uio.Pipeline, topology: Topology, state: dict[str, str] | None, steps: int | None, **options: Any
-) -> tuple[list[list[Any]], dict[str, str]]:
-    """Run ``steps`` steps (None: to the end); return the batches of each rank, and the ranks' states merged."""
-    world, workers = topology
-    delivered, states = [], []
-    for rank in range(world):
-        given = {"seed": 3, "rank": rank, "world_size": world, "num_workers": workers, **options}
-        loader = uio.Loader(pipeline, uneven="join", **given)
-        loader.set_epoch(0)  # a state whose epoch is over would begin the next
-        if state is not None:
-            loader.load_state_dict(carried(state))
-        got, batches = [], iter(loader)
-        while (steps is None or len(got) < steps) and (batch := next(batches, None)) is not None:
-            got.append(batch)
-        delivered.append(got)
-        states.append(loader.state_dict())
-        del batches
-    return delivered, uio.merge_states(states)
-
-
-class Expected:
-    """The undisturbed epoch lane by lane, and how far each lane has come."""
-
-    def __init__(self, pipeline: uio.Pipeline, lanes: int = LANES) -> None:
-        self.lanes = [
-            [digest(b) for b in uio.Loader(pipeline, seed=3, lanes=lanes, rank=i, world_size=lanes, uneven="join")]
-            for i in range(lanes)
-        ]
-        self.done = [0] * lanes
-
-    def take(self, rank: int, world: int, steps: int | None) -> list[str]:
-        """The next batches of a rank: always the smallest (k, lane) of its lanes."""
-        got: list[str] = []
-        while steps is None or len(got) < steps:
-            left = [(self.done[i], i) for i in range(rank, len(self.lanes), world) if self.done[i] < len(self.lanes[i])]
-            if not left:
-                break
-            k, lane = min(left)
-            got.append(self.lanes[lane][k])
-            self.done[lane] += 1
-        return got
 
 
 @pytest.mark.parametrize("topology", [(1, 0), (1, 1), (1, 4), (2, 0), (2, 3), (3, 2), (4, 4)], ids=str)
@@ -97,12 +36,12 @@ JOURNEYS = [
 ]
 
 
-@pytest.mark.parametrize("thinned", [1, 3])
+@pytest.mark.parametrize(("graph", "thinned"), [("training", 1), ("training", 3), ("three_streams", 1)])
 @pytest.mark.parametrize("journey", JOURNEYS, ids=str)
 def test_every_leg_of_a_journey_delivers_what_is_due(
-    many_shards: Corpus, journey: list[Topology], thinned: int
+    many_shards: Corpus, journey: list[Topology], graph: str, thinned: int
 ) -> None:
-    pipeline = training(many_shards.list)
+    pipeline = GRAPHS[graph](many_shards.list)
     expected = Expected(pipeline)
     rng = random.Random(str(journey))
     state, keys = None, Counter[str]()
@@ -113,6 +52,11 @@ def test_every_leg_of_a_journey_delivers_what_is_due(
             assert [digest(b) for b in got] == expected.take(rank, topology[0], steps), f"leg {leg}, rank {rank}"
             keys.update(k for b in got for k in keys_of(b))
     assert keys == Counter(many_shards.keys)
+
+
+def test_random_journeys_with_kills(many_shards: Corpus) -> None:
+    """As many as the graphs; ``journeys.py`` makes any number."""
+    assert different(many_shards.list, len(GRAPHS), random.randrange(10**6)) == []
 
 
 def test_lane_count_of_a_state_holds_until_its_epoch_ends(many_shards: Corpus) -> None:

@@ -190,7 +190,7 @@ def test_fields_become_turns_end_to_end(tmp_path: Path) -> None:
     said = [{"role": role, "content": text.format(wav="", txt=items[0]["txt"])} for role, text in ASR]
     whole = TOKENIZER.apply_chat_template(said, return_dict=False)
     before = len(TOKENIZER.encode("<|im_start|>user\n"))
-    assert batch["wav_places"] == [[(before, count)] for count in counts]
+    assert batch["wav_places"].tolist() == [[[before, count]] for count in counts]
     tokens, labels = batch["tokens"].reshape(-1), batch["labels"].reshape(-1)
     begins = [0, *(i for i in range(1, len(tokens)) if batch["position_ids"].reshape(-1)[i] == 0)]
     for begin, count, places in zip(begins, counts, batch["feats_places"].tolist(), strict=False):

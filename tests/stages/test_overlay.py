@@ -208,3 +208,20 @@ def test_wrong_arguments_fail_when_described(options: dict[str, Any], message: s
 def test_it_must_stand_before_what_works_on_fields() -> None:
     with pytest.raises(uio.PipelineError, match="put overlay before decode_audio"):
         uio.from_shard_list("x").decode_audio().overlay("o.jsonl")
+
+
+def test_stages_of_other_streams_may_come_first(plain_corpus: Corpus, tmp_path: Path) -> None:
+    path = write(tmp_path / "o.jsonl", [{"key": key, "txt": f"new {key}"} for key in plain_corpus.keys])
+    graph = uio.from_shard_list(plain_corpus.list).map(_with_prompt).decode_audio(of="prompt").fbank(8, of="prompt")
+    made, _ = run(graph.filter(length="prompt.frames", min_length=1).overlay(path).decode_audio())
+    alone, _ = run(graph)
+    assert [sample["txt"] for sample in made] == [f"new {key}" for key in plain_corpus.keys]
+    assert all(torch.equal(one["prompt_feat"], other["prompt_feat"]) for one, other in zip(made, alone, strict=True))
+    write(path, [{"key": plain_corpus.keys[0], "prompt": "other.wav"}])
+    with pytest.raises(uio.PipelineError, match="the stream 'prompt', which decode_audio may have worked on: put ove"):
+        run(graph.overlay(path))
+
+
+def _with_prompt(sample: uio.Sample) -> uio.Sample:
+    sample["prompt"] = sample["wav"]
+    return sample

@@ -125,7 +125,10 @@ class StageLink:
         self.names: Names = {}
         if self.of:
             self.names = token_names(self.of) if "txt" in self.reads else audio_names(self.of)
-            self.reads, self.writes = (frozenset(self.names.get(n, n) for n in s) for s in (self.reads, self.writes))
+            rows = {self.of} if "feat" in self.reads else ()  # features may be the stream itself: codes
+            self.reads, self.writes = (
+                frozenset([*(self.names.get(n, n) for n in s), *rows]) for s in (self.reads, self.writes)
+            )
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
         return self.stage.plan(plan, sample, sample.draws(self.salt))

@@ -13,6 +13,9 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping, Seque
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+
 from uio_pipes.audio.length import TICKS, Plan, measure
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, mix64
@@ -315,6 +318,8 @@ class View(Sample):
     """A stream of an utterance, whose fields have their usual names here; ``at``: one of several recordings, by its
     number and how many there are.
 
+    An array without a sample rate, such as the codes of a codec, is no audio: it is ``feat`` here.
+
     Raises: DataError ``missing_stream`` if the utterance has none of its fields.
     """
 
@@ -334,6 +339,10 @@ class View(Sample):
         if self._at is not None:
             each = {usual: value[self._at[0]] if isinstance(value, list) else value for usual, value in own.items()}
             own = {usual: value for usual, value in each.items() if value is not None}
+        value = own.get("wav")
+        if own.keys().isdisjoint(["sample_rate", "feat"]) and isinstance(value, (torch.Tensor, np.ndarray, list)):
+            self._names = {"feat": self._of}
+            own = {"feat": torch.as_tensor(value) if isinstance(value, list) else value}
         return {name: value for name, value in fields.items() if name not in MEASURED and name not in names} | own
 
     def put_back(self) -> None:
@@ -355,8 +364,6 @@ class View(Sample):
     def measured(self) -> Plan | None:
         """Return the length that the fields give. What had to be fetched for it is kept."""
         audio = self.fields.get("wav")
-        if hasattr(audio, "shape") and "sample_rate" not in self.fields:  # codes, an embedding
-            return None
         plan = measure(self.fields)
         if self.fields.get("wav") is not audio:
             self.put_back()

@@ -31,7 +31,10 @@ class NextFiles:
         """Return the next file. Raises what the source raises, at its turn."""
         found, self._next = self._next or self._take(), None
         if isinstance(found.file, Exception):
-            raise found.file
+            try:
+                raise found.file
+            finally:
+                del found  # its traceback leads to this frame, and so to the trainer's: all would be a circle
         return found.before, found.file, found.far
 
     def prepare(self, far: Far | None) -> None:
@@ -52,7 +55,7 @@ class NextFiles:
         try:
             return _Next(before, self._source.next(), None)
         except (StopIteration, UioError) as error:
-            return _Next(before, error, None)
+            return _Next(before, error.with_traceback(None), None)
 
     def get_state(self) -> dict[str, Any]:
         """Return the source's state from before the next file."""

@@ -31,7 +31,7 @@ class Overlay(Stage):
     compressed or remote file is first copied to a temporary file (in ``TMPDIR``), once per process. If ``wav`` is
     replaced, the ``start``, ``end`` and ``duration`` of the old one are removed. An entry that cannot be read is
     counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
-    utterances. A state remembers what the file held.
+    utterances; stages of streams whose fields it leaves alone may come first. A state remembers what the file held.
 
     Args:
         path: local path or URL of a JSONL file with one ``{"key": …, "txt": …, …}`` per line, plain or ``.gz``; or
@@ -66,7 +66,7 @@ class Overlay(Stage):
 
     def check(self, before: Sequence[Stage]) -> None:
         for stage in before:
-            if isinstance(stage, PerUtterance):
+            if isinstance(stage, PerUtterance) and not stage.of:
                 rule = f"overlay replaces fields that {stage.name} may have worked on"
                 raise PipelineError(f"{rule}: put overlay before {stage.name}, directly after loading")
 
@@ -133,6 +133,10 @@ def _replaced(sample: Sample, entry: dict[str, Any], run_key: bytes) -> Sample:
     fields = {**{name: value for name, value in sample.fields.items() if name not in gone}, **entry}
     check_segment(fields, sample.url, sample.key)
     chain = sample.chain
+    for link in chain.links:
+        if link.of and not entry.keys().isdisjoint(link.reads | link.writes):
+            rule = f"the overlay replaces a field of the stream {link.of!r}, which {link.name} may have worked on"
+            raise PipelineError(f"{rule}: put overlay before {link.name}")
     if "feat" in entry and not _loads_features(sample):
         chain = chain.then(LOAD_FEATURES)
     new = Sample(fields, sample.origin, run_key, chain, sample.url)

@@ -206,6 +206,8 @@ def _recordings(fields: dict[str, Any], of: str) -> list[tuple[Any, Any]]:
     if count is None:
         count, feats, waves = 1, [feats], [waves]
     nothing = [None] * count
+    if of and names["sample_rate"] not in fields:  # arrays without a rate are no audio: codes, an embedding
+        waves = nothing
     waves = [wav if isinstance(wav, (torch.Tensor, np.ndarray)) else None for wav in waves or nothing]
     return list(zip(feats or nothing, waves, strict=True))
 

@@ -155,11 +155,14 @@ class _Batch:
         self.sizes: list[int] = []
         self.streams = [_columns(most, of) for of in ("", *streams)]
         self.several: dict[str, list[list[torch.Tensor]]] = {}  # by stream: of each utterance, all recordings
-        self.taken = {column.field for columns in self.streams for column in columns}
-        rule = "keep must name other fields than the streams that stages work on"
-        require(
-            self.taken.isdisjoint(stage.keep), stage.name, rule, stage.keep, "their tensors are in the batch anyway"
-        )
+        taken = {column.field for columns in self.streams for column in columns}
+        self._check_keep(taken - {*streams})
+        self.taken = taken - {*stage.keep}
+
+    def _check_keep(self, taken: set[str]) -> None:
+        """Raises: PipelineError if one of these fields is to be kept. A stream that is a text or codes may be."""
+        keep, rule = self.stage.keep, "keep must name other fields than the streams that stages work on"
+        require(taken.isdisjoint(keep), self.stage.name, rule, keep, "their tensors are in the batch anyway")
 
     @property
     def audible(self) -> bool:
@@ -172,18 +175,17 @@ class _Batch:
             raise PipelineError("pad: an utterance has no key; the function given to .map(…) must keep it")
         for feats, waves, labels in self.streams:
             feat = fields.get(feats.field)
-            if feats.of and recordings(fields, audio_names(feats.of)) is not None:
+            if feats.of and _are_several(fields, feats.of):
                 several = feat if feat is not None else [_mono(fields, wav, feats.of) for wav in fields[waves.field]]
                 self.several.setdefault(feats.of, []).append([torch.as_tensor(one) for one in several])
                 continue
             self._put(feats, fields, None if feat is None else torch.as_tensor(feat))
             self._put(labels, fields, _labels(fields, labels.field) if labels.field in fields else None)
             audio = waves.field in fields and (not waves.of or f"{waves.of}_sample_rate" in fields)
-            self._put(
-                waves,
-                fields,
-                _mono(fields, fields[waves.field], waves.of) if audio and (self.stage.pcm or feat is None) else None,
-            )
+            if audio and waves.field not in self.taken:
+                self._check_keep({waves.field})
+            alone = audio and (self.stage.pcm or feat is None)
+            self._put(waves, fields, _mono(fields, fields[waves.field], waves.of) if alone else None)
         lengths = (column.rows.lengths for columns in self.streams for column in columns)
         self.sizes.append(next((found[-1] for found in lengths if found), 0))
         rest = {name: value for name, value in fields.items() if name not in self.taken}
@@ -240,6 +242,13 @@ class _Batch:
     @property
     def _first(self) -> str:
         return str(self.fields[0]["key"])
+
+
+def _are_several(fields: dict[str, Any], of: str) -> bool:
+    """Return whether the stream has a list of recordings. Arrays without a rate are none, but codes."""
+    names = audio_names(of)
+    count = recordings(fields, names)
+    return count is not None and (not count or names["feat"] in fields or names["sample_rate"] in fields)
 
 
 def _labels(fields: dict[str, Any], name: str) -> torch.Tensor:

@@ -99,9 +99,8 @@ def _arrays(values: list[Any]) -> list[torch.Tensor] | None:
 
 
 def _array(value: Any) -> torch.Tensor | None:
-    """Return an array or a list of numbers as a tensor; None for anything else."""
-    numbers = isinstance(value, (list, tuple)) and all(is_number(one) for one in value)
-    if not numbers and not isinstance(value, (torch.Tensor, np.ndarray)):
+    """Return an array or a list of numbers, or of such lists, as a tensor; None for anything else."""
+    if not _are_numbers(value) and not isinstance(value, (torch.Tensor, np.ndarray)):
         return None
     if isinstance(value, np.ndarray) and value.dtype.kind not in "biuf":
         return None
@@ -112,3 +111,7 @@ def _array(value: Any) -> torch.Tensor | None:
     if tensor.is_complex():
         return None
     return tensor if tensor.ndim in (1, 2) else None  # frames of a video are no sequence of numbers
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(is_number(one) or _are_numbers(one) for one in value)

@@ -51,7 +51,7 @@ def _wenet_table(tokenizer: object) -> Mapping[str, int]:
 def tokens_and_labels(tokenizer: Any, text: str) -> tuple[list[str], list[int]]:
     """Return what ``tokenizer``, which may be a function of the text, makes of ``text``; without tokens if it gives
     labels only."""
-    result: Any = (tokenizer.tokenize if isinstance(tokenizer, Tokenizer) else tokenizer)(text)
+    result: Any = getattr(tokenizer, "tokenize", tokenizer)(text)  # isinstance of a protocol takes 6 µs
     both = isinstance(result, tuple) and len(result) == 2 and not isinstance(result[1], int)
     tokens, labels = result if both else ([], result)
     return list(tokens), [int(label) for label in labels]

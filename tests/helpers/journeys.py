@@ -1,0 +1,231 @@
+"""Journeys of an epoch: stopped or killed, and on with other ranks and workers; each batch must be the one that is due.
+
+``python tests/helpers/journeys.py 1000 --seed 1`` makes random ones and prints how many differ; ``--graph pack`` makes
+them with one graph alone. Each rank is a process of its own. A leg that is killed goes on for some batches after its
+state was saved, until SIGKILL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.append(str(Path(__file__).parents[1]))  # as a script
+
+import corpus
+from contract import carried, digest
+
+import uio_pipes as uio
+
+__all__ = ["GRAPHS", "LANES", "Expected", "Topology", "different", "run_ranks", "training"]
+
+Topology = tuple[int, int]  # ranks, workers of each
+LANES = 16
+TOPOLOGIES = [(1, 0), (1, 2), (2, 0), (2, 2), (3, 1), (4, 0), (8, 0), (5, 1)]
+SHARDS = [2, 3, 1, 2] * 6  # utterances of each
+
+
+# Graphs
+
+
+def _code_points(text: str) -> list[int]:
+    return [ord(character) for character in text]
+
+
+def _with_streams(sample: uio.Sample) -> uio.Sample:
+    sample["prompt"], sample["question"] = sample["wav"], 2 * sample["txt"]
+    return sample
+
+
+def _together(lengths: uio.Lengths) -> int:
+    return lengths.frames // 4 + lengths["prompt"].frames // 2 + lengths["question"].tokens + lengths.tokens
+
+
+def _places(lengths: uio.Lengths) -> int:
+    return lengths.frames // 4 + lengths.tokens
+
+
+def _features(path: Path) -> uio.Pipeline:
+    """All kinds of randomness, small enough to be run many times."""
+    return (
+        uio.from_shard_list(path, shuffle=True)
+        .decode_audio()
+        .speed_perturb([0.9, 1.0, 1.1])
+        .fbank(num_mel_bins=8, dither=0.1)
+        .spec_aug(max_t=9, max_f=3)
+        .shuffle(4)
+    )
+
+
+def training(path: Path) -> uio.Pipeline:
+    return _features(path).sort(3).dynamic_batch(150).pad()
+
+
+def three_streams(path: Path) -> uio.Pipeline:
+    """Audio and text, another audio, another text, in packed rows of which some are too short for an utterance."""
+    streams = uio.from_shard_list(path, shuffle=True).map(_with_streams).decode_audio().fbank(8, dither=0.1)
+    streams = streams.tokenize(_code_points).tokenize(_code_points, of="question").decode_audio(of="prompt")
+    streams = streams.speed_perturb([0.9, 1.1], of="prompt").fbank(10, dither=0.1, of="prompt").shuffle(4)
+    return streams.pack(70, rows=2, window=5, overflow="alone", length=_together, keep=["txt"])
+
+
+GRAPHS: Mapping[str, Callable[[Path], uio.Pipeline]] = {
+    "training": training,
+    "three_streams": three_streams,
+    "pack": lambda path: _features(path).tokenize(_code_points).pack(40, window=4, overflow="drop", length=_places),
+    "pack_split": lambda path: uio.from_shard_list(path, shuffle=True).tokenize(_code_points).pack(3, overflow="split"),
+    # buckets of two dimensions: bucket_batch(bucket_boundaries=[(frames, tokens), …])
+}
+
+
+# What is due
+
+
+class Expected:
+    """The undisturbed epoch lane by lane, and how far each lane has come."""
+
+    def __init__(self, pipeline: uio.Pipeline, lanes: int = LANES) -> None:
+        self.lanes = [
+            [digest(b) for b in uio.Loader(pipeline, seed=3, lanes=lanes, rank=i, world_size=lanes, uneven="join")]
+            for i in range(lanes)
+        ]
+        self.done = [0] * lanes
+
+    def take(self, rank: int, world: int, steps: int | None) -> list[str]:
+        """The next batches of a rank: always the smallest (k, lane) of its lanes."""
+        got: list[str] = []
+        while steps is None or len(got) < steps:
+            left = [(self.done[i], i) for i in range(rank, len(self.lanes), world) if self.done[i] < len(self.lanes[i])]
+            if not left:
+                break
+            k, lane = min(left)
+            got.append(self.lanes[lane][k])
+            self.done[lane] += 1
+        return got
+
+
+# Legs
+
+
+def begun(
+    pipeline: uio.Pipeline, topology: Topology, rank: int, state: dict[str, str] | None, **options: Any
+) -> uio.Loader:
+    """The loader of a rank, at ``state`` or at the beginning."""
+    world, workers = topology
+    given = {"seed": 3, "rank": rank, "world_size": world, "num_workers": workers, **options}
+    loader = uio.Loader(pipeline, uneven="join", **given)
+    loader.set_epoch(0)  # a state whose epoch is over would begin the next
+    if state is not None:
+        loader.load_state_dict(carried(state))
+    return loader
+
+
+def run_ranks(
+    pipeline: uio.Pipeline, topology: Topology, state: dict[str, str] | None, steps: int | None, **options: Any
+) -> tuple[list[list[Any]], dict[str, str]]:
+    """Run ``steps`` steps (None: to the end); return the batches of each rank, and the ranks' states merged."""
+    delivered, states = [], []
+    for rank in range(topology[0]):
+        loader = begun(pipeline, topology, rank, state, **options)
+        got, batches = [], iter(loader)
+        while (steps is None or len(got) < steps) and (batch := next(batches, None)) is not None:
+            got.append(batch)
+        delivered.append(got)
+        states.append(loader.state_dict())
+        del batches
+    return delivered, uio.merge_states(states)
+
+
+def _rank(loader: uio.Loader, steps: int | None, beyond: int, out: Path) -> None:
+    """In a process of its own: note digests and state after ``steps``; and be killed ``beyond`` batches later."""
+    got, batches = [], iter(loader)
+    while (steps is None or len(got) < steps) and (batch := next(batches, None)) is not None:
+        got.append(digest(batch))
+    out.write_text(json.dumps([got, loader.state_dict()]))
+    if beyond >= 0:
+        for _ in range(beyond):
+            next(batches, None)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _leg(make: Callable[[int], uio.Loader], world: int, steps: int | None, beyond: int) -> list[Any]:
+    """Run all ranks at the same time; digests and state of each."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / str(rank) for rank in range(world)]
+        pids = []
+        for rank, file in enumerate(files):
+            if not (pid := os.fork()):
+                status = 1
+                try:
+                    _rank(make(rank), steps, beyond, file)
+                    status = 0
+                except BaseException:
+                    sys.excepthook(*sys.exc_info())
+                finally:
+                    sys.stderr.flush()
+                    os._exit(status)
+            pids.append(pid)
+        for pid in pids:
+            os.waitpid(pid, 0)
+        return [json.loads(file.read_text()) if file.exists() else [["nothing"], None] for file in files]
+
+
+@cache
+def _expected(name: str, path: Path) -> Expected:
+    return Expected(GRAPHS[name](path))
+
+
+def journey(name: str, path: Path, seed: str) -> str:
+    """Make one; return what differs, or nothing."""
+    rng, pipeline, expected = random.Random(seed), GRAPHS[name](path), _expected(name, path)
+    expected.done = [0] * LANES
+    state, legs = None, rng.randint(2, 5)
+    for leg in range(legs):
+        world, workers = topology = rng.choice(TOPOLOGIES)
+        steps = None if leg == legs - 1 else rng.randint(0, sum(map(len, expected.lanes)) // (2 * world))
+        beyond = rng.choice([-1, 0, 1, 5]) if steps is not None else -1
+        options = {"lanes": LANES, "snapshot_every": rng.choice([1, 1, 3])}
+        made = _leg(lambda rank, at=state: begun(pipeline, topology, rank, at, **options), world, steps, beyond)  # type: ignore[misc, arg-type]  # noqa: B023
+        if [got for got, _ in made] != [expected.take(rank, world, steps) for rank in range(world)]:
+            return f"{name}, seed {seed}: leg {leg} of {world} ranks with {workers} workers, {steps} steps"
+        state = uio.merge_states([saved for _, saved in made])
+    whole = expected.done == [len(lane) for lane in expected.lanes]
+    return "" if whole else f"{name}, seed {seed}: the epoch is not over at its end"
+
+
+def different(path: Path, count: int, seed: int, names: list[str] | None = None) -> list[str]:
+    """Make ``count`` random journeys, of all graphs in turn; return what differs."""
+    names = names or list(GRAPHS)
+    found = (journey(names[number % len(names)], path, f"{seed}/{number}") for number in range(count))
+    return [text for text in found if text]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Random journeys with kills and moves; prints how many differ.")
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--graph", action="append", choices=list(GRAPHS), help="Default: all, in turn.")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)  # of epochs that were over
+    with tempfile.TemporaryDirectory() as folder:
+        made = corpus.shards(Path(folder), SHARDS, seconds=(0.3, 0.8))
+        wrong = different(made.list, given.count, given.seed, given.graph)
+    print("\n".join([*wrong, f"{given.count} journeys, {len(wrong)} differ"]))
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
