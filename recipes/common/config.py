@@ -17,7 +17,7 @@ from uio_pipes.prep.writing.files import write_lines
 
 from .strict import ConfigError, check, read
 
-__all__ = ["BatchConfig", "Config", "ConfigError", "DataConfig", "ModelConfig", "OptimConfig", "TrainConfig"]
+__all__ = ["BatchConfig", "Config", "ConfigError", "DataConfig", "ModelConfig", "OptimConfig", "TrainConfig", "set_key"]
 
 
 def _positive(block: str, config: object, *names: str) -> None:
@@ -174,7 +174,7 @@ class Config:
             isinstance(values, dict), "the configuration", f"blocks ({', '.join(f.name for f in fields(cls))})", values
         )
         for text in override:
-            _override(values, text)
+            set_key(values, text)
         return read(cls, values)
 
     def save(self, path: Path) -> None:
@@ -183,7 +183,8 @@ class Config:
         write_lines(path, plain.splitlines())
 
 
-def _override(values: dict[str, Any], text: str) -> None:
+def set_key(values: dict[str, Any], text: str) -> None:
+    """Change ``values`` as a text like ``train.epochs=3`` says. Raises: ConfigError."""
     key, equals, value = text.partition("=")
     *blocks, name = key.strip().split(".")
     check(bool(equals and name and blocks), "an override", "like train.epochs=3", text)

@@ -1,0 +1,62 @@
+"""What a training depends on: blocks of settings with defaults for the mini corpus, changed by ``--set KEY=VALUE``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..common.config import OptimConfig, set_key
+from ..common.strict import check, read
+from .model import Sizes
+
+__all__ = ["Data", "Settings", "Train", "settings_of"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """From the list to packed rows. A batch has ``rows`` rows of ``max_tokens`` places."""
+
+    max_tokens: int = 256
+    rows: int = 3
+    window: int = 100  # utterances of a lane to choose from
+    lanes: int = 4  # workers at most; the same batches with any number of them
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check(value >= (name != "num_workers"), f"data.{name}", "above 0", value)
+
+
+@dataclass(frozen=True)
+class Train:
+    """``save_every`` and ``log_every``: steps. ``packed: false``: the same batches, but a row for each utterance."""
+
+    seed: int = 1
+    epochs: int = 10
+    save_every: int = 50
+    keep: int = 2  # checkpoints
+    log_every: int = 20
+    packed: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "save_every", "keep", "log_every"):
+            check(getattr(self, name) >= 1, f"train.{name}", "1 or more", getattr(self, name))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All blocks."""
+
+    model: Sizes = field(default_factory=Sizes)
+    data: Data = field(default_factory=Data)
+    optim: OptimConfig = field(default_factory=lambda: OptimConfig(0.002, 100, "cosine", 0.01, 1.0))
+    train: Train = field(default_factory=Train)
+
+
+def settings_of(overrides: Sequence[str]) -> Settings:
+    """Return the defaults with overrides like ``train.epochs=3``. Raises: ConfigError."""
+    values: dict[str, Any] = {"optim": dict(vars(Settings().optim))}
+    for text in overrides:
+        set_key(values, text)
+    return read(Settings, values)
