@@ -94,7 +94,8 @@ def test_repeated_lanes_are_those_of_the_next_pass(many_shards: Corpus) -> None:
     short = repeated.own.index(min(repeated.own))
     loader = uio.Loader(pipeline, rank=short, world_size=2, lanes=3, seed=1)
     # Without a process group: this rank alone, as long as it is asked.
-    loader._options = replace(loader._options, uneven="repeat", world_size=1, steps_per_epoch=repeated.steps[0])
+    alone = loader._options.ranks._replace(world_size=1)
+    loader._options = replace(loader._options, uneven="repeat", ranks=alone, steps_per_epoch=repeated.steps[0])
     sizes = [int(b["feats"].shape[0] * b["feats"].shape[1]) for b in loader]
     assert sizes == repeated.padded[short].tolist()
 
