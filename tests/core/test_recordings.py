@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from test_streams import RATE, tone, wav_bytes
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.lengths import Lengths
+from uio_pipes.reports.simulate import simulate
 
 SIZES = [[4000, 9000], [], [12000], [5000, 5000, 8000], [7000]]
 
@@ -107,6 +110,55 @@ def test_pack_says_where_each_recording_belongs() -> None:
     assert batch["audio_feats_places"].tolist() == expected
 
 
+@pytest.mark.parametrize("extra", [0, 3])
+def test_places_are_counted_in_the_tokens_whatever_length_counts(extra: int) -> None:
+    graph = uio.from_iterable(items()).decode_audio(of="audio").fbank(8, of="audio").map(with_marks)
+    for batch in uio.Loader(graph.pack(70, length=lambda n: n.tokens + extra)):
+        tokens = batch["tokens"].reshape(-1)
+        marked = torch.zeros_like(tokens)
+        for first, count in batch["audio_feats_places"].tolist():
+            marked[first : first + count] = 7
+        assert torch.equal(marked, torch.where(tokens == 7, 7, 0))
+
+
+def with_marks(sample: Any) -> Any:
+    """As a stage does that leaves places (of 7) for recordings among other tokens."""
+    sample["label"], sample["audio_places"] = [1], []
+    for n in range(len(sample["audio"])):
+        sample["audio_places"].append((len(sample["label"]), 2 + n))
+        sample["label"] += [7] * (2 + n) + [1]
+    return sample
+
+
+def test_conversations_without_a_field_of_audio_share_rows_with_others() -> None:
+    silent = uio.from_iterable([{"key": "T", "label": [1, 2], "audio_places": []}]).sharding_filter()
+    heard = uio.from_iterable(items()).sharding_filter().decode_audio(of="audio").fbank(8, of="audio").map(with_marks)
+    batches = list(uio.Loader(uio.mix([heard, silent]).pack(70, rows=2)))
+    assert sum(len(batch["audio_feats_places"]) for batch in batches if "audio_feats" in batch) == 7
+    assert Counter(key for batch in batches for key in batch["keys"])["T"] == 1
+
+
+def test_what_has_recordings_is_not_split(caplog: pytest.LogCaptureFixture) -> None:
+    graph = uio.from_iterable(items()).decode_audio(of="audio").map(with_marks)
+    loader = uio.Loader(graph.pack(3, overflow="split"))
+    assert [key for batch in loader for key in batch["keys"]] == ["C1"]  # which has no recording
+    assert loader.stats().skipped == {"over_budget": 4}
+
+
+def test_hours_are_those_of_the_recordings() -> None:
+    graph = uio.from_iterable(items()).decode_audio(of="audio").map(with_marks)
+    loader = uio.Loader(graph.pack(70))
+    list(loader)
+    hours = sum(map(sum, SIZES)) / RATE / 3600
+    assert loader.stats().hours == pytest.approx(hours, rel=0.02)
+    assert simulate(graph.pack(70)).hours == pytest.approx(hours, rel=0.02)
+
+
+def test_samples_of_no_recordings_are_none() -> None:
+    graph = uio.from_iterable(items()).decode_audio(of="audio").filter(length="audio.samples", max_length=10**9)
+    assert len(list(uio.Loader(graph))) == 5
+
+
 def test_places_and_recordings_must_be_equally_many() -> None:
     def less(sample: Any) -> Any:
         sample["label"], sample["audio_places"] = [1, 2, 3], [(0, 1)]
@@ -125,7 +177,17 @@ def test_a_failure_names_the_recording(when: str, caplog: pytest.LogCaptureFixtu
     graph = uio.from_iterable(bad).decode_audio(of="audio").fbank(8, of="audio").batch(1).pad()
     with pytest.raises(NothingRead):
         list(uio.Loader(graph))
-    assert "recording 2 of 'audio'" in caplog.text
+    assert caplog.text.count("recording 2 of 'audio'") == 1
+
+
+def test_a_failure_names_the_file_of_the_recording(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    paths = [tmp_path / f"{n}.wav" for n in range(2)]
+    for n, path in enumerate(paths):
+        path.write_bytes(wav_bytes(tone(4000, n))[: 8044 - 4000 * n])
+    graph = uio.from_iterable([{"key": "C", "audio": [str(path) for path in paths]}]).decode_audio(of="audio")
+    with pytest.raises(NothingRead):
+        list(uio.Loader(graph.batch(1).pad()))
+    assert f"recording 2 of 'audio' ({paths[1]})" in caplog.text
 
 
 def test_rates_of_all_recordings_must_be_one(caplog: pytest.LogCaptureFixture) -> None:

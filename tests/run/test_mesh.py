@@ -129,12 +129,28 @@ def test_a_journey_over_meshes_gives_what_ranks_without_one_would(tmp_path: Path
     assert sum(seen.values()) == CHANGES
 
 
+class Mesh:
+    """What is asked of a mesh before its ranks are."""
+
+    mesh_dim_names = ("dp", "tp")
+
+    def get_coordinate(self) -> list[int]:
+        return [0, 1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ({"data": "dp"}, "names dimensions of a mesh"),
         ({"rank": 0, "world_size": 1, "group": object()}, "rank and group say the same"),
         ({"partition": 1}, "partition must be True or False"),
+        ({"group": "world"}, "group must be a process group"),
+        ({"mesh": "x"}, "mesh must be a DeviceMesh"),
+        ({"mesh": Mesh(), "data": ()}, "each once, of dp, tp, not \\(\\)"),
+        ({"mesh": Mesh(), "data": ("dp", "dp")}, "each once"),
+        ({"mesh": Mesh(), "data": 3}, "each once"),
+        ({"mesh": Mesh()}, "each once"),
+        ({"mesh": Mesh(), "data": "pp"}, "each once"),
     ],
 )
 def test_what_does_not_go_together(arguments: dict[str, Any], says: str) -> None:

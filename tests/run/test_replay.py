@@ -13,7 +13,8 @@ import pytest
 import torch
 from contract import digest
 from corpus import Corpus
-from test_topology import training
+from journeys import training
+from test_streams import tone, wav_bytes
 
 import uio_pipes as uio
 from uio_pipes.reports.steps import seen, steps
@@ -105,13 +106,27 @@ def test_steps_by_plan_are_those_that_are_delivered(many_shards: Corpus) -> None
             own = [step for step in planned if step.rank == rank]
             assert [step.step for step in own] == list(range(len(own)))
             assert [sorted(step.keys) for step in own] == [sorted(batch["keys"]) for batch in loader]
-    assert sum(step.delivered for step in planned) == 9
+    assert sum(step.before for step in planned) == 9
     key = planned[5].keys[1]
     (one,) = seen(graph, state, 3, [key])
     assert (one.step, one.rank, one.lane, one.row) == (planned[5].step, planned[5].rank, planned[5].lane, 1)
     stream = uio.Loader(graph, steps_per_epoch=4, **OPTIONS)
     with pytest.raises(uio.StateError, match="steps_per_epoch"):
         next(steps(graph, stream.state_dict(), 1))
+    with pytest.raises(uio.StateError, match="stage"):
+        next(steps(graph.take(3), state, 1))
+    with pytest.raises(uio.PipelineError, match="6 lanes cannot feed 9 ranks"):
+        next(steps(graph, state, 9))
+
+
+def test_batches_of_which_nothing_is_left_have_numbers(tmp_path: Path) -> None:
+    items = [{"key": f"U{i}", "wav": b"RIFF" if i in (3, 7) else wav_bytes(tone(8000, i))} for i in range(12)]
+    graph = uio.from_iterable(items).sharding_filter().decode_audio().batch(1).pad()
+    loader = uio.Loader(graph)
+    assert [batch["keys"] for batch in loader] == [[f"U{i}"] for i in range(12) if i not in (3, 7)]
+    assert loader.batch_at(8)["keys"] == ["U8"]
+    with pytest.raises(uio.PipelineError, match="nothing is left of batch 7"):
+        loader.batch_at(7)
 
 
 def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:

@@ -189,7 +189,8 @@ def test_a_share_stays_the_same_for_ever() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"share": 1.5}, "within 0 to 1"),
+        ({"share": 1.5}, "share must be from 0 to 1, not 1.5"),
+        ({"share": 0.5, "max_frames": 10}, r"share chooses by itself, not \['max_frames'\]"),
         ({"share": (0.5, 0.1)}, "lowest, highest"),
         ({"share": "a"}, "lowest, highest"),
         ({"salt": "a"}, "salt goes with share"),

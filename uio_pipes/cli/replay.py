@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,8 @@ def replay(
 
     if save is not None:
         keep_inputs([checkpoint], [save])
+        if not Path(save).resolve().parent.is_dir():
+            raise typer.BadParameter(f"--save {save}: there is no such folder")
     graph = load(pipeline, "shard", None, None, None)
     loader = made.loader_of(graph, find_state(checkpoint)[1], rank, world_size)
     batch = loader.batch_at(step)

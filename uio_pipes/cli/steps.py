@@ -36,6 +36,8 @@ def steps(
     state = find_state(checkpoint)[1]
     all_ = planned.steps(load(pipeline, "shard", None, None, None), state, world_size)
     found = [s for s in takewhile(lambda s: last is None or s.step <= last, all_) if s.step >= first]
+    if not found:
+        raise typer.BadParameter(f"there are no steps from {first} to {'the end' if last is None else last}")
     if keys is not None:
         with open(keys, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(step._asdict(), ensure_ascii=False) + "\n" for step in found)
@@ -59,7 +61,7 @@ def seen(
     world_size: Ranks = 1,
     as_json: Json = False,
 ) -> None:
-    """Tell by plan when utterances were or will be delivered in an epoch. The exit code is 1 if one never is."""
+    """Tell by plan when utterances came or will come in an epoch. The exit code is 1 if one never does."""
     from uio_pipes.reports import steps as planned
     from uio_pipes.reports.state_file import find_state
 
@@ -70,7 +72,8 @@ def seen(
         print_json({"seen": [one._asdict() for one in found], "missing": missing})
     else:
         rows = [
-            (s.key, s.epoch, s.step, s.rank, s.lane, s.row, "delivered" if s.delivered else "to come") for s in found
+            (s.key, s.epoch, s.step, s.rank, s.lane, s.row, "before the state" if s.before else "to come")
+            for s in found
         ]
         print_tables([("Utterances", ("key", "epoch", "step", "rank", "lane", "row", "is"), rows)])
         for key in missing:

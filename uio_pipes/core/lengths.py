@@ -45,7 +45,8 @@ class Lengths:
     @property
     def samples(self) -> int:
         """Samples of audio at :attr:`sample_rate`. Raises: DataError."""
-        return self._audio.samples if self._plan.sample_rate != TICKS else self._unknown("seconds are known")
+        plan = self._audio
+        return plan.samples if plan.sample_rate != TICKS or not plan.samples else self._unknown("seconds are known")
 
     @property
     def sample_rate(self) -> int:

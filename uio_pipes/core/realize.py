@@ -23,33 +23,37 @@ def realize(
     fetch_early(sample.fields for sample in samples)
     for sample in samples:
         try:
-            actual = compute(sample)
+            length = compute(sample)
             if whole or read:
                 sample.read(None if whole else read)
         except DataError as error:
             lane.ledger.fail(error, "realize")
         else:
             lane.ledger.fine("realize")
-            yield sample, actual.length if actual is not None else 0
+            yield sample, length
 
 
-def compute(sample: Sample) -> Plan | None:
-    """Run everything deferred, and return the actual length. Raises: DataError, also if that is above the plan."""
+def compute(sample: Sample) -> int:
+    """Run everything deferred, and return the actual length; of an utterance whose audio is in streams, that of these.
+
+    Raises: DataError, also if a length is above its plan.
+    """
     planned = sample.planned()
     streams = [(of, sample.recordings(of)) for of in sample.chain.streams]
     sample.finish()
     try:
-        actual = measure(sample.fields)
+        actual, heard = measure(sample.fields), 0
         for of, plans in streams:
             for plan, view in zip(plans, sample.views(of, audio_names(of)), strict=True):
                 made = measure(view.fields)
+                heard += made.length if made is not None else 0
                 if plan is not None and made is not None:
                     check_length(sample, made, plan, of)
     except Exception as error:
         raise sample._caused(error, "realize")  # noqa: B904
     if planned is not None and actual is not None:
         check_length(sample, actual, planned)
-    return actual
+    return heard if actual is None else actual.length
 
 
 def check_length(sample: Sample, actual: Plan, planned: Plan, of: str = "") -> None:

@@ -379,10 +379,12 @@ class View(Sample):
         return plan
 
     def named(self, error: DataError) -> DataError:
-        """Return the error, with the number of the recording if there are several."""
-        if self._at is None or isinstance(error, LeftOut):
+        """Return the error, with the number and the file of the recording if there are several."""
+        if self._at is None or error.key or isinstance(error, LeftOut):  # with a key, it has been named already
             return error
-        return error.within(f"recording {self._at[0] + 1} of {self._of!r}")
+        audio = self._whole.fields.get(self._of) or [None] * self._at[1]
+        path = audio[self._at[0]] if isinstance(audio[self._at[0]], str) else getattr(audio[self._at[0]], "path", "")
+        return error.within(f"recording {self._at[0] + 1} of {self._of!r}" + (f" ({redact(path)})" if path else ""))
 
     def compute_now(self, name: str, of: str) -> None:
         self._whole.compute_now(name, of)

@@ -35,10 +35,13 @@ def seen(batch: Any) -> tuple[list[str], list[tuple[str, str, str]]]:
     """Return the keys in a batch, and for each of its other values the name, what it is, and a digest of a tensor."""
     if not isinstance(batch, Mapping):
         return [sample["key"] for sample in batch], []
-    return batch.get("keys", []), [(name, *_value(value)) for name, value in batch.items() if name != "keys"]
+    keys = batch.get("keys", [batch["key"]] if "key" in batch else [])  # of a batch, or of an utterance
+    return keys, [(name, *_value(value)) for name, value in batch.items() if name not in ("keys", "key")]
 
 
 def _value(value: Any) -> tuple[str, str]:
+    if isinstance(value, str):
+        return repr(value), ""
     if not isinstance(value, torch.Tensor) or value.is_nested:
         return (counted(len(value), "value") if hasattr(value, "__len__") else str(value)), ""
     data = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

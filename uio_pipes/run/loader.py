@@ -203,10 +203,11 @@ class Loader:
 
         Args:
             step: its number in the epoch from 0 on, as ``enumerate(loader)`` counts if the epoch is run on as many
-                ranks from its beginning.
+                ranks from its beginning. A batch of which all utterances failed has a number, too.
 
         Raises:
-            PipelineError: the epoch has no such batch, or it can only be reached from an earlier state.
+            PipelineError: the epoch has no such batch, nothing is left of it, or it can only be reached from an earlier
+                state.
         """
         require_whole("batch_at: step", step, 0)
         alone = copy(self)  # in this process, without the other ranks
@@ -216,11 +217,14 @@ class Loader:
         alone._progress = self._progress.before(step, alone._options)
         alone._asked = self.epoch
         try:
-            return next(iter(alone))
+            batch = next(iter(alone))
         except StopIteration:
             raise PipelineError(f"batch_at: epoch {self.epoch} has no batch {step} on rank {self.rank}") from None
         finally:
             alone._close()
+        if not self._options.repeat and alone._progress.received != step + 1:
+            raise PipelineError(f"batch_at: nothing is left of batch {step}: all of its utterances failed")
+        return batch
 
     def __len__(self) -> int:
         """Batches of this rank in the whole epoch if no utterance fails; ``steps_per_epoch`` where that is set.

@@ -201,9 +201,9 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
     for sample in item if isinstance(item, list) else [item]:
         try:
             plan = sample.planned() if isinstance(sample, Sample) else None
-            for of in sample.chain.streams if isinstance(sample, Sample) else ():
-                sample.stream(of)  # fails as it would when the batch is made
-            frames = 0 if plan is None else plan.length
+            of = sample.chain.streams if isinstance(sample, Sample) else ()
+            heard = [one.length for one in map(sample.stream, of) if one is not None]  # fails as when it is made
+            frames = sum(heard) if plan is None else plan.length
             length = frames if size is None else size(sample)
         except DataError as error:
             ledger.fail(error, "realize")

@@ -73,6 +73,8 @@ def _given(rank: int | None, world_size: int | None) -> Ranks:
 
 
 def _in_group(group: Any) -> Ranks:
+    if not isinstance(group, dist.ProcessGroup):
+        raise PipelineError(f"group must be a process group of torch.distributed, not {group!r}")
     rank = dist.get_rank(group)
     if rank < 0:
         raise PipelineError("this process is not in the group that was given: make the loader in its members only")
@@ -85,13 +87,17 @@ def _in_mesh(mesh: Any, data: str | Sequence[str] | None) -> Ranks:
 
     Nothing is sent: the mesh knows all ranks.
     """
+    if not hasattr(mesh, "mesh_dim_names"):
+        raise PipelineError(f"mesh must be a DeviceMesh, not {mesh!r}")
     names, place = mesh.mesh_dim_names, mesh.get_coordinate()
     if names is None:
         raise PipelineError('the mesh has no names: init_device_mesh("cuda", (8, 2), mesh_dim_names=("dp", "tp"))')
-    wanted = (data,) if isinstance(data, str) else tuple(data or (names if len(names) == 1 else ()))
-    if unknown := [name for name in wanted if name not in names] or (data is None and not wanted):
-        rule = "data must name the dimensions of the mesh along which batches differ"
-        raise PipelineError(f"{rule}, of {', '.join(names)}, not {unknown if data is not None else None!r}")
+    if data is None and len(names) == 1:
+        data = names
+    wanted = (data,) if isinstance(data, str) else tuple(data) if isinstance(data, (list, tuple)) else ()
+    if not wanted or len(set(wanted)) < len(wanted) or not set(wanted) <= set(names):
+        rule = "data must name the dimensions of the mesh along which batches differ, each once"
+        raise PipelineError(f"{rule}, of {', '.join(names)}, not {data!r}")
     if place is None:
         raise PipelineError("this process is not in the mesh: make the loader in its members only")
     along = [names.index(name) for name in wanted]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import ClassVar, Protocol
 
@@ -88,12 +88,14 @@ class Filter(Stage):
             require(not self.salt, self.name, "salt goes with share", self.salt, "as in share=0.1")
             return
         _ = self._hashes  # checks it
-        given = [name for name in ("function", "length") if getattr(self, name) is not None]
+        given = [f.name for f in fields(self) if f.name not in ("share", "salt") and getattr(self, f.name) != f.default]
         require(not given, self.name, "share chooses by itself", given, "put a filter of its own for the share")
 
     @cached_property
     def _hashes(self) -> tuple[int, int]:
         """The hashes that the share begins and ends with."""
+        if is_number(self.share):
+            require(0 <= self.share <= 1, self.name, "share must be from 0 to 1", self.share, "as in share=0.1")  # type: ignore[operator]
         share = (0, self.share) if is_number(self.share) else self.share
         low, high = require_range(self.name, "share", share, 0, 1)
         return round(low * 2**64), round(high * 2**64)

@@ -164,12 +164,16 @@ def _numbers(fields: dict[str, Any], name: str) -> npt.NDArray[np.int64]:
 def _places(parts: list[tuple[Sample, int, int]], of: str, count: int) -> torch.Tensor:
     """Return the first place, of all rows, and the number of places of each of ``count`` recordings in a stream.
 
-    Those of the usual stream are the free ones before the tokens, unless the utterance says where they are.
+    Those of the usual stream are the free ones before the tokens, unless the utterance says where in its tokens they
+    are.
     """
     places = []
     for sample, first, free in parts:
-        told = sample.fields.get(f"{of or 'wav'}_places", [(0, 0 if of else free)])
-        places += [(first + int(at), int(many)) for at, many in told]
+        told = sample.fields.get(f"{of or 'wav'}_places")
+        if told is None:
+            places.append((first, 0 if of else free))
+        else:
+            places += [(first + free + int(at), int(many)) for at, many in told]
     if len(places) != count:
         raise PipelineError(
             f"pack: there are {count} recordings of {of or 'wav'!r} and {len(places)} places; each needs one"
@@ -206,7 +210,8 @@ def _recordings(fields: dict[str, Any], of: str) -> list[tuple[Any, Any]]:
     count = recordings(fields, names)
     feats, waves = (fields.get(names[name]) for name in ("feat", "wav"))
     if count is None:
-        count, feats, waves = 1, [feats], [waves]
+        none = feats is None and waves is None and f"{of or 'wav'}_places" in fields  # of a conversation without audio
+        count, feats, waves = (0, [], []) if none else (1, [feats], [waves])
     nothing = [None] * count
     if of and names["sample_rate"] not in fields:  # arrays without a rate are no audio: codes, an embedding
         waves = nothing

@@ -28,7 +28,8 @@ class SplitNode(Expanding):
             yield sample
             return
         tokens = sample["label"]
-        if self.measured(sample) > len(tokens) or not sample.text_only:
+        heard = not sample.text_only or any(sample.recordings(of) for of in sample.chain.streams)
+        if self.measured(sample) > len(tokens) or heard:
             message = 'it is longer than a row, and only tokens can be split: leave it out by overflow="drop"'
             raise DataError("over_budget", message)
         for first in range(0, len(tokens), self.most):

@@ -46,8 +46,10 @@ def odd_ones(samples: Sequence[Sample], lane: Lane, stage: str) -> frozenset[int
     for of in ("", *dict.fromkeys(of for sample in samples for of in sample.chain.streams)):
         rates = [(i, rate) for i, sample in enumerate(samples) for rate in rates_of(sample.fields, of)]
         kept, odd = odd_rates([rate for _, rate in rates])
-        like = next((samples[i].key for i, rate in rates if rate == kept), "")
-        found |= {rates[at][0]: (rates[at][1], kept, like) for at in odd}
+        others = [i for i, rate in rates if rate == kept]
+        for at in odd:
+            i, rate = rates[at]
+            found[i] = rate, kept, samples[next((other for other in others if other != i), i)].key
     for i, (rate, kept, like) in sorted(found.items()):
         lane.ledger.handle(samples[i].failure(mixed_rates(rate, kept, like), stage), stage)
     if not found:

@@ -17,7 +17,8 @@ LAZY = ("bytes", "file")  # kinds of columns that are read when they are touched
 class Column(NamedTuple):
     """A column that becomes the field ``field``.
 
-    ``kind``: "bytes", "file" (``{bytes, path}``), "path", "decoded" (``{array, sampling_rate}``), "list", or "value".
+    ``kind``: "bytes", "file" (``{bytes, path}``), "files" (a list of these), "path", "decoded" (``{array,
+    sampling_rate}``), "list", or "value".
     ``reads``: what is read of it.
     """
 
@@ -29,7 +30,7 @@ class Column(NamedTuple):
     @property
     def heavy(self) -> bool:
         """True if it is read by itself."""
-        return self.kind in (*LAZY, "decoded", "list")
+        return self.kind in (*LAZY, "files", "decoded", "list")
 
 
 def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[str, ...] | None) -> list[Column]:
@@ -44,12 +45,14 @@ def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[s
     for name in wanted or ():
         if name not in names:
             raise ListError(f"{url} has no column {name!r}, only {', '.join(names)}: correct columns=")
-    ours = _with_usual(fields, names)
+    usual = USUAL["wav"]  # which is a stream of its own if it has several recordings in each row
+    several = usual in names and _kind(schema.field(usual).type) in ("files", "paths")
+    ours = _with_usual(fields, [name for name in names if not several or name != usual])
     taken = set(ours.values())
     others = [n for n in names if n not in taken and n not in ours and not n.startswith(_INTERNAL)]
     rest = {name: name for name in others if wanted is None or name in wanted or name in _KEPT}
     found = [_column(field, name, schema.field(name).type, url) for field, name in {**ours, **rest}.items()]
-    if not {"wav", "feat", "txt"} & {column.field for column in found}:
+    if not several and not {"wav", "feat", "txt", "messages"} & {column.field for column in found}:
         raise ListError(
             f'{url} has no column of audio or text among {", ".join(names)}: name it, fields={{"wav": "COLUMN", …}}'
         )
@@ -87,7 +90,7 @@ def _column(field: str, name: str, type_: Any, url: str) -> Column:
     reads = tuple(f"{name}.{part}" for part in parts if type_.get_field_index(part) >= 0) if parts else (name,)
     if field == "wav" and kind == "text":
         return Column(field, name, "path", reads)
-    if field in PAYLOADS and kind in ("value", "text"):
+    if field in PAYLOADS and kind in ("value", "text", "files", "paths"):
         raise ListError(
             f"{url}: the column {name} for {field} is {type_}, but must be bytes of audio files, their paths, "
             "{bytes, path}, or lists of samples: name another one by fields="
@@ -96,7 +99,7 @@ def _column(field: str, name: str, type_: Any, url: str) -> Column:
         raise ListError(
             f"{url}: the column {name} for {field} is {type_}, but must be text or numbers: name another one by fields="
         )
-    if kind not in LAZY and field not in PAYLOADS:
+    if kind not in (*LAZY, "files") and field not in PAYLOADS:
         kind, reads = "value", (name,)
     return Column(field, name, kind, reads)
 
@@ -113,7 +116,8 @@ def _kind(type_: Any) -> str:
             return "decoded"
         return "file" if "bytes" in has or has == {"path"} else "value"
     if is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_):
-        return "list"
+        of = _kind(type_.value_type)
+        return {"file": "files", "text": "paths"}.get(of, "list")
     if str(type_) in ("string", "large_string", "string_view"):
         return "text"
     return "bytes" if str(type_) in ("binary", "large_binary", "binary_view") else "value"

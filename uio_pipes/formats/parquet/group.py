@@ -83,6 +83,11 @@ class Group:
         """
         fields: dict[str, Any] = {}
         for column in self.columns:
+            if column.kind == "files":
+                several = self.value(column, row)
+                count = len(several) if several.is_valid else 0
+                fields[column.field] = [Cell(self, column, row, at) for at in range(count)]
+                continue
             value = None if column.kind in LAZY else self._plain(column, row)
             if value is not None:
                 fields |= audio_of(value) if column.kind == "decoded" else {column.field: value}
@@ -110,12 +115,12 @@ class Group:
 class Cell(Ref):
     """A reference to the bytes in one row of a column, or, where it has a path instead, to that file."""
 
-    __slots__ = ("_column", "_group", "_row")
+    __slots__ = ("_at", "_column", "_group", "_row")
 
-    def __init__(self, group: Group, column: Column, row: int) -> None:
+    def __init__(self, group: Group, column: Column, row: int, at: int | None = None) -> None:
         self.file, self.offset = group, 0  # type: ignore[assignment]  # of which only the path is asked for
         self.head, self.info, self.crc = b"", None, None
-        self._group, self._column, self._row = group, column, row
+        self._group, self._column, self._row, self._at = group, column, row, at
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -145,16 +150,18 @@ class Cell(Ref):
         """Return the bytes where Arrow has them, or the path. Raises: DataError."""
         scalar = self._group.value(self._column, self._row)
         path = None
-        if self._column.kind == "file" and scalar.is_valid:
+        if self._at is not None:
+            scalar = scalar[self._at]
+        if self._column.kind in ("file", "files") and scalar.is_valid:
             path = scalar["path"].as_py() if "path" in scalar else None
             scalar = scalar.get("bytes")
-        if self._column.kind in LAZY and scalar is not None and scalar.is_valid:
+        if self._column.kind in (*LAZY, "files") and scalar is not None and scalar.is_valid:
             return memoryview(scalar.as_buffer())
         if path:
             return str(path)
-        if self._column.field in PAYLOADS:
+        if self._column.field in PAYLOADS or self._at is not None:
             message = f"the column {self._column.name} is null there: leave the row out"
-            reason = "missing_audio" if self._column.field == "wav" else "missing_features"
+            reason = "missing_features" if self._column.field == "feat" else "missing_audio"
             raise DataError(reason, message, url=self._group.place(self._row))
         return memoryview(b"")
 
