@@ -160,6 +160,35 @@ def test_what_is_not_there_is_counted(graph: Any, reason: str, says: str) -> Non
     assert reason in str(error.value)
 
 
+@pytest.mark.parametrize("way", ["padded", "packed"])
+def test_codes_of_no_rows_are_rows_of_length_0(way: str) -> None:
+    lists = [[], [[1, 2], [3, 4], [5, 6]], [[7, 8]]]
+    given = [{"key": f"U{i}", "label": [i], "codes": codes} for i, codes in enumerate(lists)]
+    graph = uio.from_iterable(given).stack(2, 2, of="codes")
+    batches = graph.batch(3).pad(keep=["codes"]) if way == "padded" else graph.pack(9, keep=["codes"])
+    batch = next(iter(uio.Loader(batches)))
+    assert dict(zip(batch["keys"], batch["codes_lengths"].tolist(), strict=True)) == {"U0": 0, "U1": 2, "U2": 1}
+    assert batch["codes"].shape == ((3, 2, 4) if way == "padded" else (3, 4))
+
+
+def test_codes_of_one_codebook_are_stacked() -> None:
+    graph = uio.from_iterable([{"key": "U", "codes": [1, 2, 3, 4]}, {"key": "V", "codes": torch.zeros(0, 3)}])
+    first, second = uio.Loader(graph.stack(2, 2, of="codes"))
+    assert first["codes"].tolist() == [[1, 2], [3, 4]]
+    assert second["codes"].shape == (0, 6)
+
+
+@pytest.mark.parametrize("name", ["feats_lengths", "feats_places", "question_target", "question_target_lengths"])
+def test_what_is_kept_replaces_no_tensor_of_the_batch(name: str) -> None:
+    graph = uio.from_iterable([item | {name: [1]} for item in items()]).decode_audio().fbank(8)
+    graph = graph.tokenize(code_points).tokenize(code_points, of="question")
+    batches = [graph.pack(900, length=lambda n: n.frames + n.tokens, keep=[name])]
+    batches += [graph.batch(4).pad(keep=[name])] if name.startswith("question") else []
+    for made in batches:
+        with pytest.raises(uio.PipelineError, match="keep"):
+            list(uio.Loader(made))
+
+
 @pytest.mark.parametrize("of", ["wav", "key", "a b", "label", 3])
 def test_names_that_no_stream_can_have(of: Any) -> None:
     with pytest.raises(uio.PipelineError, match="fbank: of must be"):

@@ -438,3 +438,17 @@ def test_over_the_budget_of_two_lengths_tells_both() -> None:
         "5 frames and 2 tokens (that cost 10) are more than a whole batch may have (9); raise max_cost"
         in (ran.ledger.reports[0])
     )
+
+
+@pytest.mark.parametrize("length", [("frames", "tokens"), ("tokens", "frames")])
+def test_of_two_lengths_one_may_be_nothing(length: tuple[str, str]) -> None:
+    given = [{"key": f"U{i}", "feat": torch.zeros(0 if i == 1 else 5, 2), "label": [1] * (i % 3)} for i in range(6)]
+    loader = uio.Loader(
+        uio.from_iterable(given).bucket_batch(num_buckets=(1, 1), max_cost=10**6, cost=_sum, length=length)
+    )
+    assert sorted(sample["key"] for batch in loader for sample in batch) == ["U0", "U2", "U3", "U4", "U5"]
+    assert loader.stats().skipped == {"too_short": 1}
+
+
+def _sum(first: int, second: int) -> int:
+    return first + second

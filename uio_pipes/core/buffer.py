@@ -11,7 +11,6 @@ import contextlib
 import copy
 from collections import deque
 from collections.abc import Iterable, Iterator
-from math import inf
 from typing import Any
 from zlib import crc32
 
@@ -43,7 +42,6 @@ class Buffer(Node):
         super().__init__(source)
         self.lane, self.name = lane, name
         self.measured = None if length is None else measure_of(length)
-        self.nothing: Any = (0, inf) if isinstance(length, tuple) else 0  # of a pair, the second may be 0
 
     def order(self) -> Iterable[int]:
         """Return the arrival numbers of the samples held, in the subclass's order."""
@@ -96,7 +94,7 @@ class Buffer(Node):
         """Return the planned length, or a pair; None if the sample fails (which is counted) or has none left."""
         try:
             length = self.length_of(item)
-            if length <= self.nothing:
+            if length <= 0 if isinstance(length, int) else min(length) <= 0 and _is_nothing(item, length):
                 left = f"no frame left ({item.plan})" if self.measured is None else f"its length is {length}"
                 raise item.failure(DataError("too_short", left), self.name)
         except DataError as error:
@@ -226,6 +224,12 @@ def changed(stage: str, what: str) -> str:
     """Return the message of the error for a state of ``stage`` that does not fit its data."""
     rule = f"the data that {stage} reads changed since the state was saved ({what})"
     return f"{rule}: restore the shards as they were, {OR_RESTART}"
+
+
+def _is_nothing(item: Sample, lengths: tuple[int, ...]) -> bool:
+    """Return whether nothing is left of an utterance; it may have no tokens, or no audio, but not audio of no frame."""
+    plan = item.planned()
+    return max(lengths) <= 0 or (plan is not None and not plan.length)
 
 
 def _identity(item: Any) -> int:

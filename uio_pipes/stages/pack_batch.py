@@ -17,7 +17,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.streams import audio_names, recordings
-from uio_pipes.stages.pad_rows import joined
+from uio_pipes.stages.pad_rows import check_kept, joined
 from uio_pipes.stages.rates import odd_ones
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ class _Rows:
             if of and any(f"{of}_label" in sample.fields for sample in samples):
                 batch |= joined(f"{of}_target", [sample.fields.get(f"{of}_label", []) for sample in samples])
         for name in self.stage.keep:
-            batch |= joined(name, [sample.fields.get(name) for sample in samples])
+            kept = joined(name, [sample.fields.get(name) for sample in samples])
+            check_kept(self.stage.name, name, batch, kept)
+            batch |= kept
         return batch
 
     def _segments(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
 from uio_pipes.core.streams import audio_names, recordings
-from uio_pipes.stages.pad_rows import LAYOUTS, PADDED, Rows, together
+from uio_pipes.stages.pad_rows import LAYOUTS, PADDED, Rows, check_kept, together
 from uio_pipes.stages.rates import odd_ones
 
 IGNORE = -1  # WeNet's padding of targets
@@ -170,7 +170,9 @@ class _Batch:
     @property
     def audible(self) -> bool:
         """True if it holds audio or features."""
-        return bool(self.several) or any(feats.rows.lengths or waves.rows.lengths for feats, waves, _ in self.streams)
+        return any(map(any, self.several.values())) or any(
+            feats.rows.lengths or waves.rows.lengths for feats, waves, _ in self.streams
+        )
 
     def add(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Add an utterance and return its other fields. Raises: PipelineError if it does not fit the others."""
@@ -178,9 +180,9 @@ class _Batch:
             raise PipelineError("pad: an utterance has no key; the function given to .map(…) must keep it")
         for feats, waves, labels in self.streams:
             feat = fields.get(feats.field)
-            if feats.of and _are_several(fields, feats.of):
-                several = feat if feat is not None else [_mono(fields, wav, feats.of) for wav in fields[waves.field]]
-                self.several.setdefault(feats.of, []).append([torch.as_tensor(one) for one in several])
+            several = _several(fields, feats.of) if feats.of else None
+            self.several.setdefault(feats.of, []).append(several or [])
+            if several:
                 continue
             self._put(feats, fields, None if feat is None else torch.as_tensor(feat))
             self._put(labels, fields, _labels(fields, labels.field) if labels.field in fields else None)
@@ -207,7 +209,8 @@ class _Batch:
             if column.rows.lengths:
                 batch[column.name], batch[column.lengths] = column.rows.made(order, self.stage.layout)
         for of, found in self.several.items():
-            batch |= self._several(of, [found[i] for i in order])
+            if any(found):
+                batch |= self._several(of, [found[i] for i in order])
         if all(isinstance(f.get("speaker"), int) for f in fields):
             batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
         for name, field in (("langs", "lang"), ("tasks", "task")):
@@ -215,13 +218,19 @@ class _Batch:
                 batch[name] = [f[field] for f in fields]
         for name in self.stage.keep:
             padding = NO_LOSS if name == "labels" else IGNORE
-            batch |= together(name, [f.get(name) for f in fields], self.stage.layout, padding)
+            kept = together(name, [f.get(name) for f in fields], self.stage.layout, padding)
+            check_kept(self.stage.name, name, batch, kept)
+            batch |= kept
         return batch
 
     def _several(self, of: str, found: list[list[torch.Tensor]]) -> dict[str, Any]:
         """Return the rows of all recordings in a stream one after the other, and how many each utterance has."""
         rows = [row for one in found for row in one]
         name = f"{of}_{'feats' if rows and rows[0].ndim > 1 else 'pcm'}"
+        if any(rows_.rows.lengths for columns in self.streams for rows_ in columns if rows_.of == of):
+            raise PipelineError(
+                f"pad: some utterances have one recording in {of!r}, others a list; make all of them lists"
+            )
         made = together(name, rows, self.stage.layout, IGNORE) if rows else {}
         return made | {f"{of}_counts": torch.tensor([len(one) for one in found], dtype=torch.int32)}
 
@@ -247,11 +256,14 @@ class _Batch:
         return str(self.fields[0]["key"])
 
 
-def _are_several(fields: dict[str, Any], of: str) -> bool:
-    """Return whether the stream has a list of recordings. Arrays without a rate are none, but codes."""
+def _several(fields: dict[str, Any], of: str) -> list[torch.Tensor] | None:
+    """Return the features or waveforms of all recordings in a stream; None if it is no list of them. Arrays without a
+    rate are none, but codes."""
     names = audio_names(of)
-    count = recordings(fields, names)
-    return count is not None and (not count or names["feat"] in fields or names["sample_rate"] in fields)
+    feats = fields.get(names["feat"])
+    if recordings(fields, names) is None or (feats is None and names["sample_rate"] not in fields):
+        return None
+    return [torch.as_tensor(feat) for feat in feats or [_mono(fields, wav, of) for wav in fields[of]]]
 
 
 def _labels(fields: dict[str, Any], name: str) -> torch.Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from uio_pipes.base.checks import is_number
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.core import batch_memory
 
 PADDED = "padded"
@@ -83,6 +84,15 @@ def joined(name: str, values: list[Any]) -> dict[str, Any]:
     return {name: torch.cat(rows), f"{name}_lengths": torch.tensor([len(row) for row in rows], dtype=torch.int32)}
 
 
+def check_kept(stage: str, name: str, batch: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
+    """Raises: PipelineError if a field that is kept would replace a tensor of the batch."""
+    if taken := batch.keys() & kept.keys():
+        raise PipelineError(
+            f"{stage}: keep has {name!r}, but {', '.join(sorted(taken))} is in the batch anyway: give the field "
+            "another name, or leave it out"
+        )
+
+
 def _plain(values: list[Any]) -> Any:
     plain = [value.item() if getattr(value, "ndim", 1) == 0 else value for value in values]
     numbers = all(isinstance(value, bool) or is_number(value) for value in plain)
@@ -92,8 +102,11 @@ def _plain(values: list[Any]) -> Any:
 def _arrays(values: list[Any]) -> list[torch.Tensor] | None:
     """Return values that are arrays which differ in their first dimension only; None if they are something else."""
     rows = [row for row in map(_array, values) if row is not None]
-    if not rows or len(rows) < len(values) or len({row.shape[1:] for row in rows}) > 1:
+    tails = {row.shape[1:] for row in rows if row.numel()} or {row.shape[1:] for row in rows[:1]}
+    if not rows or len(rows) < len(values) or len(tails) > 1:
         return None
+    (tail,) = tails
+    rows = [row if row.shape[1:] == tail else row.new_zeros((0, *tail)) for row in rows]  # [] has no width
     floats = any(row.is_floating_point() and row.numel() for row in rows)
     return [row.to(torch.float32 if floats else torch.int64) for row in rows]
 

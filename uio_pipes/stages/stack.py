@@ -51,8 +51,13 @@ class Stack(OfStream):
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         feat = torch.as_tensor(sample.fields["feat"])
+        if feat.ndim == 1:  # codes of one codebook
+            feat = feat.unsqueeze(1)
         count, before = -(-len(feat) // self.stride), (self.frames - 1) // 2
         after = max(0, (count - 1) * self.stride + self.frames - before - len(feat))
+        if not count:
+            sample.fields["feat"] = feat.new_zeros((0, self.frames * feat.shape[1]))
+            return
         padded = torch.cat([feat[:1].expand(before, -1), feat, feat[-1:].expand(after, -1)])
         windows = padded.unfold(0, self.frames, self.stride)[:count]  # (count, F, frames)
         sample.fields["feat"] = windows.transpose(1, 2).reshape(count, -1)
