@@ -142,6 +142,13 @@ def test_placeholders_of_a_model_become_what_its_processor_makes_of_them() -> No
     assert [other["label"][first] for first, _ in other["audio_places"]] == [3, 3]
 
 
+def test_a_processor_in_place_of_its_tokenizer_is_told() -> None:
+    qwen = pytest.importorskip("transformers.models.qwen2_audio.processing_qwen2_audio").Qwen2AudioProcessor
+    extractor = pytest.importorskip("transformers").WhisperFeatureExtractor(feature_size=8)
+    with pytest.raises(uio.PipelineError, match=r"not 'Qwen2AudioProcessor'; give processor\.tokenizer, and"):
+        talks(TALK).chat(qwen(extractor, made.byte_level()))
+
+
 def _of_qwen(n: uio.Lengths) -> int:
     return ((n.samples // 160 - 1) // 2 + 1 - 2) // 2 + 1
 
@@ -162,11 +169,11 @@ def test_every_token_is_there_once_and_places_never_overlap(
     waves = {"audio": [_wave(0.1)] * total, "audio_sample_rate": [RATE] * total}
     template = PLAIN if plain else None
     graph = talks({"messages": messages, **waves}).decode_audio(of="audio")
-    stage = graph.chat(TOKENIZER, template, places=lambda n: places, audio_token=-7, bos=edge, eos=edge)
+    stage = graph.chat(TOKENIZER, template, places=lambda n: places, audio_token=999, bos=edge, eos=edge)
     sample = only(stage)
     assert len(sample["audio_places"]) == total
-    _check(sample, -7)
-    assert sample["label"].count(-7) == total * places
+    _check(sample, 999)
+    assert sample["label"].count(999) == total * places
     rest = _without(sample["label"], sample["audio_places"])
     if edge is not None:
         assert (rest.pop(0), rest.pop()) == (edge, edge)
@@ -249,6 +256,14 @@ def test_rest_of_a_message_goes_to_the_template() -> None:
     assert "Ann: hello" in TOKENIZER.decode(sample["label"])
 
 
+@pytest.mark.parametrize("content", [{}, {"content": None}])
+def test_a_turn_that_only_calls_tools_has_an_empty_text(content: dict[str, Any]) -> None:
+    template = made.CHATML.replace("m['content']", "m['content'] + m['tool_calls'] | default('')", 1)
+    call = {"role": "assistant", "tool_calls": "call", **content}
+    sample = only(talks([{"role": "user", "content": "hello"}, call]).chat(TOKENIZER, template))
+    assert TOKENIZER.decode(sample["label"]).endswith("assistant\ncall<|im_end|>\n")
+
+
 BLANKLESS = uio.CharTokenizer({"<unk>": 0, "你": 1, "好": 2, "<u>": 3, "<a>": 4, "</a>": 5}, ["<u>", "<a>", "</a>"])
 
 
@@ -312,6 +327,13 @@ def test_a_function_of_places_that_gives_no_number(count: Any) -> None:
     assert failures(graph.chat(_code_points, PLAIN, ASR, lambda n: count)) == {"bad_length": 1}
 
 
+@pytest.mark.parametrize("count", [np.int64(3), torch.tensor(3)])
+def test_a_function_of_places_may_return_a_whole_number_of_any_kind(count: Any) -> None:
+    graph = talks({"wav": _wave(0.1), "sample_rate": RATE, "txt": "a"}).decode_audio()
+    [(_, places)] = only(graph.chat(_code_points, PLAIN, ASR, lambda n: count))["wav_places"]
+    assert (places, type(places)) == (3, int)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -330,6 +352,10 @@ def test_a_function_of_places_that_gives_no_number(count: Any) -> None:
         ({"turns": [("user", "{}")]}, "names of fields in braces"),
         ({"turns": [("user", "{txt!r}")]}, "names of fields in braces"),
         ({"bos": "a"}, "bos must be"),
+        ({"bos": -1}, "bos must be 0 or more"),
+        ({"eos": -1}, "eos must be 0 or more"),
+        ({"audio_token": -1}, "audio_token must be 0 or more"),
+        ({"audio_token": 1.0}, "audio_token must be a whole number"),
     ],
 )
 def test_wrong_arguments_fail_when_described(arguments: dict[str, Any], says: str) -> None:

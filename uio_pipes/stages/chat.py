@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any, ClassVar
 
-from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
@@ -84,7 +85,14 @@ class Chat(PerUtterance):
             self.places is None or callable(self.places), self.name,
             "places must be a function of a recording's lengths", self.places, "try lambda n: n.frames // 4",
         )  # fmt: skip
+        for name in ("audio_token", "bos", "eos"):
+            value = getattr(self, name)
+            require(value is None or value >= 0, self.name, f"{name} must be 0 or more", value, "give a token's number")
         if hasattr(self.tokenizer, "apply_chat_template"):
+            processor = hasattr(self.tokenizer, "tokenizer") and not hasattr(self.tokenizer, "get_vocab")
+            rule, kind = "tokenizer must be a tokenizer", type(self.tokenizer).__name__
+            remedy = "give processor.tokenizer, and template=processor.chat_template"
+            require(not processor, self.name, rule, kind, remedy)
             object.__setattr__(self, "tokenizer", TransformersTokenizer(self.tokenizer))
         object.__setattr__(self, "loss", tuple(self.loss))
         self._chat_template, self._patterns  # noqa: B018  wrong ones fail now
@@ -186,10 +194,14 @@ class Chat(PerUtterance):
 
     def _places(self, lengths: Lengths) -> int:
         count: Any = 1 if self.places is None else self.places(lengths)
-        if not is_whole(count) or count < 0:
+        try:
+            whole = operator.index(count)
+        except TypeError:
+            whole = -1
+        if whole < 0:
             message = f"the function given as places returned {count!r}, not a whole number of 0 or more"
             raise DataError("bad_length", message)
-        return int(count)
+        return whole
 
 
 class _Row:
