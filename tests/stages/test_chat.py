@@ -161,7 +161,7 @@ TURNS = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_s
 def test_every_token_is_there_once_and_places_never_overlap(
     said: list[tuple[str, str, int]], places: int, edge: int | None, plain: bool
 ) -> None:
-    messages = [{"role": "user", "content": "x"}]
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     for role, text, count in said:
         parts = [{"type": "text", "text": text}, *[{"type": "audio"}] * count]
         messages.append({"role": role, "content": parts})  # type: ignore[dict-item]
@@ -219,9 +219,8 @@ def test_names_in_braces_are_texts_or_recordings(tmp_path: Path) -> None:
     assert "".join(map(chr, sample["label"])) == "<u>{HELLO} 世界*****\n<a>**********.</a>\n"
     assert sample["prompt_places"] == [(13, 5)]
     assert sample["wav_places"] == [(22, 10)]
-    texts = only(
-        talks(said).chat(_code_points, PLAIN, [("user", "{{{question}}}")]).normalize_text(str.upper, of="question")
-    )
+    graph = talks(said).chat(_code_points, PLAIN, [("user", "{{{question}}}")], loss=[])
+    texts = only(graph.normalize_text(str.upper, of="question"))
     assert "".join(map(chr, texts["label"])).startswith("<u>{hello}"), "as it was where chat stands"
 
 
@@ -234,25 +233,25 @@ def test_a_function_of_the_users_may_take_all_fields() -> None:
 
 def test_several_recordings_of_a_stream_stand_one_after_the_other() -> None:
     graph = talks({"answers": [_wave(0.2), _wave(0.1)], "answers_sample_rate": [RATE] * 2}).decode_audio(of="answers")
-    sample = only(graph.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter))
+    sample = only(graph.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter, loss=[]))
     assert sample["answers_places"] == [(3, 5), (8, 2)]
     none = {"answers": [], "answers_sample_rate": []}
     both = talks(none, {"answers": [_wave(0.2)], "answers_sample_rate": [RATE]}, none).decode_audio(of="answers")
-    [batch] = uio.Loader(both.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter).pack(50))
+    [batch] = uio.Loader(both.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter, loss=[]).pack(50))
     assert batch["answers_pcm_places"].tolist() == [[4 + 3, 5]]
 
 
 def test_nothing_is_decoded_to_know_the_tokens() -> None:
     broken = {"wav": b"no audio", "prompt": b"no audio", "duration": 0.4, "prompt_duration": 0.2, "txt": "hello"}
     graph = talks(broken).decode_audio().decode_audio(of="prompt").fbank(8).fbank(8, of="prompt")
-    graph = graph.chat(_code_points, PLAIN, [("user", "{wav}{prompt}{txt}")], _quarter)
+    graph = graph.chat(_code_points, PLAIN, [("user", "{wav}{prompt}{txt}")], _quarter, loss=[])
     loader = uio.Loader(graph.filter(length="tokens", max_length=1))
     assert (list(loader), loader.stats().skipped) == ([], {"too_long": 1})
 
 
 def test_rest_of_a_message_goes_to_the_template() -> None:
     template = made.CHATML.replace("m['content']", "m['name'] + ': ' + m['content']", 1)
-    sample = only(talks([{"role": "user", "name": "Ann", "content": "hello"}]).chat(TOKENIZER, template))
+    sample = only(talks([{"role": "user", "name": "Ann", "content": "hello"}]).chat(TOKENIZER, template, loss=["user"]))
     assert "Ann: hello" in TOKENIZER.decode(sample["label"])
 
 
@@ -321,6 +320,16 @@ def test_answers_that_the_template_rewrites_are_counted() -> None:
     assert failures(talks(talk).chat(made.byte_level(made.REWRITES))) == {"rewritten_turns": 1}
 
 
+@pytest.mark.parametrize("roles", [["user"], ["user", "model"], ["user", "assistant"]])
+def test_conversations_without_a_loss_are_counted(roles: list[str]) -> None:
+    graph = talks([{"role": role, "content": ""} for role in roles])
+    template = {role: f"<{role}>{{}}" for role in ("user", "assistant", "model")}
+    assert failures(graph.chat(_code_points, template)) == {"no_loss": 1}
+    with pytest.raises(uio.DataError, match=rf"no token has a loss: the turns are of {', '.join(roles)}, .* loss=\[\]"):
+        only(graph.chat(_code_points, template))
+    assert set(only(graph.chat(_code_points, template, loss=[]))["labels"]) == {IGNORE}
+
+
 @pytest.mark.parametrize("count", [-1, 2.5, "3", None])
 def test_a_function_of_places_that_gives_no_number(count: Any) -> None:
     graph = talks({"wav": _wave(0.1), "sample_rate": RATE, "txt": "a"}).decode_audio()
@@ -361,6 +370,46 @@ def test_a_function_of_places_may_return_a_whole_number_of_any_kind(count: Any) 
 def test_wrong_arguments_fail_when_described(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(uio.PipelineError, match=f"chat: .*{says}"):
         talks(TALK).chat(**{"tokenizer": TOKENIZER, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("stages", "says"),
+    [
+        (lambda g: g.random_crop(max_seconds=9), "random_crop changes the length of wav.*put chat after random_crop"),
+        (lambda g: g.resample(8000), "put chat after resample"),
+        (lambda g: g.speed_perturb(of="prompt"), "speed_perturb changes the length of prompt"),
+        (lambda g: g.fbank(8).stack(2), "put chat after fbank"),
+        (lambda g: g.tokenize(_code_points), "leave tokenize out"),
+        (lambda g: g.chat(_code_points, PLAIN), "leave chat out"),
+    ],
+)
+def test_stages_that_cannot_come_after_it_are_refused_when_described(stages: Any, says: str) -> None:
+    graph = talks({}).decode_audio().decode_audio(of="prompt")
+    graph = graph.chat(_code_points, PLAIN, [("user", "{wav}{prompt}"), ("assistant", "{txt}")])
+    for one in (graph, uio.mix([graph, graph], weights=[1, 1])):
+        with pytest.raises(uio.PipelineError, match=says):
+            stages(one)
+    with pytest.raises(uio.PipelineError, match="put concat before chat"):
+        talks({}).chat(_code_points, PLAIN).concat(max_seconds=9)
+    allowed = graph.volume_perturb().resample(8000, of="other").tokenize(_code_points, of="title").decode_audio()
+    assert "other" in str(allowed)
+    assert talks(TALK).chat(_code_points, PLAIN).fbank(8), "its places are those of the stream audio"
+    with pytest.raises(uio.PipelineError, match="put chat after speed_perturb"):
+        talks(TALK).decode_audio(of="audio").chat(_code_points, PLAIN).speed_perturb(of="audio")
+
+
+def test_labels_that_are_there_already_are_refused() -> None:
+    with pytest.raises(uio.PipelineError, match="tokenize has made some already: leave tokenize out"):
+        talks(TALK).tokenize(_code_points).chat(_code_points, PLAIN)
+
+
+@pytest.mark.parametrize("stream", ["wav", "prompt"])
+def test_a_recording_has_its_places_once(stream: str) -> None:
+    graph = talks({}).decode_audio().decode_audio(of="prompt").normalize_text(of="title")
+    texts = [("user", "{title} {title}"), ("assistant", "{txt}")]
+    graph.chat(_code_points, PLAIN, texts)
+    with pytest.raises(uio.PipelineError, match=rf"each stream of audio once, not \['{stream}'\]; leave"):
+        graph.chat(_code_points, PLAIN, [*texts, ("user", f"{{{stream}}} and {{{stream}}}")])
 
 
 def test_a_long_template_is_printed_in_short_and_is_whole_in_fingerprints() -> None:
