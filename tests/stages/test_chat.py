@@ -398,6 +398,14 @@ def test_stages_that_cannot_come_after_it_are_refused_when_described(stages: Any
         talks(TALK).decode_audio(of="audio").chat(_code_points, PLAIN).speed_perturb(of="audio")
 
 
+def test_a_batch_by_the_length_of_streams_has_to_name_one() -> None:
+    graph = talks({"messages": TALK, "audio": [_wave(0.4), _wave(0.2)], "audio_sample_rate": [RATE] * 2})
+    graph = graph.decode_audio(of="audio").chat(_code_points, PLAIN)
+    with pytest.raises(uio.PipelineError, match=r'give length="audio\.frames" or another length'):
+        run(graph.dynamic_batch(max_frames=100).pad())
+    assert run(graph.dynamic_batch(max_frames=100, length="audio.frames").pad())[1].stats().skipped == {}
+
+
 def test_labels_that_are_there_already_are_refused() -> None:
     with pytest.raises(uio.PipelineError, match="tokenize has made some already: leave tokenize out"):
         talks(TALK).tokenize(_code_points).chat(_code_points, PLAIN)
