@@ -602,7 +602,8 @@ class Pipeline(Graph):
 
         The conversation is the field ``messages``, a list of turns ``{"role": "user", "content": …}``. A content is a text,
         or a list of parts ``{"type": "text", "text": …}`` and ``{"type": "audio"}``; the n-th part of audio is the n-th
-        recording in ``audio``, a list. With ``turns`` it is made of other fields.
+        recording in ``audio``, a list. With ``turns`` it is made of other fields. A Jinja template gets the field
+        ``tools``, if there is one.
 
         ``audio_places`` has (first, count) for each recording: where its places are in ``label``, and how many; other
         streams have theirs (``wav_places``). It goes by the planned lengths of audio and decodes nothing: put it after

@@ -263,6 +263,17 @@ def test_a_turn_that_only_calls_tools_has_an_empty_text(content: dict[str, Any])
     assert TOKENIZER.decode(sample["label"]).endswith("assistant\ncall<|im_end|>\n")
 
 
+@pytest.mark.parametrize("name", ["CHATML", "GENERATION"])
+def test_tools_go_to_the_template(name: str) -> None:
+    tokenizer = made.byte_level("{{ tools[0]['name'] if tools }}" + getattr(made, name))
+    talk = {"messages": text_only(TALK), "tools": [{"name": "hello"}]}
+    sample = only(talks(talk).chat(tokenizer))
+    told = tokenizer.apply_chat_template(talk["messages"], tools=talk["tools"], return_dict=False)
+    assert sample["label"] == told
+    assert tokenizer.decode(told).startswith("hello<|im_start|>")
+    assert only(talks(talk["messages"]).chat(tokenizer))["labels"] == sample["labels"][-len(told) + 1 :]
+
+
 BLANKLESS = uio.CharTokenizer({"<unk>": 0, "你": 1, "好": 2, "<u>": 3, "<a>": 4, "</a>": 5}, ["<u>", "<a>", "</a>"])
 
 

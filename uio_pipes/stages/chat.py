@@ -38,7 +38,8 @@ class Chat(PerUtterance):
 
     The conversation is the field ``messages``, a list of turns ``{"role": "user", "content": …}``. A content is a text,
     or a list of parts ``{"type": "text", "text": …}`` and ``{"type": "audio"}``; the n-th part of audio is the n-th
-    recording in ``audio``, a list. With ``turns`` it is made of other fields.
+    recording in ``audio``, a list. With ``turns`` it is made of other fields. A Jinja template gets the field
+    ``tools``, if there is one.
 
     ``audio_places`` has (first, count) for each recording: where its places are in ``label``, and how many; other
     streams have theirs (``wav_places``). It goes by the planned lengths of audio and decodes nothing: put it after
@@ -146,7 +147,8 @@ class Chat(PerUtterance):
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset([chat_turns.MESSAGES]) if self._patterns is None else self._fields
+        own = [chat_turns.MESSAGES] if self._patterns is None else self._fields
+        return frozenset([*own, chat_turns.TOOLS])
 
     @property
     def writes(self) -> frozenset[str]:  # type: ignore[override]
@@ -183,7 +185,7 @@ class Chat(PerUtterance):
     def apply(self, sample: Sample, draws: Draws) -> None:
         own = self._patterns is None
         turns, recordings = chat_turns.own(sample) if own else chat_turns.made(self._patterns or [], sample)
-        pieces = self._chat_template.pieces(turns)
+        pieces = self._chat_template.pieces(turns, sample.fields.get(chat_turns.TOOLS))
         ends = turns[-1].role in self.loss
         row = _Row(self._audio_token)
         row.add([] if self.bos is None else [self.bos], loss=False)

@@ -14,7 +14,7 @@ from uio_pipes.formats.naming import nested
 from uio_pipes.stages.choose_text import text_in
 from uio_pipes.tokenizers.chat_templates import Turn, bad
 
-MESSAGES, AUDIO = "messages", "audio"  # fields: the turns, and their recordings
+MESSAGES, AUDIO, TOOLS = "messages", "audio", "tools"  # fields: the turns, their recordings, and functions to call
 
 
 class Recording(NamedTuple):
