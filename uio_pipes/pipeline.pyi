@@ -602,15 +602,16 @@ class Pipeline(Graph):
 
         The conversation is the field ``messages``, a list of turns ``{"role": "user", "content": …}``. A content is a text,
         or a list of parts ``{"type": "text", "text": …}`` and ``{"type": "audio"}``; the n-th part of audio is the n-th
-        recording in ``audio``, a list. With ``turns`` it is made of other fields.
+        recording in ``audio``, a list. With ``turns`` it is made of other fields. A Jinja template gets the field
+        ``tools``, if there is one.
 
         ``audio_places`` has (first, count) for each recording: where its places are in ``label``, and how many; other
         streams have theirs (``wav_places``). It goes by the planned lengths of audio and decodes nothing: put it after
         what changes these. It runs only when labels are needed.
 
         What a conversation lacks, or has in another form, is the failure ``missing_messages``, ``bad_messages``,
-        ``missing_text``, ``bad_text`` or ``missing_audio``. A chat template that changes earlier turns when others follow
-        is ``rewritten_turns`` where several turns have a loss.
+        ``missing_text``, ``bad_text`` or ``missing_audio``; if no token has a loss, ``no_loss``. A chat template that
+        changes earlier turns when others follow is ``rewritten_turns`` where several turns have a loss.
 
         Args:
             tokenizer: a tokenizer of the package ``transformers``. With a plain template also a :class:`Tokenizer`, or any
@@ -627,7 +628,7 @@ class Pipeline(Graph):
             audio_token: the token at the places of recordings. Default: None, that of ``placeholder`` if it is one token,
                 or 0.
             loss: the roles whose turns have a loss: their content, and what ends the turn. If it is the assistant's alone,
-                and the Jinja template has ``{% generation %}``, what that says. Default: ("assistant",).
+                and the Jinja template has ``{% generation %}``, what that says. Empty: none. Default: ("assistant",).
             bos: a token to put first. Default: None. (Most Jinja templates have it.)
             eos: a token to put last, with a loss if the last turn has. Default: None.
         """

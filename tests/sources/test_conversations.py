@@ -99,6 +99,14 @@ def test_messages_have_texts_or_parts(tmp_path: Path) -> None:
     assert names(sample) == ["wavs/2.wav"]
 
 
+@pytest.mark.parametrize("content", [{}, {"content": None}])
+def test_a_turn_that_only_calls_tools_has_an_empty_text(tmp_path: Path, content: dict[str, Any]) -> None:
+    line = of_text(1)
+    line["messages"][1:] = [{"role": "assistant", "tool_calls": [{"id": "t"}], **content}]
+    (sample,) = read(tmp_path, line)
+    assert sample["messages"][1] == {"role": "assistant", "tool_calls": [{"id": "t"}], "content": ""}
+
+
 def test_a_conversation_of_text_has_no_recordings(tmp_path: Path) -> None:
     (sample,) = read(tmp_path, of_text(1))
     assert (sample["messages"], sample["audio"]) == ([user("1?"), assistant("1.")], [])

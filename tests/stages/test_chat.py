@@ -142,6 +142,13 @@ def test_placeholders_of_a_model_become_what_its_processor_makes_of_them() -> No
     assert [other["label"][first] for first, _ in other["audio_places"]] == [3, 3]
 
 
+def test_a_processor_in_place_of_its_tokenizer_is_told() -> None:
+    qwen = pytest.importorskip("transformers.models.qwen2_audio.processing_qwen2_audio").Qwen2AudioProcessor
+    extractor = pytest.importorskip("transformers").WhisperFeatureExtractor(feature_size=8)
+    with pytest.raises(uio.PipelineError, match=r"not 'Qwen2AudioProcessor'; give processor\.tokenizer, and"):
+        talks(TALK).chat(qwen(extractor, made.byte_level()))
+
+
 def _of_qwen(n: uio.Lengths) -> int:
     return ((n.samples // 160 - 1) // 2 + 1 - 2) // 2 + 1
 
@@ -154,7 +161,7 @@ TURNS = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_s
 def test_every_token_is_there_once_and_places_never_overlap(
     said: list[tuple[str, str, int]], places: int, edge: int | None, plain: bool
 ) -> None:
-    messages = [{"role": "user", "content": "x"}]
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     for role, text, count in said:
         parts = [{"type": "text", "text": text}, *[{"type": "audio"}] * count]
         messages.append({"role": role, "content": parts})  # type: ignore[dict-item]
@@ -162,11 +169,11 @@ def test_every_token_is_there_once_and_places_never_overlap(
     waves = {"audio": [_wave(0.1)] * total, "audio_sample_rate": [RATE] * total}
     template = PLAIN if plain else None
     graph = talks({"messages": messages, **waves}).decode_audio(of="audio")
-    stage = graph.chat(TOKENIZER, template, places=lambda n: places, audio_token=-7, bos=edge, eos=edge)
+    stage = graph.chat(TOKENIZER, template, places=lambda n: places, audio_token=999, bos=edge, eos=edge)
     sample = only(stage)
     assert len(sample["audio_places"]) == total
-    _check(sample, -7)
-    assert sample["label"].count(-7) == total * places
+    _check(sample, 999)
+    assert sample["label"].count(999) == total * places
     rest = _without(sample["label"], sample["audio_places"])
     if edge is not None:
         assert (rest.pop(0), rest.pop()) == (edge, edge)
@@ -212,9 +219,8 @@ def test_names_in_braces_are_texts_or_recordings(tmp_path: Path) -> None:
     assert "".join(map(chr, sample["label"])) == "<u>{HELLO} 世界*****\n<a>**********.</a>\n"
     assert sample["prompt_places"] == [(13, 5)]
     assert sample["wav_places"] == [(22, 10)]
-    texts = only(
-        talks(said).chat(_code_points, PLAIN, [("user", "{{{question}}}")]).normalize_text(str.upper, of="question")
-    )
+    graph = talks(said).chat(_code_points, PLAIN, [("user", "{{{question}}}")], loss=[])
+    texts = only(graph.normalize_text(str.upper, of="question"))
     assert "".join(map(chr, texts["label"])).startswith("<u>{hello}"), "as it was where chat stands"
 
 
@@ -227,26 +233,45 @@ def test_a_function_of_the_users_may_take_all_fields() -> None:
 
 def test_several_recordings_of_a_stream_stand_one_after_the_other() -> None:
     graph = talks({"answers": [_wave(0.2), _wave(0.1)], "answers_sample_rate": [RATE] * 2}).decode_audio(of="answers")
-    sample = only(graph.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter))
+    sample = only(graph.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter, loss=[]))
     assert sample["answers_places"] == [(3, 5), (8, 2)]
     none = {"answers": [], "answers_sample_rate": []}
     both = talks(none, {"answers": [_wave(0.2)], "answers_sample_rate": [RATE]}, none).decode_audio(of="answers")
-    [batch] = uio.Loader(both.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter).pack(50))
+    [batch] = uio.Loader(both.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter, loss=[]).pack(50))
     assert batch["answers_pcm_places"].tolist() == [[4 + 3, 5]]
 
 
 def test_nothing_is_decoded_to_know_the_tokens() -> None:
     broken = {"wav": b"no audio", "prompt": b"no audio", "duration": 0.4, "prompt_duration": 0.2, "txt": "hello"}
     graph = talks(broken).decode_audio().decode_audio(of="prompt").fbank(8).fbank(8, of="prompt")
-    graph = graph.chat(_code_points, PLAIN, [("user", "{wav}{prompt}{txt}")], _quarter)
+    graph = graph.chat(_code_points, PLAIN, [("user", "{wav}{prompt}{txt}")], _quarter, loss=[])
     loader = uio.Loader(graph.filter(length="tokens", max_length=1))
     assert (list(loader), loader.stats().skipped) == ([], {"too_long": 1})
 
 
 def test_rest_of_a_message_goes_to_the_template() -> None:
     template = made.CHATML.replace("m['content']", "m['name'] + ': ' + m['content']", 1)
-    sample = only(talks([{"role": "user", "name": "Ann", "content": "hello"}]).chat(TOKENIZER, template))
+    sample = only(talks([{"role": "user", "name": "Ann", "content": "hello"}]).chat(TOKENIZER, template, loss=["user"]))
     assert "Ann: hello" in TOKENIZER.decode(sample["label"])
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}])
+def test_a_turn_that_only_calls_tools_has_an_empty_text(content: dict[str, Any]) -> None:
+    template = made.CHATML.replace("m['content']", "m['content'] + m['tool_calls'] | default('')", 1)
+    call = {"role": "assistant", "tool_calls": "call", **content}
+    sample = only(talks([{"role": "user", "content": "hello"}, call]).chat(TOKENIZER, template))
+    assert TOKENIZER.decode(sample["label"]).endswith("assistant\ncall<|im_end|>\n")
+
+
+@pytest.mark.parametrize("name", ["CHATML", "GENERATION"])
+def test_tools_go_to_the_template(name: str) -> None:
+    tokenizer = made.byte_level("{{ tools[0]['name'] if tools }}" + getattr(made, name))
+    talk = {"messages": text_only(TALK), "tools": [{"name": "hello"}]}
+    sample = only(talks(talk).chat(tokenizer))
+    told = tokenizer.apply_chat_template(talk["messages"], tools=talk["tools"], return_dict=False)
+    assert sample["label"] == told
+    assert tokenizer.decode(told).startswith("hello<|im_start|>")
+    assert only(talks(talk["messages"]).chat(tokenizer))["labels"] == sample["labels"][-len(told) + 1 :]
 
 
 BLANKLESS = uio.CharTokenizer({"<unk>": 0, "你": 1, "好": 2, "<u>": 3, "<a>": 4, "</a>": 5}, ["<u>", "<a>", "</a>"])
@@ -306,10 +331,27 @@ def test_answers_that_the_template_rewrites_are_counted() -> None:
     assert failures(talks(talk).chat(made.byte_level(made.REWRITES))) == {"rewritten_turns": 1}
 
 
+@pytest.mark.parametrize("roles", [["user"], ["user", "model"], ["user", "assistant"]])
+def test_conversations_without_a_loss_are_counted(roles: list[str]) -> None:
+    graph = talks([{"role": role, "content": ""} for role in roles])
+    template = {role: f"<{role}>{{}}" for role in ("user", "assistant", "model")}
+    assert failures(graph.chat(_code_points, template)) == {"no_loss": 1}
+    with pytest.raises(uio.DataError, match=rf"no token has a loss: the turns are of {', '.join(roles)}, .* loss=\[\]"):
+        only(graph.chat(_code_points, template))
+    assert set(only(graph.chat(_code_points, template, loss=[]))["labels"]) == {IGNORE}
+
+
 @pytest.mark.parametrize("count", [-1, 2.5, "3", None])
 def test_a_function_of_places_that_gives_no_number(count: Any) -> None:
     graph = talks({"wav": _wave(0.1), "sample_rate": RATE, "txt": "a"}).decode_audio()
     assert failures(graph.chat(_code_points, PLAIN, ASR, lambda n: count)) == {"bad_length": 1}
+
+
+@pytest.mark.parametrize("count", [np.int64(3), torch.tensor(3)])
+def test_a_function_of_places_may_return_a_whole_number_of_any_kind(count: Any) -> None:
+    graph = talks({"wav": _wave(0.1), "sample_rate": RATE, "txt": "a"}).decode_audio()
+    [(_, places)] = only(graph.chat(_code_points, PLAIN, ASR, lambda n: count))["wav_places"]
+    assert (places, type(places)) == (3, int)
 
 
 @pytest.mark.parametrize(
@@ -330,11 +372,63 @@ def test_a_function_of_places_that_gives_no_number(count: Any) -> None:
         ({"turns": [("user", "{}")]}, "names of fields in braces"),
         ({"turns": [("user", "{txt!r}")]}, "names of fields in braces"),
         ({"bos": "a"}, "bos must be"),
+        ({"bos": -1}, "bos must be 0 or more"),
+        ({"eos": -1}, "eos must be 0 or more"),
+        ({"audio_token": -1}, "audio_token must be 0 or more"),
+        ({"audio_token": 1.0}, "audio_token must be a whole number"),
     ],
 )
 def test_wrong_arguments_fail_when_described(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(uio.PipelineError, match=f"chat: .*{says}"):
         talks(TALK).chat(**{"tokenizer": TOKENIZER, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("stages", "says"),
+    [
+        (lambda g: g.random_crop(max_seconds=9), "random_crop changes the length of wav.*put chat after random_crop"),
+        (lambda g: g.resample(8000), "put chat after resample"),
+        (lambda g: g.speed_perturb(of="prompt"), "speed_perturb changes the length of prompt"),
+        (lambda g: g.fbank(8).stack(2), "put chat after fbank"),
+        (lambda g: g.tokenize(_code_points), "leave tokenize out"),
+        (lambda g: g.chat(_code_points, PLAIN), "leave chat out"),
+    ],
+)
+def test_stages_that_cannot_come_after_it_are_refused_when_described(stages: Any, says: str) -> None:
+    graph = talks({}).decode_audio().decode_audio(of="prompt")
+    graph = graph.chat(_code_points, PLAIN, [("user", "{wav}{prompt}"), ("assistant", "{txt}")])
+    for one in (graph, uio.mix([graph, graph], weights=[1, 1])):
+        with pytest.raises(uio.PipelineError, match=says):
+            stages(one)
+    with pytest.raises(uio.PipelineError, match="put concat before chat"):
+        talks({}).chat(_code_points, PLAIN).concat(max_seconds=9)
+    allowed = graph.volume_perturb().resample(8000, of="other").tokenize(_code_points, of="title").decode_audio()
+    assert "other" in str(allowed)
+    assert talks(TALK).chat(_code_points, PLAIN).fbank(8), "its places are those of the stream audio"
+    with pytest.raises(uio.PipelineError, match="put chat after speed_perturb"):
+        talks(TALK).decode_audio(of="audio").chat(_code_points, PLAIN).speed_perturb(of="audio")
+
+
+def test_a_batch_by_the_length_of_streams_has_to_name_one() -> None:
+    graph = talks({"messages": TALK, "audio": [_wave(0.4), _wave(0.2)], "audio_sample_rate": [RATE] * 2})
+    graph = graph.decode_audio(of="audio").chat(_code_points, PLAIN)
+    with pytest.raises(uio.PipelineError, match=r'give length="audio\.frames" or another length'):
+        run(graph.dynamic_batch(max_frames=100).pad())
+    assert run(graph.dynamic_batch(max_frames=100, length="audio.frames").pad())[1].stats().skipped == {}
+
+
+def test_labels_that_are_there_already_are_refused() -> None:
+    with pytest.raises(uio.PipelineError, match="tokenize has made some already: leave tokenize out"):
+        talks(TALK).tokenize(_code_points).chat(_code_points, PLAIN)
+
+
+@pytest.mark.parametrize("stream", ["wav", "prompt"])
+def test_a_recording_has_its_places_once(stream: str) -> None:
+    graph = talks({}).decode_audio().decode_audio(of="prompt").normalize_text(of="title")
+    texts = [("user", "{title} {title}"), ("assistant", "{txt}")]
+    graph.chat(_code_points, PLAIN, texts)
+    with pytest.raises(uio.PipelineError, match=rf"each stream of audio once, not \['{stream}'\]; leave"):
+        graph.chat(_code_points, PLAIN, [*texts, ("user", f"{{{stream}}} and {{{stream}}}")])
 
 
 def test_a_long_template_is_printed_in_short_and_is_whole_in_fingerprints() -> None:

@@ -50,6 +50,8 @@ class Graph:
                 "a second sharding_filter would keep a share of a share and lose the rest; leave one out"
             )
         stage.check(self.stages)
+        for earlier in self._every_stage():
+            earlier.check_next(stage)
         return type(self)((*self.stages, stage))
 
     @property

@@ -156,8 +156,11 @@ class Sample(MutableMapping[str, Any]):
         """
         plan = self.planned()
         if plan is None:
+            streams = self.chain.streams
             why = (
-                "it has no audio; batch it by number with .batch(…), and leave out what goes by length"
+                f'its audio is in a stream: give length="{streams[0]}.frames" or another length'
+                if self.text_only and streams
+                else "it has no audio; batch it by number with .batch(…), and leave out what goes by length"
                 if self.text_only
                 else "it has neither features nor audio whose header gives it; put .decode_audio() before the stage "
                 "that filters, sorts or batches"

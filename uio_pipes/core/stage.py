@@ -191,6 +191,9 @@ class Stage:
     def check(self, before: Sequence[Stage]) -> None:
         """Raises: PipelineError if this stage cannot come after these."""
 
+    def check_next(self, stage: Stage) -> None:
+        """Raises: PipelineError if ``stage`` cannot come after this one."""
+
     def warnings(self, lanes: int) -> list[str]:
         """Return what a user should know before this runs in so many lanes."""
         return []

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any, ClassVar
 
-from uio_pipes.base.checks import is_whole, require
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.checks import require
+from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Lengths
 from uio_pipes.core.node import Node
 from uio_pipes.core.per_utterance import PerUtterance, StageLink
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage
 from uio_pipes.stages import chat_turns
+from uio_pipes.stages.concat import Concat
+from uio_pipes.stages.decode_audio import DecodeAudio
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, tokens_and_labels
 from uio_pipes.tokenizers.blanks import remove_blanks
@@ -33,15 +38,16 @@ class Chat(PerUtterance):
 
     The conversation is the field ``messages``, a list of turns ``{"role": "user", "content": …}``. A content is a text,
     or a list of parts ``{"type": "text", "text": …}`` and ``{"type": "audio"}``; the n-th part of audio is the n-th
-    recording in ``audio``, a list. With ``turns`` it is made of other fields.
+    recording in ``audio``, a list. With ``turns`` it is made of other fields. A Jinja template gets the field
+    ``tools``, if there is one.
 
     ``audio_places`` has (first, count) for each recording: where its places are in ``label``, and how many; other
     streams have theirs (``wav_places``). It goes by the planned lengths of audio and decodes nothing: put it after
     what changes these. It runs only when labels are needed.
 
     What a conversation lacks, or has in another form, is the failure ``missing_messages``, ``bad_messages``,
-    ``missing_text``, ``bad_text`` or ``missing_audio``. A chat template that changes earlier turns when others follow
-    is ``rewritten_turns`` where several turns have a loss.
+    ``missing_text``, ``bad_text`` or ``missing_audio``; if no token has a loss, ``no_loss``. A chat template that
+    changes earlier turns when others follow is ``rewritten_turns`` where several turns have a loss.
 
     Args:
         tokenizer: a tokenizer of the package ``transformers``. With a plain template also a :class:`Tokenizer`, or any
@@ -58,7 +64,7 @@ class Chat(PerUtterance):
         audio_token: the token at the places of recordings. Default: None, that of ``placeholder`` if it is one token,
             or 0.
         loss: the roles whose turns have a loss: their content, and what ends the turn. If it is the assistant's alone,
-            and the Jinja template has ``{% generation %}``, what that says. Default: ("assistant",).
+            and the Jinja template has ``{% generation %}``, what that says. Empty: none. Default: ("assistant",).
         bos: a token to put first. Default: None. (Most Jinja templates have it.)
         eos: a token to put last, with a loss if the last turn has. Default: None.
     """
@@ -84,7 +90,14 @@ class Chat(PerUtterance):
             self.places is None or callable(self.places), self.name,
             "places must be a function of a recording's lengths", self.places, "try lambda n: n.frames // 4",
         )  # fmt: skip
+        for name in ("audio_token", "bos", "eos"):
+            value = getattr(self, name)
+            require(value is None or value >= 0, self.name, f"{name} must be 0 or more", value, "give a token's number")
         if hasattr(self.tokenizer, "apply_chat_template"):
+            processor = hasattr(self.tokenizer, "tokenizer") and not hasattr(self.tokenizer, "get_vocab")
+            rule, kind = "tokenizer must be a tokenizer", type(self.tokenizer).__name__
+            remedy = "give processor.tokenizer, and template=processor.chat_template"
+            require(not processor, self.name, rule, kind, remedy)
             object.__setattr__(self, "tokenizer", TransformersTokenizer(self.tokenizer))
         object.__setattr__(self, "loss", tuple(self.loss))
         self._chat_template, self._patterns  # noqa: B018  wrong ones fail now
@@ -134,12 +147,37 @@ class Chat(PerUtterance):
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset([chat_turns.MESSAGES]) if self._patterns is None else self._fields
+        own = [chat_turns.MESSAGES] if self._patterns is None else self._fields
+        return frozenset([*own, chat_turns.TOOLS])
 
     @property
     def writes(self) -> frozenset[str]:  # type: ignore[override]
         streams = [chat_turns.AUDIO] if self._patterns is None else self._fields
         return frozenset(["label", "labels", *(f"{name}_places" for name in streams)])
+
+    def check(self, before: Sequence[Stage]) -> None:
+        super().check(before)
+        work = [stage for stage in before if isinstance(stage, PerUtterance)]
+        maker = next((stage.name for stage in work if _makes_labels(stage)), None)
+        if maker is not None:
+            raise PipelineError(f"chat makes labels of all texts, but {maker} has made some already: leave {maker} out")
+        audio = {"wav", *(stage.of for stage in work if "txt" not in stage.reads)}
+        named = Counter(name for _, parts in self._patterns or () for _, name in parts if name)
+        twice = sorted(name for name in audio & named.keys() if named[name] > 1)
+        rule = "turns must have each stream of audio once"
+        require(not twice, self.name, rule, twice, "leave the others out, or make a stream of a list of recordings")
+
+    def check_next(self, stage: Stage) -> None:
+        if isinstance(stage, Concat):
+            raise PipelineError("concat does not join the loss and the places that chat makes: put concat before chat")
+        if not isinstance(stage, PerUtterance) or isinstance(stage, DecodeAudio):
+            return
+        if _makes_labels(stage):
+            raise PipelineError(f"chat has made labels of all texts already: leave {stage.name} out")
+        of = stage.of or "wav"
+        if f"{of}_places" in self.writes and type(stage).plan is not PerUtterance.plan:
+            rule = f"{stage.name} changes the length of {of}, by which chat counts its places"
+            raise PipelineError(f"{rule}: put chat after {stage.name}")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _ChatNode(source, self, site)
@@ -147,7 +185,7 @@ class Chat(PerUtterance):
     def apply(self, sample: Sample, draws: Draws) -> None:
         own = self._patterns is None
         turns, recordings = chat_turns.own(sample) if own else chat_turns.made(self._patterns or [], sample)
-        pieces = self._chat_template.pieces(turns)
+        pieces = self._chat_template.pieces(turns, sample.fields.get(chat_turns.TOOLS))
         ends = turns[-1].role in self.loss
         row = _Row(self._audio_token)
         row.add([] if self.bos is None else [self.bos], loss=False)
@@ -161,6 +199,10 @@ class Chat(PerUtterance):
             else:
                 row.add(labels, piece.loss)
         row.add([] if self.eos is None else [self.eos], ends)
+        if self.loss and all(label == IGNORE for label in row.labels):
+            has, asked = (", ".join(dict.fromkeys(roles)) for roles in ([turn.role for turn in turns], self.loss))
+            message = f"no token has a loss: the turns are of {has}, and those of {asked} have one if they have a text"
+            raise DataError("no_loss", f"{message}: add such a turn, name its role in loss=, or give loss=[] for none")
         sample.fields |= {"label": row.tokens, "labels": row.labels}
         sample.fields |= {f"{stream}_places": found for stream, found in places.items()}
 
@@ -186,10 +228,18 @@ class Chat(PerUtterance):
 
     def _places(self, lengths: Lengths) -> int:
         count: Any = 1 if self.places is None else self.places(lengths)
-        if not is_whole(count) or count < 0:
+        try:
+            whole = operator.index(count)
+        except TypeError:
+            whole = -1
+        if whole < 0:
             message = f"the function given as places returned {count!r}, not a whole number of 0 or more"
             raise DataError("bad_length", message)
-        return int(count)
+        return whole
+
+
+def _makes_labels(stage: PerUtterance) -> bool:
+    return "label" in stage.writes and not stage.of
 
 
 class _Row:

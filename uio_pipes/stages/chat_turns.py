@@ -14,7 +14,7 @@ from uio_pipes.formats.naming import nested
 from uio_pipes.stages.choose_text import text_in
 from uio_pipes.tokenizers.chat_templates import Turn, bad
 
-MESSAGES, AUDIO = "messages", "audio"  # fields: the turns, and their recordings
+MESSAGES, AUDIO, TOOLS = "messages", "audio", "tools"  # fields: the turns, their recordings, and functions to call
 
 
 class Recording(NamedTuple):
@@ -118,6 +118,8 @@ def _turn(number: int, message: object) -> Turn:
         raise bad(f'turn {number} is not {{"role": …, "content": …}}, but {message!r:.80}')
     rest = {name: value for name, value in message.items() if name not in ("role", "content")}
     content = message.get("content")
+    if content is None and any(value is not None for value in rest.values()):  # as where tools are called
+        content = ""
     parts = content if isinstance(content, (list, tuple)) else [{"type": "text", "text": content}]
     return Turn(role, [_part(number, part) for part in parts], rest)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
@@ -30,8 +31,11 @@ class Piece(NamedTuple):
 class ChatTemplate(Protocol):
     """A chat template: anything that knows the text around turns."""
 
-    def pieces(self, turns: Sequence[Turn]) -> list[Piece]:
-        """Return all of the text, cut at recordings and where the loss begins or ends. Raises: DataError."""
+    def pieces(self, turns: Sequence[Turn], tools: Any = None) -> list[Piece]:
+        """Return all of the text, cut at recordings and where the loss begins or ends. Raises: DataError.
+
+        ``tools``: the functions of which a Jinja template tells the model.
+        """
 
 
 class PlainTemplate:
@@ -41,7 +45,7 @@ class PlainTemplate:
         self.around = {role: text.split("{}") for role, text in around.items()}
         self.loss = frozenset(loss)
 
-    def pieces(self, turns: Sequence[Turn]) -> list[Piece]:
+    def pieces(self, turns: Sequence[Turn], tools: Any = None) -> list[Piece]:
         """See :class:`ChatTemplate`."""
         return _joined(piece for number, turn in enumerate(turns, 1) for piece in self._pieces(number, turn))
 
@@ -56,6 +60,8 @@ class PlainTemplate:
             yield Piece(part or "", loss, recording=part is None)
         yield Piece(after, loss)
 
+
+_Render = Callable[..., str]
 
 # Noncharacters of Unicode, which no text has
 _RECORDING, _BEGIN, _END = "\ufdd0", "\ufdd1", "\ufdd2"
@@ -91,9 +97,9 @@ class JinjaTemplate:
         self._mark = placeholder or _RECORDING
         self._token = placeholder if placeholder and tokenizer.token(placeholder) is not None else ""
 
-    def pieces(self, turns: Sequence[Turn]) -> list[Piece]:
+    def pieces(self, turns: Sequence[Turn], tools: Any = None) -> list[Piece]:
         """See :class:`ChatTemplate`."""
-        made = _joined(piece for text, loss in self._texts(turns) for piece in self._cut(text, loss))
+        made = _joined(piece for text, loss in self._texts(turns, tools) for piece in self._cut(text, loss))
         given, found = sum(turn.parts.count(None) for turn in turns), sum(piece.recording for piece in made)
         if given != found:
             raise bad(
@@ -109,25 +115,25 @@ class JinjaTemplate:
             yield Piece(self._token, loss, recording=True)
             yield Piece(other, loss)
 
-    def _texts(self, turns: Sequence[Turn]) -> Iterator[tuple[str, bool]]:
+    def _texts(self, turns: Sequence[Turn], tools: Any) -> Iterator[tuple[str, bool]]:
         """Yield the text in parts, each with whether it has a loss."""
-        messages = [self._message(turn) for turn in turns]
+        render = partial(self._render, [self._message(turn) for turn in turns], tools)
         if not self._says:
-            yield from self._by_turns(turns, messages)
+            yield from self._by_turns(turns, render)
             return
         loss = False
-        for part in re.split(f"([{_BEGIN}{_END}])", self._render(messages)):
+        for part in re.split(f"([{_BEGIN}{_END}])", render()):
             if part in (_BEGIN, _END):
                 loss = part == _BEGIN
             else:
                 yield part, loss
 
-    def _by_turns(self, turns: Sequence[Turn], messages: list[dict[str, Any]]) -> Iterator[tuple[str, bool]]:
-        text, at = self._render(messages), 0
+    def _by_turns(self, turns: Sequence[Turn], render: _Render) -> Iterator[tuple[str, bool]]:
+        text, at = render(), 0
         for number, turn in enumerate(turns, 1):
             if turn.role in self._loss:
-                begin = self._begin(number, turn, messages, text)
-                end = len(text) if number == len(turns) else self._shared(messages[:number], text, number)
+                begin = self._begin(number, turn, render, text)
+                end = len(text) if number == len(turns) else _shared(render(number), text, number)
                 if not at <= begin <= end:
                     raise _rewritten(number)
                 yield text[at:begin], False
@@ -135,11 +141,11 @@ class JinjaTemplate:
                 at = end
         yield text[at:], False
 
-    def _begin(self, number: int, turn: Turn, messages: list[dict[str, Any]], text: str) -> int:
+    def _begin(self, number: int, turn: Turn, render: _Render, text: str) -> int:
         """Return where the part of ``text`` begins that turn ``number`` adds."""
         answers = turn.role == "assistant"
         if number > 1:
-            return self._shared(messages[: number - 1], text, number, prompt=answers)
+            return _shared(render(number - 1, answers), text, number)
         if answers:
             raise bad(
                 "it begins with an answer of the assistant's, so that it cannot be told what of the text is to be "
@@ -148,13 +154,6 @@ class JinjaTemplate:
             )
         return 0
 
-    def _shared(self, messages: list[dict[str, Any]], text: str, number: int, prompt: bool = False) -> int:
-        """Return the length of the text of the first turns, with which ``text`` begins."""
-        before = self._render(messages, prompt)
-        if not text.startswith(before):
-            raise _rewritten(number)
-        return len(before)
-
     def _message(self, turn: Turn) -> dict[str, Any]:
         content: Any = "".join(_RECORDING if part is None else part for part in turn.parts)
         if self._placeholder is not None:
@@ -162,9 +161,12 @@ class JinjaTemplate:
             content = [audio if part is None else {"type": "text", "text": part} for part in turn.parts]
         return {**turn.rest, "role": turn.role, "content": content}
 
-    def _render(self, messages: list[dict[str, Any]], prompt: bool = False) -> str:
+    def _render(
+        self, messages: list[dict[str, Any]], tools: Any, count: int | None = None, prompt: bool = False
+    ) -> str:
+        """Return the text of the first ``count`` turns, and after it that of the ``prompt`` of generation."""
         try:
-            return self._tokenizer.render(messages, self._template, prompt)
+            return self._tokenizer.render(messages[:count], self._template, prompt, tools)
         except PipelineError:
             raise
         except Exception as error:  # a template may do anything
@@ -188,6 +190,13 @@ def _joined(pieces: Iterable[Piece]) -> list[Piece]:
 def bad(message: str) -> DataError:
     """Return the failure of a conversation that has not the form that it should have."""
     return DataError("bad_messages", message)
+
+
+def _shared(before: str, text: str, number: int) -> int:
+    """Return the length of the text of the first turns, with which ``text`` begins."""
+    if not text.startswith(before):
+        raise _rewritten(number)
+    return len(before)
 
 
 def _rewritten(number: int) -> DataError:

@@ -35,11 +35,11 @@ class TransformersTokenizer:
                 'in template={"user": "<|user|>{}\\n", "assistant": "<|assistant|>{}<|end|>\\n"}'
             ) from error
 
-    def render(self, messages: list[dict[str, Any]], template: str, prompt: bool) -> str:
+    def render(self, messages: list[dict[str, Any]], template: str, prompt: bool, tools: Any = None) -> str:
         """Return the text of a conversation, and after it that of the ``prompt`` of generation."""
         from jinja2 import TemplateSyntaxError
 
-        options = {"chat_template": template, "add_generation_prompt": prompt, "tokenize": False}
+        options = {"chat_template": template, "add_generation_prompt": prompt, "tools": tools, "tokenize": False}
         try:
             return str(self._own.apply_chat_template(messages, **options))
         except TemplateSyntaxError as error:

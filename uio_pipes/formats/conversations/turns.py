@@ -99,13 +99,15 @@ def _turn(turn: Any, typed: bool, tag: re.Pattern[str]) -> Turn:
     if not isinstance(role, str) or not role:
         _bad(f"its role must be a name in `from` or `role`, not {role!r:.40}: correct the line")
     role = _ROLES.get(role.lower(), role)
-    parts = [_of_type(turn, "value")] if typed else _parts(role, turn, tag)
     rest = {name: value for name, value in turn.items() if name not in ("from", "role", "value", "content")}
+    parts = [_of_type(turn, "value")] if typed else _parts(role, turn, rest, tag)
     return Turn(role, parts, rest)
 
 
-def _parts(role: str, turn: dict[str, Any], tag: re.Pattern[str]) -> list[Part]:
+def _parts(role: str, turn: dict[str, Any], rest: dict[str, Any], tag: re.Pattern[str]) -> list[Part]:
     content = turn.get("content", turn.get("value"))
+    if content is None and "value" not in turn and any(value is not None for value in rest.values()):
+        content = ""  # as where tools are called
     if isinstance(content, list):
         return [_of_part(part) for part in content]
     if not isinstance(content, str):
