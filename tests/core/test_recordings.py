@@ -77,6 +77,17 @@ def test_draws_of_each_are_its_own_and_come_again() -> None:
     assert [[float(wav.abs().max()) for wav in sample["audio"]] for sample in uio.Loader(graph)] == gains
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_waveforms_that_are_decoded_already(count: int) -> None:
+    each = [{"audio": [tone(4000, n) for n in range(i)], "audio_sample_rate": [RATE] * i} for i in range(count)]
+    given = [{"key": f"K{i}", "label": [1], **one} for i, one in enumerate(each)]
+    decoded = uio.from_iterable(given).decode_audio(of="audio")
+    for graph in (decoded, decoded.fbank(8, of="audio")):
+        batch = next(iter(uio.Loader(graph.batch(3).pad())))
+        assert len(batch["keys"]) == count
+        assert batch.get("audio_counts", torch.zeros(1)).sum() == sum(range(count))
+
+
 @pytest.mark.parametrize("layout", ["padded", "ragged"])
 def test_rows_of_all_recordings_come_one_after_the_other(layout: str) -> None:
     graph = uio.from_iterable(items()).decode_audio(of="audio").tokenize(code_points)

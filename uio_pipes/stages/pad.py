@@ -182,7 +182,7 @@ class _Batch:
             feat = fields.get(feats.field)
             several = _several(fields, feats.of) if feats.of else None
             self.several.setdefault(feats.of, []).append(several or [])
-            if several:
+            if several is not None:
                 continue
             self._put(feats, fields, None if feat is None else torch.as_tensor(feat))
             self._put(labels, fields, _labels(fields, labels.field) if labels.field in fields else None)
