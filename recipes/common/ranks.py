@@ -40,7 +40,7 @@ def hold(exp: Path) -> Iterator[None]:
         yield
 
 
-def let_first_speak(seconds: float = 3.0) -> None:
+def let_first_speak(seconds: float = 10.0) -> None:
     """Let rank 0 report an error that all ranks have: torchrun ends the other ranks when it is gone. A rank that is
     still there after some seconds has an error of its own."""
     if os.environ.get("RANK", "0") != "0":
