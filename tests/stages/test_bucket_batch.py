@@ -389,7 +389,7 @@ def files() -> Iterator[tuple[Any, dict[str, Any], str]]:
     yield {"bucket_boundaries": [5, 3], "lengths": ["frames"]}, {}, "must be a list of whole numbers, or of pairs"
     yield {"bucket_boundaries": None, "lengths": both}, {}, "bucket_boundaries must be a list .*, not None"
     for wrong in (5, None, "frames", [], 0, [["frames"], "tokens"], ["frames"]):
-        yield {"bucket_boundaries": pairs, "lengths": wrong}, {}, "lengths must be a list of 2 that the buckets are by"
+        yield {"bucket_boundaries": pairs, "lengths": wrong}, {}, "lengths must be a list of names, one for each"
     yield frames, {"max_tokens": 9}, "must be by tokens, not 'frames'; make the file again"
     yield {"bucket_boundaries": pairs, "lengths": ["frames", "length"]}, {}, "and tokens, not 'frames and length'"
 

@@ -223,6 +223,6 @@ def read_boundaries(path: Any, stage: str) -> tuple[Any, tuple[str, ...]]:
     require(rising(bounds), stage, f"{path}: {RISING}", bounds, again)
     count = 2 if bounds and isinstance(bounds[0], tuple) else 1
     ok = isinstance(of, tuple) and len(of) == count and all(isinstance(name, str) for name in of)
-    rule = f"{path}: lengths must be a list of {count} that the buckets are by"
+    rule = f"{path}: lengths must be a list of names, one for each number of a boundary"
     require(ok, stage, rule, of, again)
     return bounds, of
