@@ -25,7 +25,8 @@ class Data:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            check(value >= (name != "num_workers"), f"data.{name}", "above 0", value)
+            least = int(name != "num_workers")
+            check(value >= least, f"data.{name}", f"{least} or more", value)
 
 
 @dataclass(frozen=True)

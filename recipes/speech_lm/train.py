@@ -62,7 +62,11 @@ class Trainer:
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.step, self.epoch = saved["step"], saved["epoch"]
-        self.loader.load_state_dict(checkpoint.load_loader(folder))
+        try:
+            self.loader.load_state_dict(checkpoint.load_loader(folder))
+        except uio.StateError as error:
+            remedy = "give another folder (--out of run.sh, EXP), or the old values"
+            raise ConfigError(f"{self.exp} has begun with other settings or data; {remedy}: {error}") from error
 
     def _save(self, position: dict[str, str], moment: checkpoint.Moment = "") -> None:
         model = {
@@ -103,6 +107,7 @@ class Trainer:
                 print(f"epoch {self.epoch}  step {self.step}  loss {loss:.4f}", flush=True)
             if groups.more and self.step % config.save_every == 0:
                 self._save(groups.position)
+        self._check_rows(self.loader, "train")
 
     def take_step(self, batch: dict[str, Any]) -> float:
         """Take one optimizer step; return the loss of a label."""
@@ -123,7 +128,17 @@ class Trainer:
         """Return the mean loss of all labels of dev."""
         self.valid_loader.set_epoch(self.epoch)
         sums = [self.model.losses(self._prepared(batch)) for batch in self.valid_loader]
+        self._check_rows(self.valid_loader, "dev")
         return float(sum(loss for loss, _ in sums) / sum(labels for _, labels in sums))
+
+    def _check_rows(self, loader: uio.Loader, part: str) -> None:
+        """Tell how many utterances of the epoch were longer than a row. Raises: ConfigError if no other is there."""
+        stats, rows = loader.stats(), f"a row of data.max_tokens={self.settings.data.max_tokens}"
+        dropped = stats.skipped.get("overflow", 0)
+        if not stats.utterances:
+            raise ConfigError(f"no utterance of {part} is left: {dropped} are longer than {rows}; give it more places")
+        if dropped:
+            print(f"epoch {self.epoch}: {dropped} utterances of {part} are longer than {rows}: left out", flush=True)
 
     def _prepared(self, batch: dict[str, Any]) -> dict[str, Any]:
         return batch if self.settings.train.packed else one_a_row(batch)

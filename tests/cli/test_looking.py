@@ -198,6 +198,7 @@ def test_buckets_count_failures(uio_command: Uio, bad_corpus: Corpus, capsys: py
         (["graphs.py:pipeline", "--num-buckets", "2,2"], "no utterance has a length .*no_tokens"),
         (["endless.py:pipeline"], "has no end"),
         (["DATA", "--symbols", "gone.txt", "--num-buckets", "2,2"], "gone.txt"),
+        (["DATA", "--symbols", "lang_char.txt"], "--symbols needs --num-buckets N,N"),
     ],
 )
 def test_mistakes_with_buckets(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.lengths import Lengths
+from uio_pipes.core.lengths import Lengths, names_of
 from uio_pipes.run.planning import plan_lanes
 
 RATE = 16_000
@@ -199,6 +200,20 @@ def test_names_that_no_stream_can_have(of: Any) -> None:
 def test_lengths_that_there_are_not(length: Any) -> None:
     with pytest.raises(uio.PipelineError, match="length must be a function of the lengths, or one of"):
         uio.from_iterable([]).sort(length=length)
+
+
+def test_two_lengths_have_different_names() -> None:
+    def places(n: Lengths) -> float:
+        return n.frames // 4
+
+    assert names_of(("frames", places)) == ("frames", "places")
+    assert names_of((lambda n: n.frames, lambda n: n.tokens)) == ("length 1", "length 2")
+    assert names_of((places, places)) == ("places 1", "places 2")
+    assert (names_of(None), names_of("prompt.frames"), names_of(partial(places))) == (
+        ("frames",),
+        ("prompt.frames",),
+        ("length",),
+    )
 
 
 def test_a_plan_that_is_too_short_is_noticed_in_streams_too() -> None:

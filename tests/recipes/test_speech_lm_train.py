@@ -106,6 +106,26 @@ def test_another_model_is_refused(folder: Path, calm: Losses, capsys: pytest.Cap
     assert "the block model must be {'frames': 7, 'stride': 4, 'dim': 16," in capsys.readouterr().err
 
 
+def test_other_rows_need_another_folder(folder: Path, calm: Losses, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        main(folder, folder / "calm", [*speech_lm_data.TINY, "data.max_tokens=200"])
+    told = capsys.readouterr().err
+    assert "calm has begun with other settings or data; give another folder (--out of run.sh, EXP)" in told
+    assert "max_tokens=192" in told
+
+
+def test_utterances_that_are_longer_than_a_row_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    once = [*speech_lm_data.TINY, "train.epochs=1"]
+    with pytest.raises(typer.Exit):
+        main(folder, folder / "none", [*once, "data.max_tokens=5"])
+    told = "no utterance of train is left: 40 are longer than a row of data.max_tokens=5"
+    assert told in capsys.readouterr().err
+    main(folder, folder / "some", [*once, "data.max_tokens=50"])
+    left_out = re.findall(r"epoch 0: (\d+) utterances of (\w+) are longer than a row", capsys.readouterr().out)
+    assert [part for _, part in left_out] == ["train", "dev"]
+    assert all(0 < int(count) < of for (count, _), of in zip(left_out, (40, 4), strict=True))
+
+
 def test_from_nothing_to_an_error_rate(tmp_path: Path) -> None:
     pytest.importorskip("espeakng_loader")
     options = ["--out", tmp_path, "--hours", "0.01", "--set", "train.epochs=1", "--set", "data.max_tokens=256"]
@@ -121,7 +141,12 @@ def test_from_nothing_to_an_error_rate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "words"), [("model.dims=3", "there is no key model.dims"), ("data.rows=0", "data.rows must be above 0")]
+    ("option", "words"),
+    [
+        ("model.dims=3", "there is no key model.dims"),
+        ("data.rows=0", "data.rows must be 1 or more"),
+        ("data.num_workers=-1", "data.num_workers must be 0 or more"),
+    ],
 )
 def test_wrong_settings_say_what_is_right(tmp_path: Path, option: str, words: str) -> None:
     result = invoked(run, ["--out", tmp_path, "--set", option])

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,6 +144,24 @@ def test_buckets_by_two_lengths_and_the_padding_of_both(many_shards: Corpus) -> 
     assert run.fill == pytest.approx(np.mean([count * frames / 250 for count, frames, _ in sizes]))
     assert run.summary()["largest_batch"] == dict(zip(("utterances", "frames", "tokens"), run.largest, strict=True))
     assert json.loads(json.dumps(run.summary()))["buckets"][0]["padding"][1] >= 0
+
+
+@pytest.mark.parametrize("buckets", [(3, 3), 3])
+def test_lanes_that_find_other_boundaries_lose_no_batch(buckets: Any) -> None:
+    sizes = [(10, 1), (10, 1), (20, 2), (10, 1), (30, 3), (10, 1)]  # those of one lane are all the same
+    items = [
+        {"key": str(n), "feat": np.zeros((size, 2), np.float32), "label": [1] * labels}
+        for n, (size, labels) in enumerate(sizes)
+    ]
+    graph = uio.from_iterable(items).sharding_filter().bucket_batch(num_buckets=buckets, max_frames=60).pad()
+    run = simulate(graph, lanes=2)
+    assert sum(bucket.utterances for bucket in run.buckets) == len(run.lengths) == len(sizes)
+    assert sum(bucket.batches for bucket in run.buckets) == sum(run.own)
+    names = [bucket.name for bucket in run.buckets]
+    assert len(set(names)) == len(names)
+    if buckets != 3:
+        assert names == ["up to 10 × 1", "up to 20 × 2", "up to 30 × 3"]
+        assert [bucket.utterances for bucket in run.buckets] == [4, 1, 1]
 
 
 @pytest.mark.parametrize(

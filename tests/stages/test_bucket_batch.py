@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers_bad import Given, drained, keys, raw_items, run, started
@@ -380,12 +381,17 @@ def test_boundaries_from_a_file_are_those_in_it(tmp_path: Path) -> None:
 
 def files() -> Iterator[tuple[Any, dict[str, Any], str]]:
     frames = {"bucket_boundaries": [20, 50], "lengths": ["frames"]}
-    yield None, {}, "No such file or directory; uio buckets writes such a file"
-    yield "[1, 2", {}, "is not a file of uio buckets"
-    yield [1, 2], {}, "is not a file of uio buckets"
+    pairs, both = [[5, 3]], ["frames", "tokens"]
+    yield None, {}, "No such file or directory;"
+    yield "[1, 2", {}, r"is not JSON \(Expecting"
+    yield "[" * 100_000, {}, r"is not JSON \("
+    yield [1, 2], {}, r"must have bucket_boundaries and their lengths, not \[1, 2\]"
     yield {"bucket_boundaries": [5, 3], "lengths": ["frames"]}, {}, "must be a list of whole numbers, or of pairs"
-    yield frames, {"max_tokens": 9}, "of this file are by frames, and must be by tokens"
-    yield {"bucket_boundaries": [[5, 3]], "lengths": ["frames", "length"]}, {}, "are by frames and length, and must be"
+    yield {"bucket_boundaries": None, "lengths": both}, {}, "bucket_boundaries must be a list .*, not None"
+    for wrong in (5, None, "frames", [], 0, [["frames"], "tokens"], ["frames"]):
+        yield {"bucket_boundaries": pairs, "lengths": wrong}, {}, "lengths must be a list of names, one for each"
+    yield frames, {"max_tokens": 9}, "must be by tokens, not 'frames'; make the file again"
+    yield {"bucket_boundaries": pairs, "lengths": ["frames", "length"]}, {}, "and tokens, not 'frames and length'"
 
 
 @pytest.mark.parametrize(("content", "options", "told"), list(files()))
@@ -393,8 +399,17 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, content: Any, options: d
     path = tmp_path / "b.json"
     if content is not None:
         written(path, content)
-    with pytest.raises(uio.PipelineError, match=told):
+    with pytest.raises(uio.PipelineError, match=f"{re.escape(str(path))}.*{told}.*uio buckets"):
         BucketBatch(path, **(options or {"max_frames": 100}))
+
+
+def test_boundaries_may_be_numpy_s() -> None:
+    stage = BucketBatch([(20, 5), (50, 9)], max_frames=100)
+    for same in (np.array([[20, 5], [50, 9]]), [(np.int64(20), np.int64(5)), (50, 9)]):
+        assert BucketBatch(same, max_frames=100).describe(stable=True) == stage.describe(stable=True)  # type: ignore[arg-type]
+    for wrong in (np.array(5), np.array([0.5]), [np.bool_(True)]):
+        with pytest.raises(uio.PipelineError, match="must be a list of whole numbers"):
+            BucketBatch(wrong, max_frames=100)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -430,6 +445,19 @@ def test_a_cost_that_is_no_number_is_an_error_of_the_run() -> None:
     stage = BucketBatch([(9, 3)], max_cost=9, cost=lambda frames, tokens: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(uio.PipelineError, match="cost returned None for 5 and 2; it must return a number"):
         Ran(stage, [(5, 2)])
+
+
+def test_an_utterance_whose_cost_cannot_be_told_is_a_failure() -> None:
+    ran = Ran(BucketBatch([(9, 3)], max_cost=9, cost=lambda frames, tokens: frames // tokens), [(5, 0), (5, 2)])
+    assert ran.ledger.skipped == {"cost_failed": 1}
+    told = "the function given as cost failed for 5 frames and 0 tokens: ZeroDivisionError: "
+    assert f"bucket_batch: {told}" in ran.ledger.reports[0]
+
+
+def test_a_batch_whose_cost_cannot_be_told_is_an_error_of_the_run() -> None:
+    stage = BucketBatch([(9, 3)], max_cost=90, cost=lambda frames, tokens: {(5, 2): 1, (4, 3): 1}[frames, tokens])
+    with pytest.raises(uio.PipelineError, match=r"as cost failed for 5 frames and 3 tokens: KeyError: \(5, 3\)"):
+        Ran(stage, [(5, 2), (4, 3)])
 
 
 def test_over_the_budget_of_two_lengths_tells_both() -> None:

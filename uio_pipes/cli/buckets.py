@@ -103,6 +103,8 @@ def _graph(data: str, symbols: str | None, fields: str | None, by_tokens: bool) 
         raise typer.BadParameter(f"{data} has {known.lacks} ({known.kind}): name a pipeline with your tokenizer")
     graph = known.pipeline.decode_audio()
     if not by_tokens:
+        if symbols is not None:
+            raise typer.BadParameter("--symbols needs --num-buckets N,N")
         return graph
     if symbols is None:
         typer.echo(

@@ -123,10 +123,13 @@ def measure_of(length: Length | Pair) -> Measure:
 
 
 def names_of(length: Length | Pair | None) -> tuple[str, ...]:
-    """Return what to call a length, or both of a pair: planned frames if it is None."""
+    """Return what to call a length, or both of a pair, by different names: planned frames if it is None."""
     if isinstance(length, tuple):
-        return tuple(name for one in length for name in names_of(one))
-    return (length or "frames",) if isinstance(length, str) or length is None else ("length",)
+        names = [name for one in length for name in names_of(one)]
+        same = len(set(names)) < len(names)
+        return tuple(f"{name} {number}" if same else name for number, name in enumerate(names, 1))
+    name = getattr(length, "__name__", "") if callable(length) else length or "frames"
+    return (name if name.rpartition(".")[2].isidentifier() else "length",)  # a lambda has none
 
 
 def exactly(length: Length) -> Callable[[Sample], float]:

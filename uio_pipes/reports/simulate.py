@@ -179,29 +179,38 @@ def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], f
     stage = next((s for s in reversed(pipeline.stages) if s.gives == "batch"), None)
     if stage is None:
         return [], None
-    batches: list[_Planned] = []
-    bounds: list[Any] = []
+    of: dict[tuple[int, Any], list[_Planned]] = {}
     in_pairs = len(plans[0].units) > 1
     for plan in plans:
-        bounds = plan.boundaries or bounds
-        index = index_of(plan.boundaries or [], in_pairs)
+        bounds = plan.boundaries or []  # lanes that find theirs have different ones
+        index, ranges = index_of(bounds, in_pairs), _ranges(bounds, in_pairs)
+        of |= {one: of.get(one, []) for one in ranges if plan.counts}
         for k, utterances in enumerate(plan.counts):
             longest, total, padded = zip(*((s.longest[k], s.total[k], s.padded[k]) for s in plan.sizes), strict=True)
             if utterances:
                 length = longest if in_pairs else longest[0]
                 at = index(length)
-                batches.append(_Planned(at, utterances, stage.fill(at, utterances, length), (total, padded)))
+                batch = _Planned(utterances, stage.fill(at, utterances, length), (total, padded))
+                of[ranges[at]].append(batch)
+    fill = _mean_fill([batch for batches in of.values() for batch in batches])
     if not stage.in_buckets:
-        return [], _mean_fill(batches)
-    count = count_of(bounds, in_pairs)
-    of = [[batch for batch in batches if batch.bucket == at] for at in range(count)]
-    return [_bucket(at, bounds, of[at], len(plans[0].units)) for at in range(count)], _mean_fill(batches)
+        return [], fill
+    rising = sorted(of, key=lambda one: (one[0], one[1] is None, one[1]))
+    return [_bucket(*one, of[one], len(plans[0].units)) for one in rising], fill
+
+
+def _ranges(bounds: list[Any], in_pairs: bool) -> list[tuple[int, Any]]:
+    """Return ``low`` and ``high`` of each bucket."""
+    highs: list[Any] = [tuple(one) if in_pairs else one for one in bounds]
+    return [
+        (highs[at - 1] if at and not in_pairs else 0, highs[at] if at < len(highs) else None)
+        for at in range(count_of(bounds, in_pairs))
+    ]
 
 
 class _Planned(NamedTuple):
     """A batch, and the ``sizes`` of it: without and with padding, by each length."""
 
-    bucket: int
     utterances: int
     fill: float | None
     sizes: tuple[tuple[int, ...], tuple[int, ...]]
@@ -212,8 +221,7 @@ def _mean_fill(batches: list[_Planned]) -> float | None:
     return sum(fills) / len(fills) if fills else None
 
 
-def _bucket(at: int, bounds: list[Any], batches: list[_Planned], units: int) -> Bucket:
-    low, high = bounds[at - 1] if at and units == 1 else 0, bounds[at] if at < len(bounds) else None
+def _bucket(low: int, high: Any, batches: list[_Planned], units: int) -> Bucket:
     sizes = np.sum([batch.sizes for batch in batches] or np.zeros((1, 2, units), np.int64), axis=0)
     utterances = sum(batch.utterances for batch in batches)
     return Bucket(low, high, len(batches), utterances, _mean_fill(batches), padding_of(*sizes))

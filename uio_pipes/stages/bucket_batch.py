@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +20,19 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import added
 from uio_pipes.core.state_kinds import Kind, listed, whole
 from uio_pipes.stages.bucket_window import WindowNode
-from uio_pipes.stages.buckets import Buckets, count_of, even_boundaries, holds, index_of, pairs_of, read_boundaries
+from uio_pipes.stages.buckets import (
+    RISING,
+    Buckets,
+    as_tuple,
+    count_of,
+    even_boundaries,
+    holds,
+    index_of,
+    is_pair,
+    pairs_of,
+    read_boundaries,
+    rising,
+)
 from uio_pipes.stages.budget import Budget, BudgetBuffer, BudgetStage, PairBudget
 
 LOOK = 1000  # utterances by which boundaries are found
@@ -103,15 +114,15 @@ class BucketBatch(BudgetStage):
     cost: Callable[[int, int], float] | None = added(None)
 
     def __post_init__(self) -> None:
+        path: Any = self.bucket_boundaries
         of = self._read_boundaries()
         for name in ("bucket_boundaries", "num_buckets", "length"):
-            value = getattr(self, name)
-            object.__setattr__(self, name, _as_tuple(value) if isinstance(value, (list, tuple)) else value)
+            object.__setattr__(self, name, as_tuple(getattr(self, name)))
         self._check_boundaries()
         super().__post_init__()
-        names = list(names_of(self.sized_by))
-        rule = f"the buckets of this file are by {' and '.join(map(str, of))}, and must be by {' and '.join(names)}"
-        require(not of or of == names, self.name, rule, self.bucket_boundaries, "make it again, or give length")
+        names = names_of(self.sized_by)
+        rule, remedy = f"the buckets of {path} must be by {' and '.join(names)}", "make the file again by uio buckets"
+        require(of in ((), names), self.name, rule, " and ".join(of), f"{remedy}, or give length")
         if self.bucket_batch_sizes is not None:
             object.__setattr__(self, "bucket_batch_sizes", tuple(self.bucket_batch_sizes))
         require(self.max_wait >= 1, self.name, "max_wait must be 1 or more", self.max_wait, "see the docstring")
@@ -125,9 +136,9 @@ class BucketBatch(BudgetStage):
         if sizes is not None:
             self._check_sizes(sizes)
 
-    def _read_boundaries(self) -> list[str]:
-        """Put the boundaries of a file in its place, and return the names of their lengths; [] without a file."""
-        of: list[str] = []
+    def _read_boundaries(self) -> tuple[str, ...]:
+        """Put the boundaries of a file in its place, and return the names of their lengths; () without a file."""
+        of: tuple[str, ...] = ()
         if isinstance(self.bucket_boundaries, (str, os.PathLike)):
             found, of = read_boundaries(self.bucket_boundaries, self.name)
             object.__setattr__(self, "bucket_boundaries", found)
@@ -135,15 +146,10 @@ class BucketBatch(BudgetStage):
 
     def _check_boundaries(self) -> None:
         bounds: Any = self.bucket_boundaries
-        rule = "bucket_boundaries must be a list of whole numbers, or of pairs of them, that rise and are above 0"
-        ok = bounds is None or (
-            isinstance(bounds, tuple)
-            and (all(is_whole(b) and b > 0 for b in bounds) or all(_is_pair(b, 0) and b[0] > 0 for b in bounds))
-            and all(a < b for a, b in pairwise(bounds))
-        )
-        require(ok, self.name, rule, bounds, "give frames, shortest first, or the file that uio buckets wrote")
+        remedy = "give frames, shortest first, or the file that uio buckets wrote"
+        require(bounds is None or rising(bounds), self.name, RISING, bounds, remedy)
         number: Any = self.num_buckets
-        ok = _is_pair(number, 1) or (is_whole(number) and number >= 1)
+        ok = is_pair(number, 1) or (is_whole(number) and number >= 1)
         remedy = "10, or (10, 3) for frames and tokens"
         require(ok, self.name, "num_buckets must be 1 or more, or a pair of such", number, remedy)
 
@@ -208,14 +214,6 @@ class BucketBatch(BudgetStage):
         if self.window is None or self.budget is None:
             return _BucketNode(source, lane, self, site)
         return WindowNode(source, lane, site, self, self.budget, self.window, self.max_wait, self.sync)
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(map(_as_tuple, value)) if isinstance(value, (list, tuple)) else value
-
-
-def _is_pair(value: Any, least: int) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(is_whole(n) and n >= least for n in value)
 
 
 def _as_lists(boundaries: Sequence[Any]) -> list[Any]:

@@ -6,11 +6,13 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.stages.budget import Budget, PairBudget, PartialBatch, PartialPairs
 
@@ -179,13 +181,48 @@ def pairs_of(lengths: npt.NDArray[np.int64], buckets: tuple[int, int]) -> list[t
     return found
 
 
-def read_boundaries(path: Any, stage: str) -> tuple[list[Any], list[str]]:
+# Boundaries that are given
+
+
+RISING = "bucket_boundaries must be a list of whole numbers, or of pairs of them, that rise and are above 0"
+
+
+def rising(bounds: Any) -> bool:
+    """True if ``bounds`` is a tuple that keeps the rule ``RISING``."""
+    return (
+        isinstance(bounds, tuple)
+        and (all(is_whole(b) and b > 0 for b in bounds) or all(is_pair(b, 0) and b[0] > 0 for b in bounds))
+        and all(a < b for a, b in pairwise(bounds))
+    )
+
+
+def is_pair(value: Any, least: int) -> bool:
+    """True if it is a tuple of two whole numbers, ``least`` or more."""
+    return isinstance(value, tuple) and len(value) == 2 and all(is_whole(n) and n >= least for n in value)
+
+
+def as_tuple(value: Any) -> Any:
+    """Return lists and arrays, and those in them, as tuples; NumPy's whole numbers as ints."""
+    if isinstance(value, (np.ndarray, np.integer)):
+        value = value.tolist()
+    return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
+
+
+def read_boundaries(path: Any, stage: str) -> tuple[Any, tuple[str, ...]]:
     """Return the boundaries in a file of ``uio buckets``, and the names of their lengths. Raises: PipelineError."""
+    again = "make the file again by uio buckets"
     try:
         with open(path, encoding="utf-8") as file:
             read = json.load(file)
-        return read["bucket_boundaries"], read["lengths"]
     except OSError as error:
         raise PipelineError(f"{stage}: {path}: {error.strerror}; uio buckets writes such a file") from error
-    except (ValueError, TypeError, LookupError) as error:
-        raise PipelineError(f"{stage}: {path} is not a file of uio buckets: make it again") from error
+    except (ValueError, RecursionError) as error:
+        raise PipelineError(f"{stage}: {path} is not JSON ({error}); {again}") from error
+    require(isinstance(read, dict), stage, f"{path} must have bucket_boundaries and their lengths", read, again)
+    bounds, of = as_tuple(read.get("bucket_boundaries")), as_tuple(read.get("lengths"))
+    require(rising(bounds), stage, f"{path}: {RISING}", bounds, again)
+    count = 2 if bounds and isinstance(bounds[0], tuple) else 1
+    ok = isinstance(of, tuple) and len(of) == count and all(isinstance(name, str) for name in of)
+    rule = f"{path}: lengths must be a list of names, one for each number of a boundary"
+    require(ok, stage, rule, of, again)
+    return bounds, of

@@ -94,6 +94,10 @@ class Budget:
         return DataError("over_budget", message)
 
 
+class CostFailed(PipelineError):
+    """The user's function of the cost raised an error; the message names it and the lengths."""
+
+
 @dataclass(frozen=True)
 class PairBudget(Budget):
     """A bound on batches that are padded to the longest of each of two lengths: ``count`` × ``function(longest,
@@ -119,7 +123,12 @@ class PairBudget(Budget):
     def _padded(self, first: int, second: int) -> int:
         """Return the cost of an utterance padded to these lengths, as :meth:`Budget.cost`, 1 at least."""
         one = super().cost(first if self.unit == "frames" else second)
-        found: Any = one if self.function is None else self.function(first, second)
+        try:
+            found: Any = one if self.function is None else self.function(first, second)
+        except Exception as error:
+            of = " and ".join(f"{n} {name}" for n, name in zip((first, second), self.names, strict=True))
+            message = f"the function given as cost failed for {of}: {type(error).__name__}: {error}"
+            raise CostFailed(f"{self.name}: {message}") from error
         if not is_number(found):
             returned = f"the function given as cost returned {found!r} for {first} and {second}"
             raise PipelineError(f"{self.name}: {returned}; it must return a number")
@@ -252,9 +261,13 @@ class BudgetBuffer(Buffer):
             return self.unbounded(item, length)
         size = budget.size(item, length)
         cost = budget.cost(size)
-        if budget.room(cost) >= budget.least:
-            return cost
-        self.lane.ledger.handle(item.failure(budget.over(size), self.name), self.name)
+        try:
+            if budget.room(cost) >= budget.least:
+                return cost
+            failure = budget.over(size)
+        except CostFailed as error:
+            failure = DataError("cost_failed", str(error))
+        self.lane.ledger.handle(item.failure(failure, self.name), self.name)
         return None
 
     def unbounded(self, item: Sample, length: Any) -> int | None:
