@@ -199,6 +199,12 @@ def test_a_failure_names_the_file_of_the_recording(tmp_path: Path, caplog: pytes
     with pytest.raises(NothingRead):
         list(uio.Loader(graph.batch(1).pad()))
     assert f"recording 2 of 'audio' ({paths[1]})" in caplog.text
+    line = {"messages": [{"role": "user", "content": [{"type": "audio", "path": path.name} for path in paths]}]}
+    (tmp_path / "chat.jsonl").write_text(json.dumps(line) + "\n")
+    caplog.clear()
+    with pytest.raises(NothingRead):  # as a reference, for its path is relative to the manifest
+        list(uio.Loader(uio.from_conversations(str(tmp_path / "chat.jsonl")).decode_audio(of="audio")))
+    assert str(paths[1]) in caplog.text
 
 
 def test_rates_of_all_recordings_must_be_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -386,8 +386,10 @@ class View(Sample):
         if self._at is None or error.key or isinstance(error, LeftOut):  # with a key, it has been named already
             return error
         audio = self._whole.fields.get(self._of) or [None] * self._at[1]
-        path = audio[self._at[0]] if isinstance(audio[self._at[0]], str) else getattr(audio[self._at[0]], "path", "")
-        return error.within(f"recording {self._at[0] + 1} of {self._of!r}" + (f" ({redact(path)})" if path else ""))
+        one = audio[self._at[0]]
+        path = one if isinstance(one, str) else one.file.path if isinstance(one, Ref) else ""
+        told = not path or path in (error.url or "")
+        return error.within(f"recording {self._at[0] + 1} of {self._of!r}" + ("" if told else f" ({redact(path)})"))
 
     def compute_now(self, name: str, of: str) -> None:
         self._whole.compute_now(name, of)
