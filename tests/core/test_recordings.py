@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from fault_server import serving
-from test_streams import RATE, tone, wav_bytes
+from tones import RATE, tone, wav_bytes
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead

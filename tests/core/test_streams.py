@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-import soundfile
 import torch
+from tones import RATE, tone, wav_bytes
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
@@ -17,8 +16,6 @@ from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.lengths import Lengths, names_of
 from uio_pipes.run.planning import plan_lanes
-
-RATE = 16_000
 
 
 def code_points(text: str) -> list[int]:
@@ -39,16 +36,6 @@ def items(count: int = 12) -> list[dict[str, Any]]:
         }
         for i in range(count)
     ]
-
-
-def wav_bytes(samples: Any, rate: int = RATE) -> bytes:
-    out = io.BytesIO()
-    soundfile.write(out, samples, rate, format="WAV", subtype="PCM_16")
-    return out.getvalue()
-
-
-def tone(samples: int, seed: int) -> Any:
-    return (np.random.default_rng(seed).standard_normal(samples) * 3000).astype(np.int16)
 
 
 def only(name: str) -> uio.Pipeline:

@@ -14,7 +14,7 @@ import torch
 from contract import digest
 from corpus import Corpus
 from journeys import training
-from test_streams import tone, wav_bytes
+from tones import tone, wav_bytes
 
 import uio_pipes as uio
 from uio_pipes.reports.steps import seen, steps

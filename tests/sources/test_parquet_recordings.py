@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_streams import tone, wav_bytes
+from tones import tone, wav_bytes
 
 import uio_pipes as uio
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uio_pipes.cli.common import Fields, Json, field_names, keep_inputs, local_file, parsed, print_json, verdict
-from uio_pipes.cli.pipeline_argument import load, names_pipeline
+from uio_pipes.cli.pipeline_argument import load_named, names_pipeline
 from uio_pipes.cli.tables import check_suffix, print_tables, say
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _graph(data: str, symbols: str | None, fields: str | None, by_tokens: bool) 
     if names_pipeline(data):
         if symbols is not None or fields is not None:
             raise typer.BadParameter("--symbols and --fields are for data; a pipeline of your own has its own stages")
-        return load(data, "", None, None, None)
+        return load_named(data)
     from uio_pipes.prep.recognize import recognize
 
     known = recognize(data, fields=field_names(fields))

@@ -25,6 +25,8 @@ Named = Annotated[
         show_default=False,
     ),
 ]
+Run = Annotated[str, typer.Argument(help="The run's pipeline: train.py:pipeline or package.module:pipeline.")]
+Ranks = Annotated[int, typer.Option(min=1, help="Ranks of the run.")]
 DataType = Annotated[str, typer.Option("--data-type", help="With --data: raw, shard or indexed.")]
 Data = Annotated[str | None, typer.Option("--data", help="Instead of PIPELINE: a data list, with --conf.")]
 Conf = Annotated[str | None, typer.Option("--conf", help="WeNet's train.yaml (its dataset_conf) for --data.")]
@@ -42,6 +44,11 @@ def load(named: str | None, data_type: str, data: str | None, conf: str | None, 
     assert named is not None
     if conf is not None or symbols is not None:
         raise typer.BadParameter("--conf and --symbols belong to --data; a pipeline of your own has its own stages")
+    return load_named(named)
+
+
+def load_named(named: str) -> Pipeline:
+    """Return the pipeline that a text such as ``train.py:pipeline`` names. Raises: typer.BadParameter."""
     return _attribute(*_split(named))
 
 

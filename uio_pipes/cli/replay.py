@@ -9,7 +9,7 @@ import typer
 
 from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, keep_inputs, print_json
-from uio_pipes.cli.pipeline_argument import load
+from uio_pipes.cli.pipeline_argument import Ranks, Run, load_named
 from uio_pipes.cli.tables import print_tables, say
 
 KEYS = 8  # that are shown
@@ -19,10 +19,10 @@ def replay(
     checkpoint: Annotated[
         str, typer.Argument(help="A file of torch.save or JSON with the loader's state, from before the step or of it.")
     ],
-    pipeline: Annotated[str, typer.Argument(help="The run's pipeline: train.py:pipeline or package.module:pipeline.")],
+    pipeline: Run,
     step: Annotated[int, typer.Option(min=0, help="Batch of the rank in the state's epoch, from 0.")],
     rank: Annotated[int, typer.Option(min=0, help="Rank that got it.")] = 0,
-    world_size: Annotated[int, typer.Option(min=1, help="Ranks of the run.")] = 1,
+    world_size: Ranks = 1,
     save: Annotated[str | None, typer.Option(help="Write it by torch.save: a .pt file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -34,7 +34,7 @@ def replay(
         keep_inputs([checkpoint], [save])
         if not Path(save).resolve().parent.is_dir():
             raise typer.BadParameter(f"--save {save}: there is no such folder")
-    graph = load(pipeline, "shard", None, None, None)
+    graph = load_named(pipeline)
     loader = made.loader_of(graph, find_state(checkpoint)[1], rank, world_size)
     batch = loader.batch_at(step)
     if save is not None:

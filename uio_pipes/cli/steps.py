@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from itertools import takewhile
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, keep_inputs, print_json, verdict
-from uio_pipes.cli.pipeline_argument import load
+from uio_pipes.cli.pipeline_argument import Ranks, Run, load_named
 from uio_pipes.cli.tables import print_tables, say
 
 MOST = 40  # lines that a table shows
 Checkpoint = Annotated[str, typer.Argument(help="A file of torch.save or JSON with the loader's state of the epoch.")]
-Run = Annotated[str, typer.Argument(help="The run's pipeline: train.py:pipeline or package.module:pipeline.")]
-Ranks = Annotated[int, typer.Option(min=1, help="Ranks of the run.")]
 
 
 def steps(
@@ -34,13 +33,14 @@ def steps(
 
     keep_inputs([checkpoint], [keys])
     state = find_state(checkpoint)[1]
-    all_ = planned.steps(load(pipeline, "shard", None, None, None), state, world_size)
+    all_ = planned.steps(load_named(pipeline), state, world_size)
     found = [s for s in takewhile(lambda s: last is None or s.step <= last, all_) if s.step >= first]
     if not found:
         raise typer.BadParameter(f"there are no steps from {first} to {'the end' if last is None else last}")
     if keys is not None:
-        with open(keys, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(step._asdict(), ensure_ascii=False) + "\n" for step in found)
+        from uio_pipes.prep.writing.files import write_lines
+
+        write_lines(Path(keys), [json.dumps(step._asdict(), ensure_ascii=False) for step in found])
     if as_json:
         print_json({"steps": [step._asdict() for step in found]})
         return
@@ -66,7 +66,7 @@ def seen(
     from uio_pipes.reports.state_file import find_state
 
     state = find_state(checkpoint)[1]
-    found = list(planned.seen(load(pipeline, "shard", None, None, None), state, world_size, keys))
+    found = list(planned.seen(load_named(pipeline), state, world_size, keys))
     missing = [key for key in keys if key not in {one.key for one in found}]
     if as_json:
         print_json({"seen": [one._asdict() for one in found], "missing": missing})

@@ -180,10 +180,11 @@ class _Batch:
             raise PipelineError("pad: an utterance has no key; the function given to .map(…) must keep it")
         for feats, waves, labels in self.streams:
             feat = fields.get(feats.field)
-            several = _several(fields, feats.of) if feats.of else None
-            self.several.setdefault(feats.of, []).append(several or [])
-            if several is not None:
-                continue
+            if feats.of:
+                several = _listed(fields, feats.of)
+                self.several.setdefault(feats.of, []).append(several or [])
+                if several is not None:
+                    continue
             self._put(feats, fields, None if feat is None else torch.as_tensor(feat))
             self._put(labels, fields, _labels(fields, labels.field) if labels.field in fields else None)
             audio = waves.field in fields and (not waves.of or f"{waves.of}_sample_rate" in fields)
@@ -226,12 +227,12 @@ class _Batch:
     def _several(self, of: str, found: list[list[torch.Tensor]]) -> dict[str, Any]:
         """Return the rows of all recordings in a stream one after the other, and how many each utterance has."""
         rows = [row for one in found for row in one]
-        name = f"{of}_{'feats' if rows and rows[0].ndim > 1 else 'pcm'}"
-        if any(rows_.rows.lengths for columns in self.streams for rows_ in columns if rows_.of == of):
+        name = f"{of}_{'feats' if rows[0].ndim > 1 else 'pcm'}"
+        if any(column.rows.lengths for columns in self.streams for column in columns if column.of == of):
             raise PipelineError(
                 f"pad: some utterances have one recording in {of!r}, others a list; make all of them lists"
             )
-        made = together(name, rows, self.stage.layout, IGNORE) if rows else {}
+        made = together(name, rows, self.stage.layout, IGNORE)
         return made | {f"{of}_counts": torch.tensor([len(one) for one in found], dtype=torch.int32)}
 
     def _put(self, column: _Column, fields: dict[str, Any], row: torch.Tensor | None) -> None:
@@ -256,7 +257,7 @@ class _Batch:
         return str(self.fields[0]["key"])
 
 
-def _several(fields: dict[str, Any], of: str) -> list[torch.Tensor] | None:
+def _listed(fields: dict[str, Any], of: str) -> list[torch.Tensor] | None:
     """Return the features or waveforms of all recordings in a stream; None if it is no list of them. Arrays without a
     rate are none, but codes."""
     names = audio_names(of)

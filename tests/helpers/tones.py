@@ -1,0 +1,23 @@
+"""Noise as samples and as wav files in memory."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import soundfile
+
+__all__ = ["RATE", "tone", "wav_bytes"]
+
+RATE = 16_000
+
+
+def wav_bytes(samples: Any, rate: int = RATE) -> bytes:
+    out = io.BytesIO()
+    soundfile.write(out, samples, rate, format="WAV", subtype="PCM_16")
+    return out.getvalue()
+
+
+def tone(samples: int, seed: int) -> Any:
+    return (np.random.default_rng(seed).standard_normal(samples) * 3000).astype(np.int16)
