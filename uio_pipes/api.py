@@ -4,6 +4,7 @@ from uio_pipes.base.errors import DataError, ListError, PipelineError, StateErro
 from uio_pipes.core.lengths import Lengths
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.schedule import by_step
 from uio_pipes.core.statistics import Stats
 from uio_pipes.dsp.fbank_module import FbankModule
 from uio_pipes.pipeline import Pipeline
@@ -55,6 +56,7 @@ __all__ = [
     "Tokenizer",
     "TooManyFailures",
     "UioError",
+    "by_step",
     "from_config",
     "from_conversations",
     "from_indexed",

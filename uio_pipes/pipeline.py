@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
+from uio_pipes.core.schedule import scheduled
 from uio_pipes.core.stage import Stage
 from uio_pipes.sources.load_from_raw import LoadFromRaw
 from uio_pipes.sources.load_from_tar import LoadFromTar
@@ -86,11 +87,11 @@ def functional(stage: Callable[P, Stage]) -> Callable[Concatenate[Pipeline, P], 
 
     def add(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipeline:
         try:
-            shown.bind(*args, **kwargs)
+            given = shown.bind(*args, **kwargs)
         except TypeError as error:
             names = ", ".join(shown.parameters) or "nothing"
             raise PipelineError(f"{name}: {error}; it takes {names}") from None
-        return self._then(stage(*args, **kwargs))
+        return self._then(scheduled(stage, given))
 
     add.__name__, add.__qualname__, add.__doc__ = name, f"Pipeline.{name}", stage.__doc__
     add.__signature__ = _as_method(shown)  # type: ignore[attr-defined]

@@ -33,6 +33,8 @@ def show(value: object, *, stable: bool = False) -> str:
         return f"[{', '.join(inner)}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k!r}: {show(v, stable=stable)}" for k, v in value.items()) + "}"
+    if hasattr(value, "shown"):
+        return str(value.shown(stable=stable))
     if isinstance(value, str) and len(value) > _LONG and not stable:
         return f"{redact(repr(value[:60]))}…"
     text = redact(repr(value))

@@ -112,6 +112,11 @@ class Graph:
         return any(stage.deals for stage in self.stages)
 
     @property
+    def _follows_steps(self) -> bool:
+        """True if something in it changes with the step."""
+        return any(len(stage.changes_at) > 1 for stage in self._every_stage())
+
+    @property
     def _opens_files(self) -> bool:
         """True if list items are files, such as shards, that hold utterances."""
         return any(stage.gives == "file" for stage in self._every_stage())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.pulse import Pulse
+from uio_pipes.core.settings import Settings
 
 if TYPE_CHECKING:
     from uio_pipes.core.ledger import Ledger
@@ -45,6 +46,10 @@ class Site(NamedTuple):
     def salt(self) -> int:
         return stable_hash("site", self.name, self.ordinal)
 
+    def within(self, source: str) -> str:
+        """Return the name of the place in the whole graph; ``source``: the path of names through mixes."""
+        return f"{source}/{self.name}" + (f" {self.ordinal + 1}" if self.ordinal else "")
+
 
 @dataclass
 class Mode:
@@ -59,8 +64,8 @@ class Lane:
 
     ``ledger`` counts and applies the failure policy; ``tables`` holds what all lanes of a process share (lists);
     ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through mixes;
-    ``pulse`` tells whether anything comes through, ``mode`` how the lane runs; ``dealt``: the items at this place are
-    dealt to so many lanes later.
+    ``pulse`` tells whether anything comes through, ``mode`` how the lane runs, ``settings`` what changes on the way;
+    ``dealt``: the items at this place are dealt to so many lanes later.
     """
 
     ledger: Ledger
@@ -73,6 +78,7 @@ class Lane:
     tables: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     pulse: Pulse = field(default_factory=Pulse, repr=False)
     mode: Mode = field(default_factory=Mode, repr=False)
+    settings: Settings = field(default_factory=Settings, repr=False)
     dealt: int = 1
 
     @contextmanager

@@ -11,6 +11,7 @@ from uio_pipes.base.redact import redact
 from uio_pipes.core.describe import show
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.settings import Setting
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import Access
 
@@ -83,6 +84,10 @@ class Stage:
         in_buckets: each of its batches has utterances of about the same length.
         reasons: the words under which it leaves utterances out on purpose.
         silent: it may leave utterances out without counting them.
+        follows_steps: its arguments can change with the step (``uio.by_step``).
+
+    Attributes:
+        versions: the steps from which other arguments hold, each with the stage that has them; empty if none change.
     """
 
     name: ClassVar[str]
@@ -101,6 +106,8 @@ class Stage:
     in_buckets: ClassVar[bool] = False
     reasons: ClassVar[frozenset[str]] = frozenset()
     silent: ClassVar[bool] = False
+    follows_steps: ClassVar[bool] = False
+    versions: ClassVar[Sequence[tuple[int, Stage]]] = ()  # of an instance: set by core/schedule.py
 
     def __post_init__(self) -> None:
         """Check the kinds of the arguments; subclasses call this first and then check their rules."""
@@ -131,6 +138,11 @@ class Stage:
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
         """As :meth:`build`, for stages that choose the lane of their source, ``upstream(lane)``, or make it anew."""
         return self.build(upstream(lane), lane, site)
+
+    @property
+    def changes_at(self) -> list[int]:
+        """The steps from which it has other arguments, 0 included."""
+        return [step for step, _ in self.versions] or [0]
 
     @property
     def sized_by(self) -> Any:
@@ -193,6 +205,13 @@ class Stage:
 
     def check_next(self, stage: Stage) -> None:
         """Raises: PipelineError if ``stage`` cannot come after this one."""
+        rule = f"{stage.name} must come before stages that follow the step, and {self.name} does"
+        require(not (self.versions and stage.deals), self.name, rule, stage.name, "lanes change at places of their own")
+
+    def setting(self, lane: Lane, site: Site) -> Setting:
+        """Return the setting of a stage with ``versions``: the stage for each item by its number."""
+        steps, stages = zip(*self.versions, strict=True)
+        return lane.settings.follow(site.within(lane.source), stages, steps, lane.pass_)
 
     def warnings(self, lanes: int) -> list[str]:
         """Return what a user should know before this runs in so many lanes."""

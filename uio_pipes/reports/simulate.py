@@ -47,7 +47,7 @@ def simulate(
         )
     pipeline._check_lanes(lanes)
     plans: list[LanePlan] = []
-    for plan in plan_lanes(pipeline, lanes, seed, epoch):
+    for plan in plan_lanes(pipeline, lanes, seed, epoch, ranks=world_size):
         plans.append(plan)
         progress(len(plans), lanes)
     rates = sum((plan.rates for plan in plans), Counter[int]())
@@ -146,7 +146,9 @@ class _Again:
         while len(rank.counts) < steps:
             pass_ += 1
             mine = lanes_of(self.lanes, number, self.world_size)
-            more = _in_order(list(plan_lanes(self.pipeline, self.lanes, self.seed, self.epoch, mine, pass_)))
+            more = _in_order(
+                list(plan_lanes(self.pipeline, self.lanes, self.seed, self.epoch, mine, pass_, self.world_size))
+            )
             if not len(more.counts):
                 raise no_batch("use fewer ranks")
             pairs = zip(vars(rank).values(), vars(more).values(), strict=True)

@@ -49,7 +49,7 @@ class EpochRun(Iterator[Any]):
         self.plan = Plan(0, 0)  # that the runners follow
         self.returned: float | None = None  # when the trainer got its last batch, if it comes back for the next one
         self.items = items  # in the lists
-        self.closed = False
+        self.closed = self.changed = False
         self.runners: list[Runner] = []
         self.successors: Successors | None = None
         self.memory_logged = False
@@ -79,6 +79,10 @@ class EpochRun(Iterator[Any]):
         )
         self._run_by(plan, list(dict.fromkeys(runner_of.values())), len(runner_of))
         return runner_of
+
+    def follow(self, options: RunOptions) -> None:
+        """Go by other options from the next batch on."""
+        self.options, self.changed = options, True
 
     def _run_by(self, plan: Plan, runners: list[Runner], batches: int) -> None:
         """Note who makes the batches from now on; the next ``batches`` say nothing about their speed."""
@@ -122,10 +126,10 @@ class EpochRun(Iterator[Any]):
             self.progress.ended, self.returned = True, None
             raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
-            if self.progress.skip:
+            if self.progress.skip or self.changed:
                 self._stop_runners()
                 self._begin(self.progress.skip)
-                self.progress.skip = 0
+                self.progress.skip, self.changed = 0, False
             elif self.tuner is not None and self.tuner.plan != self.plan:
                 self._follow(self.tuner)
             waited = self.merge.waited

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from uio_pipes.core.ledger import Ledger, Policy
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.settings import Settings
 from uio_pipes.run.state import LaneState
 
 REPLAYED = 1 << 16  # most batches that a resume passes over, unless snapshot_every is more
@@ -37,6 +39,8 @@ class RunSpec:
     snapshot_every: int = 1
     repeat: bool = False
     pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches to pass over without making them
+    changes: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # weights by the place of a mix, first to last
+    ranks: int = 1  # for which steps are counted
 
 
 @dataclass
@@ -52,6 +56,7 @@ class Message:
     counts: dict[str, Any] = field(default_factory=dict)
     reports: list[str] = field(default_factory=list)
     remaining: tuple[int, int] = (0, 0)
+    settings: dict[str, Any] = field(default_factory=dict)  # see Settings.saved
     memory: int = 0  # bytes, estimated, in the buffers of this process; with a lane's first batch
     error: Exception | None = None
     took: float = 0.0  # seconds that it took to make
@@ -69,6 +74,7 @@ class LaneRunner:
         self.ledger = Ledger(spec.policy)
         if state.counts:
             self.ledger.load(state.counts)
+        self.settings = Settings(spec.changes, state.settings, lane, spec.lanes, spec.ranks)
         self._build()
         if not self.done:
             with self.context.pulse.patient():
@@ -76,7 +82,8 @@ class LaneRunner:
 
     def _build(self) -> None:
         spec = self.spec
-        lane = Lane(self.ledger, self.lane, spec.lanes, spec.seed, spec.epoch, self.pass_, tables=self.tables)
+        place = (self.lane, spec.lanes, spec.seed, spec.epoch, self.pass_)
+        lane = Lane(self.ledger, *place, tables=self.tables, settings=self.settings)
         self.context = lane
         self.node = spec.pipeline.build(lane)
 
@@ -127,11 +134,13 @@ class LaneRunner:
     def _pass_over(self, count: int) -> None:
         with one_thread(), self.context.replay(skimming=self.spec.pipeline._skims):
             for _ in range(count):
+                self.settings.begin(self.k)
                 self.node.next()
                 self.k += 1
 
     def again(self) -> None:
         """Begin the lane once more, as the next pass (``uneven="repeat"``)."""
+        self.settings.again(self.k)
         self.pass_, self.k, self.done = self.pass_ + 1, 0, False
         self._build()
         self.node.reset(None)
@@ -141,6 +150,7 @@ class LaneRunner:
         k = self.k
         passing = self.to_pass > 0
         self.context.mode.skimming = passing and self.spec.pipeline._skims
+        self.settings.begin(k)
         with one_thread():
             try:
                 item = self.node.next()
@@ -176,7 +186,8 @@ class LaneRunner:
         counts = self.ledger.save()
         remaining = self.node.remaining()
         memory = self.node.memory() if k == 0 else 0
-        return Message(self.lane, self.pass_, k, batch, self.done, snapshot, counts, reports, remaining, memory)
+        rest = (counts, reports, remaining, self.settings.saved(), memory)
+        return Message(self.lane, self.pass_, k, batch, self.done, snapshot, *rest)
 
 
 def _replayed(state: LaneState, lane: int, spec: RunSpec) -> int:
@@ -204,11 +215,13 @@ def one_thread() -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def items_of(node: Node) -> Iterator[Any]:
-    """Yield all that ``node`` gives, from its beginning."""
+def items_of(node: Node, settings: Settings | None = None) -> Iterator[Any]:
+    """Yield all that ``node`` gives, from its beginning; ``settings``: of its lane, if they change with its batches."""
     with one_thread():
         node.reset(None)
-        while True:
+        for k in count():
+            if settings is not None:
+                settings.begin(k)
             try:
                 item = node.next()
             except StopIteration:

@@ -39,8 +39,12 @@ class Lengths:
 
             graph = self._options.pipeline
             try:
+                if self._options.mixes.journals:
+                    raise NotKnown("weights of a mix have changed during the run")
                 counted = graph._count(lanes)
-                self._lanes = counted or count_batches(graph, lanes, self._options.seed, stream, calls)
+                self._lanes = counted or count_batches(
+                    graph, lanes, self._options.seed, stream, calls, self._options.world_size
+                )
             except NotKnown as error:
                 self._lanes, self._unknown = None, str(error)
                 error.__cause__ = error.__traceback__ = None  # frees the loader when it is forgotten

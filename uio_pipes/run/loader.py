@@ -20,11 +20,12 @@ from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Policy
 from uio_pipes.core.statistics import Stats
-from uio_pipes.run.changes import changes
+from uio_pipes.run.changes import changed_shards, fitted
 from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import choose_uneven, group_for_states
 from uio_pipes.run.epoch_run import EpochRun
 from uio_pipes.run.lengths import Lengths
+from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.options import RunOptions, default_lanes, open_quarantine
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import ranks_of
@@ -72,7 +73,8 @@ class Loader:
             "skip".
         max_failures: failures in an epoch of one rank above which the run stops. Default: 10,000.
         max_consecutive_failures: failures in a row, within one stage, above which the run stops. Default: 100.
-        on_change: for a state of another list or graph, raise an "error", or "restart" its epoch. Default: "error".
+        on_change: for a state of another list or graph, raise an "error", or "restart" its epoch; "adopt" goes on
+            exactly where the state was saved if only mixes have other weights or new sources. Default: "error".
         quarantine: path of a file to which each failure is appended once, as a JSON object, for
             ``pipeline.exclude`` in a later run and for ``uio verify --confirm``. Ranks and later runs may share it.
             Default: None.
@@ -105,7 +107,7 @@ class Loader:
         on_error: Literal["skip", "raise"] = "skip",
         max_failures: int = 10_000,
         max_consecutive_failures: int = 100,
-        on_change: Literal["error", "restart"] = "error",
+        on_change: Literal["error", "restart", "adopt"] = "error",
         quarantine: str | os.PathLike[str] | None = None,
         group: dist.ProcessGroup | None = None,
         mesh: DeviceMesh | None = None,
@@ -126,6 +128,7 @@ class Loader:
             policy=Policy(on_error, max_failures, max_consecutive_failures),
             on_change=on_change,
         )
+        self._options = options = replace(options, mixes=Mixes.of(pipeline))
         self.pipeline, self.seed = pipeline, seed
         self._tuner = Tuner.beginning(prefetch, cores_of_rank()) if num_workers == "auto" else None
         self.lanes, (self.rank, self.world_size, self.peer, _) = options.lanes, ranks
@@ -194,6 +197,27 @@ class Loader:
         """
         require_whole("skip: count", count, 0)
         self._progress.skip += count
+
+    def reweight(self, weights: Mapping[str, float]) -> None:
+        """Give sources of a mix other weights, from the next batch that is made on.
+
+        In the middle of an epoch the workers are started again for it. Utterances that wait in buffers were drawn by
+        the weights before, and come first. No source loses its position; a weight of 0 lets one rest. States hold the
+        change, and what changed when (``uio state show``). Where ranks step together, each of them calls it at the same
+        step.
+
+        Args:
+            weights: new weights by the names of sources, ``group/name`` for those of a mix within a mix; sources that
+                are not named keep theirs.
+
+        Raises:
+            PipelineError: there is no such source, a weight is not a number or below 0, no weight is left, or the mix
+                stands before ``sharding_filter``.
+        """
+        options, progress = self._options, self._progress
+        step = progress.step if options.in_steps else progress.received
+        mixes = options.mixes.reweighted(weights, options.pipeline, progress.epoch, step)
+        self._follow(replace(options, mixes=mixes))
 
     def batch_at(self, step: int) -> Any:
         """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.
@@ -281,8 +305,9 @@ class Loader:
         self._close()
         asked, self._asked = self._asked, None
         self._lengths.forget()
-        changed = changes(meta, state_dict, self._options, self.fingerprints())
-        if changed and self._options.on_change == "error":
+        options, changed = fitted(meta, self._options, self.fingerprints())
+        changed += changed_shards(state_dict, self.pipeline)
+        if changed and self._options.on_change != "restart":
             raise StateError(changed[0])
         self._asked = asked
         epoch = meta.epoch if asked is None else asked
@@ -291,15 +316,26 @@ class Loader:
             self._progress = EpochProgress.fresh(epoch, self._options)
         else:
             self._progress = EpochProgress.loaded_from(meta, state_dict, self.rank, self.world_size)
+            step = self._progress.step if options.in_steps else self._progress.received
+            self._follow(replace(options, mixes=options.mixes.adopted(meta, step)))
             self._go_to(epoch)
+
+    def _follow(self, options: RunOptions) -> None:
+        """Go by other options from the next batch on."""
+        if options.pipeline is not self._options.pipeline:
+            self._fingerprints = None
+        self._options, self._lengths = options, Lengths(options)
+        if (run := self._run) is not None and not run.closed:
+            run.follow(options)
 
     def fingerprints(self) -> dict[str, Any]:
         """Return what a state is stamped with: a line for each stage, count and hash of the lists. Reads them once."""
         if self._fingerprints is None:
-            listed, lanes = self.pipeline._list_fingerprint(), self._progress.lanes
-            for text in self.pipeline._warnings(lanes, int(listed[0])) if self.rank == 0 else ():
+            graph, lanes = self._options.pipeline, self._progress.lanes
+            listed = graph._list_fingerprint()
+            for text in graph._warnings(lanes, int(listed[0])) if self.rank == 0 else ():
                 logger.warning("%s", text)
-            self._fingerprints = {"graph": self.pipeline.fingerprint(), "list": listed}
+            self._fingerprints = {"graph": graph.fingerprint(), "list": listed}
         return self._fingerprints
 
     # Iterating

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -15,6 +15,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Policy
 from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.run.device import Mover
+from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.ranks import Ranks
 from uio_pipes.run.tuning import LANES, Plan
 
@@ -38,6 +39,7 @@ class RunOptions:
     snapshot_every: int
     policy: Policy
     on_change: str
+    mixes: Mixes = field(default_factory=Mixes)
     mover: Mover | None = None
 
     def __post_init__(self) -> None:
@@ -50,8 +52,8 @@ class RunOptions:
         if self.steps_per_epoch is not None:
             require_whole("steps_per_epoch", self.steps_per_epoch, 1)
         _require_flag("pin_memory", self.pin_memory)
-        if self.on_change not in ("error", "restart"):
-            raise PipelineError(f"on_change must be 'error' or 'restart', not {self.on_change!r}")
+        if self.on_change not in ("error", "restart", "adopt"):
+            raise PipelineError(f"on_change must be 'error', 'restart' or 'adopt', not {self.on_change!r}")
         self._check_graph()
 
     def _check_graph(self) -> None:

@@ -24,6 +24,7 @@ from uio_pipes.core.lengths import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.per_utterance import PerUtterance, Wrapped
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.settings import Settings
 from uio_pipes.core.stage import Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import items_of
@@ -102,9 +103,11 @@ class LanePlan:
 
 
 def plan_lanes(
-    graph: Graph, lanes: int, seed: int, epoch: int, only: Iterable[int] | None = None, pass_: int = 0
+    graph: Graph, lanes: int, seed: int, epoch: int, only: Iterable[int] | None = None, pass_: int = 0, ranks: int = 1
 ) -> Iterator[LanePlan]:
     """Plan the batches of each lane (or of ``only`` these) in ``epoch``. Headers are read if no index has the lengths.
+
+    ``ranks``: for which steps are counted, where something follows the step.
 
     Raises: PipelineError if the graph has no end, or a node of the user's stands after the batches.
     """
@@ -115,11 +118,11 @@ def plan_lanes(
     batching = next((stage for stage in reversed(graph.stages) if stage.sized_by is not None), Batch())
     size = None if batching.sized_by is None else measure_of(batching.sized_by)
     for index in range(lanes) if only is None else only:
-        lane = _lane(index, lanes, seed, epoch, pass_, tables)
+        lane = _lane(index, lanes, seed, epoch, pass_, tables, ranks)
         plan = LanePlan(index, names_of(batching.sized_by))
         node = planned.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
-        for item in items_of(node):
+        for item in items_of(node, lane.settings):
             lengths = _lengths(item, lane.ledger, plan, pads, size)
             plan.counts.append(len(lengths))
             plan.sizes[0].add(first_ones := [one[0] for one in lengths], batching.padded(first_ones, item))
@@ -161,7 +164,7 @@ def plan_keys(graph: Graph, lanes: int, seed: int, epoch: int) -> Iterator[list[
         yield [[str(s["key"]) for s in (item if isinstance(item, list) else [item])] for item in items]
 
 
-def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool = True) -> list[int]:
+def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool = True, ranks: int = 1) -> list[int]:
     """Return how many batches each lane gives in ``epoch`` if none fails. Only lists and indexes are read.
 
     ``calls``: the user's functions on utterances may be called for it.
@@ -173,8 +176,9 @@ def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool =
     if not graph._skims:
         raise NotKnown("a node given to .through(…) stands after the batches")
     planned, tables = _by_plan(graph, strict=True, calls=calls), dict[Hashable, Any]()
-    nodes = [planned.build(_lane(index, lanes, seed, epoch, 0, tables)) for index in range(lanes)]
-    return [sum(1 for item in items_of(node) if not isinstance(item, list) or item) for node in nodes]
+    made = [_lane(index, lanes, seed, epoch, 0, tables, ranks) for index in range(lanes)]
+    nodes = [(planned.build(lane), lane.settings) for lane in made]
+    return [sum(1 for item in items_of(*node) if not isinstance(item, list) or item) for node in nodes]
 
 
 def _boundaries(node: Node | None) -> list[Any] | None:
@@ -186,8 +190,11 @@ def _boundaries(node: Node | None) -> list[Any] | None:
     return None
 
 
-def _lane(index: int, lanes: int, seed: int, epoch: int, pass_: int, tables: dict[Hashable, Any]) -> Lane:
-    return Lane(Ledger(LENIENT), index, lanes, seed, epoch, pass_, tables=tables, mode=Mode(skimming=True))
+def _lane(
+    index: int, lanes: int, seed: int, epoch: int, pass_: int, tables: dict[Hashable, Any], ranks: int = 1
+) -> Lane:
+    mode, settings = Mode(skimming=True), Settings(lane=index, lanes=lanes, ranks=ranks)
+    return Lane(Ledger(LENIENT), index, lanes, seed, epoch, pass_, tables=tables, mode=mode, settings=settings)
 
 
 def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure | None) -> list[tuple[int, ...]]:

@@ -11,6 +11,7 @@ from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.statistics import Stats
+from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.position import Position
 from uio_pipes.run.state import LaneState, Meta, lane_name, lanes_in, read_lane, read_meta
@@ -22,6 +23,7 @@ class EpochProgress:
 
     Attributes:
         lanes: number of lanes in this epoch. positions: those of this rank's lanes.
+        ranks: number of ranks for which steps are counted.
         stream: epoch whose data this is: with ``steps_per_epoch`` the one in which the stream began.
         step: batches delivered in this epoch, for ``steps_per_epoch``.
         skip: batches to pass over before the next one.
@@ -36,6 +38,7 @@ class EpochProgress:
     lanes: int
     positions: dict[int, Position]
     stream: int
+    ranks: int
     step: int = 0
     skip: int = 0
     ended: bool = False
@@ -48,7 +51,7 @@ class EpochProgress:
     def fresh(cls, epoch: int, options: RunOptions) -> EpochProgress:
         """Return the beginning of an epoch."""
         mine = lanes_of(options.lanes, options.rank, options.world_size)
-        return cls(epoch, options.lanes, {lane: Position(LaneState(epoch)) for lane in mine}, stream=epoch)
+        return cls(epoch, options.lanes, {lane: Position(LaneState(epoch)) for lane in mine}, epoch, options.world_size)
 
     @classmethod
     def loaded_from(cls, meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> EpochProgress:
@@ -71,6 +74,7 @@ class EpochProgress:
             meta.lanes,
             {lane: Position(lanes[lane] if lane in begun else LaneState(stream)) for lane in mine},
             stream,
+            meta.ranks or world_size,
             meta.step or 0,
             meta.skip,
             ended=meta.ended or (over and meta.stream is None),
@@ -99,7 +103,10 @@ class EpochProgress:
         if self.stream != self.epoch:
             rule = f"step {step} of epoch {self.epoch} is before step {first}, where the loader stands"
             raise PipelineError(f"batch_at: {rule}: load an earlier state")
-        return replace(EpochProgress.fresh(self.epoch, replace(options, lanes=self.lanes)), skip=step)
+        fresh = EpochProgress.fresh(self.epoch, replace(options, lanes=self.lanes))
+        for lane, position in fresh.positions.items():
+            position.state.settings = self.positions[lane].state.settings_from_start
+        return replace(fresh, ranks=self.ranks, skip=step)
 
     def check_ranks(self, options: RunOptions) -> None:
         """Raises: StateError if ranks that step together are more than the lanes of a loaded state."""
@@ -117,7 +124,7 @@ class EpochProgress:
     def state(self, options: RunOptions, fingerprints: Mapping[str, Any]) -> dict[str, str]:
         """Return the state to save: until the first batch the one that was loaded."""
         if self.loaded is not None:
-            return self.loaded | {"meta": _with_skip(self.loaded["meta"], self.skip)}
+            return self.loaded | {"meta": self._now(self.loaded["meta"], options, fingerprints)}
         meta = Meta(
             epoch=self.epoch,
             seed=options.seed,
@@ -128,10 +135,20 @@ class EpochProgress:
             stream=self.stream if options.in_steps else None,
             step=self.step if options.in_steps else None,
             skip=self.skip,
+            mixes=options.mixes.saved,
+            ranks=self.ranks if options.pipeline._follows_steps else None,
             ahead=self.ahead.loaded if self.ahead is not None else None,
         )
         lanes = {lane_name(lane): position.saved().text for lane, position in self.positions.items()}
         return {"meta": meta.text, **lanes}
+
+    def _now(self, text: str, options: RunOptions, fingerprints: Mapping[str, Any]) -> str:
+        """Return the ``meta`` of the loaded state with what was asked of the loader since."""
+        meta = read_meta({"meta": text})
+        new = replace(meta, skip=self.skip)
+        if options.mixes.journals != Mixes.of(options.pipeline, meta.mixes).journals:
+            new = replace(new, mixes=options.mixes.saved, graph=fingerprints["graph"], listed=fingerprints["list"])
+        return text if new == meta else new.text
 
     @property
     def received(self) -> int:
@@ -155,9 +172,3 @@ def _check_present(meta: Meta, present: set[int], mine: range, rank: str) -> Non
             f"{first}, …). Join the states of all ranks by uio.merge_states or uio.gather_state; "
             f"torch.distributed.checkpoint needs the same lane count: Loader(lanes={meta.lanes})"
         )
-
-
-def _with_skip(meta: str, skip: int) -> str:
-    """Return the ``meta`` of a state with ``skip`` batches to pass over."""
-    saved = read_meta({"meta": meta})
-    return meta if saved.skip == skip else replace(saved, skip=skip).text

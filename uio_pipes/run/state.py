@@ -15,6 +15,8 @@ from typing import Any
 
 from uio_pipes.base.errors import StateError
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.settings import fits as are_settings
+from uio_pipes.run.mixes import fits as are_mixes
 
 SCHEMA = 1
 _MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")
@@ -65,6 +67,8 @@ class Meta:
         lanes: number of lanes that the epoch is dealt to.
         stream, step: with ``steps_per_epoch``, the epoch in which the stream began, and batches delivered in this one.
         skip: batches to pass over before the next one.
+        mixes: the weights of mixes and what changed in them (see :mod:`uio_pipes.run.mixes`).
+        ranks: the number of ranks for which steps are counted, if something follows the step.
         ahead: the state of the next epoch, if some ranks had begun it.
     """
 
@@ -77,6 +81,8 @@ class Meta:
     stream: int | None = field(default=None, metadata=COUNT)
     step: int | None = field(default=None, metadata=COUNT)
     skip: int = field(default=0, metadata=COUNT)
+    mixes: dict[str, dict[str, Any]] | None = field(default=None, metadata={"fits": are_mixes})
+    ranks: int | None = field(default=None, metadata={"fits": lambda value: _is_step(value) and value > 0})
     ahead: dict[str, str] | None = field(default=None, metadata={"fits": _is_state})
 
     @property
@@ -104,6 +110,7 @@ class LaneState:
         k: batches received in this pass. done: there are no more.
         counts: the counts of the lane's ledger.
         at: batches received when ``nodes`` was saved; resuming passes over the ``k - at`` batches since then.
+        settings: where settings changed, see :class:`~uio_pipes.core.settings.Settings`; empty if none can.
         nodes: the state of the lane's nodes, as JSON; "null" before the first snapshot and after the last batch.
     """
 
@@ -113,7 +120,14 @@ class LaneState:
     done: bool = field(default=False, metadata=FLAG)
     counts: dict[str, Any] = field(default_factory=dict, metadata={"fits": _are_counts})
     at: int = field(default=0, metadata=COUNT)
+    settings: dict[str, Any] = field(default_factory=dict, metadata={"fits": are_settings, "optional": True})
     nodes: str = "null"
+
+    @property
+    def settings_from_start(self) -> dict[str, Any]:
+        """The settings for the beginning of the lane: what has no mark yet changes where the lane stands."""
+        before = self.settings.get("before", 0)
+        return {"before": 0, "marks": self.settings.get("marks", {}), "from": before + self.k}
 
     @property
     def node_states(self) -> dict[str, Any] | None:
@@ -124,7 +138,8 @@ class LaneState:
     @property
     def text(self) -> str:
         """The entry of the lane in a state: JSON."""
-        head = json.dumps({key: getattr(self, name) for name, key in _LANE_KEYS})
+        given = {key: getattr(self, name) for name, key in _LANE_KEYS}
+        head = json.dumps({key: value for key, value in given.items() if key != "settings" or value})
         return f'{head[:-1]}, "nodes": {self.nodes}}}'
 
 
@@ -175,7 +190,9 @@ def _checked(kind: type, key: str, saved: dict[str, Any], optional: bool = True)
         if not one.metadata:
             continue
         name = one.metadata.get("key", one.name)
-        needed = not optional or (one.default is MISSING and one.default_factory is MISSING)
+        needed = not (optional or "optional" in one.metadata) or (
+            one.default is MISSING and one.default_factory is MISSING
+        )
         if name not in saved and not needed:
             continue
         if name not in saved or not one.metadata["fits"](saved[name]):

@@ -41,6 +41,7 @@ class DynamicBatch(BudgetStage):
     """
 
     name: ClassVar[str] = "dynamic_batch"
+    follows_steps: ClassVar[bool] = True
 
     max_frames: int | None = None
     max_samples: int | None = None
@@ -63,10 +64,10 @@ class DynamicBatch(BudgetStage):
         return budget
 
     def fill(self, bucket: int, count: int, longest: int) -> float | None:
-        return self.budget.fill(count, longest)
+        return None if self.versions else self.budget.fill(count, longest)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _DynamicNode(source, lane, self, site)
+        return (_FollowingNode if self.versions else _DynamicNode)(source, lane, self, site)
 
 
 class _DynamicNode(BudgetBuffer):
@@ -110,3 +111,33 @@ class _DynamicNode(BudgetBuffer):
             self.leave_out(batch.numbers, "drop_last")
             raise StopIteration
         return self.give(batch.numbers)
+
+
+class _FollowingNode(_DynamicNode):
+    """A ``dynamic_batch`` whose budget follows the step."""
+
+    state_fields: ClassVar[tuple[str, ...]] = ("position",)
+
+    def __init__(self, source: Node, lane: Lane, stage: DynamicBatch, site: Site) -> None:
+        super().__init__(source, lane, stage, site)
+        self.setting = stage.setting(lane, site)
+        self.setting.node = self
+
+    def start(self) -> None:
+        self.position = 0  # batches given
+
+    def next(self) -> list[Sample]:
+        stage = self.setting.at(self.position)
+        self.budget, self.drop_last = stage.budget, stage.drop_last
+        self.first = [number for number in self.first if self._still_fits(number)]
+        batch = super().next()
+        self.position += 1
+        return batch
+
+    def _still_fits(self, number: int) -> bool:
+        """Return whether a held utterance fits a batch by the budget of now; if not, it fails and is released."""
+        item = self.held[number]
+        if self._cost(item, self.length_of(item)) is None:
+            self.release(number)
+            return False
+        return True

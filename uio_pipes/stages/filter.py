@@ -44,6 +44,7 @@ class Filter(Stage):
 
     name: ClassVar[str] = "filter"
     note: ClassVar[str] = "by the plan: nothing is decoded"
+    follows_steps: ClassVar[bool] = True
     reasons: ClassVar[frozenset[str]] = frozenset(
         [
             "filter",
@@ -101,7 +102,7 @@ class Filter(Stage):
         return round(low * 2**64), round(high * 2**64)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return FilterNode(source, lane, self)
+        return _FollowingNode(source, lane, self, site) if self.versions else FilterNode(source, lane, self)
 
     def reason(self, sample: Sample) -> str | None:
         """Return the reason to leave the sample out; None if it stays."""
@@ -162,7 +163,7 @@ class FilterNode(Node):
         while True:
             sample: Sample = self.source.next()
             try:
-                reason = self.stage.reason(sample)
+                reason = self.reason(sample)
             except Exception as error:
                 self.lane.ledger.handle(sample.failure(error, self.stage.name), self.stage.name)
                 continue
@@ -170,3 +171,25 @@ class FilterNode(Node):
             if reason is None:
                 return sample
             self.lane.ledger.count(reason)
+
+    def reason(self, sample: Sample) -> str | None:
+        """Return the reason to leave the sample out; None if it stays."""
+        return self.stage.reason(sample)
+
+
+class _FollowingNode(FilterNode):
+    """A filter whose bounds follow the step."""
+
+    state_fields: ClassVar[tuple[str, ...]] = ("position",)
+
+    def __init__(self, source: Node, lane: Lane, stage: Filter, site: Site) -> None:
+        super().__init__(source, lane, stage)
+        self.setting = stage.setting(lane, site)
+        self.setting.node = self
+
+    def start(self) -> None:
+        self.position = 0  # utterances taken in
+
+    def reason(self, sample: Sample) -> str | None:
+        self.position += 1
+        return self.setting.at(self.position - 1).reason(sample)  # type: ignore[no-any-return]

@@ -11,12 +11,14 @@ from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.describe import show
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.schedule import BySteps, at_step, steps_in
 from uio_pipes.core.stage import Stage
-from uio_pipes.stages.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
+from uio_pipes.stages.mix_node import Chooser, InTurns, MixNode, Shares, Stop, Weighted
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
 
+Weights = Sequence[float] | BySteps  # each of them may follow the step, too
 NAMED = 8  # sources of a mix that a fingerprint lists one by one
 
 
@@ -67,7 +69,13 @@ class _Several(Stage):
         within = f"{path}/" if path else ""
         sources = [pipeline._count(len(counts), within + name) for name, pipeline in self.pipelines.items()]
         known = [source for source in sources if source is not None]
-        return [sum(n) for n in zip(*known, strict=True)] if self.stop == "all" and len(known) == len(sources) else None
+        all_read = self.stop == "all" and self.reads_all and len(known) == len(sources)
+        return [sum(n) for n in zip(*known, strict=True)] if all_read else None
+
+    @property
+    def reads_all(self) -> bool:
+        """True if each source is read."""
+        return True
 
     def content(self) -> list[tuple[int, str]]:
         return [one for pipeline in self.pipelines.values() for one in pipeline._content()]
@@ -87,12 +95,12 @@ class _Several(Stage):
         )
         return [text, *inner]
 
-    def chooser(self, key: int) -> Chooser:
+    def chooser(self, lane: Lane, site: Site) -> Chooser:
         """Return the chooser among the sources."""
         raise NotImplementedError
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
-        return MixNode(self.pipelines, self.gives, self.stop, lane, self.chooser(lane.key(site)))
+        return MixNode(self.pipelines, self.gives, self.stop, lane, self.chooser(lane, site))
 
     def describe(self, *, stable: bool = False) -> str:
         if not stable:
@@ -112,10 +120,41 @@ class Mix(_Several):
 
     name: ClassVar[str] = "mix"
 
-    weights: Sequence[float] = ()
+    weights: Weights = ()  # checked where they are given by name
 
-    def chooser(self, key: int) -> Chooser:
-        return Weighted(self.weights, key)
+    @property
+    def reads_all(self) -> bool:
+        return all(all(self.weights_at(step)) for step in self.changes_at)
+
+    @property
+    def changes_at(self) -> list[int]:
+        """The steps at which weights change, 0 included."""
+        return sorted(steps_in(self.weights))
+
+    def weights_at(self, step: int) -> Sequence[float]:
+        """Return the weights at a step, in the order of the sources."""
+        found: Sequence[float] = at_step(self.weights, step)
+        return found
+
+    def check_next(self, stage: Stage) -> None:
+        ok = len(self.changes_at) == 1 or not stage.deals
+        remedy = "put .sharding_filter() into each of its sources"
+        require(
+            ok, self.name, "weights that follow the step are for sources that are dealt to lanes", stage.name, remedy
+        )
+
+    def chooser(self, lane: Lane, site: Site) -> Weighted:
+        name = site.within(lane.source)
+        changed = lane.settings.changes.get(name)
+        steps = None if changed else self.changes_at
+        values = changed or [self.weights_at(step) for step in self.changes_at]
+        setting = lane.settings.follow(name, [Shares(weights) for weights in values], steps, lane.pass_)
+        return Weighted(setting, lane.key(site))
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        chooser = self.chooser(lane, site)
+        chooser.setting.node = node = MixNode(self.pipelines, self.gives, self.stop, lane, chooser)
+        return node
 
     def _terms(self, *, stable: bool = False) -> str:
         weights = f"{stable_hash(self.weights):016x}" if stable else show(self.weights)
@@ -128,7 +167,7 @@ class Interleave(_Several):
 
     name: ClassVar[str] = "interleave"
 
-    def chooser(self, key: int) -> Chooser:
+    def chooser(self, lane: Lane, site: Site) -> Chooser:
         return InTurns(len(self.pipelines))
 
 

@@ -16,6 +16,7 @@ from uio_pipes.core.lane import ROUNDS, Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.pulse import DEALS
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.settings import Setting
 from uio_pipes.core.state_kinds import FLAG, MOST, Kind, rising, whole
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class Chooser(Protocol):
     @property
     def positions(self) -> int: ...
 
+    def sources(self, position: int) -> Sequence[int] | None:
+        """Return the numbers of the sources that there are at this position; None for all of them."""
+
     def at(self, left: list[int], position: int) -> int: ...
     def after(self, at: int, position: int) -> int:
         """Return the position after source ``at`` has given something."""
@@ -48,6 +52,9 @@ class InTurns:
     def __init__(self, count: int) -> None:
         self.positions = count + 1
 
+    def sources(self, position: int) -> None:
+        return None
+
     def at(self, left: list[int], position: int) -> int:
         return left[bisect_left(left, position) % len(left)]
 
@@ -55,23 +62,36 @@ class InTurns:
         return at + 1
 
 
+class Shares:
+    """The weights of all sources, in whole numbers so that every machine draws the same; ``there``: those above 0."""
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        scale = (1 << 32) / max(weights)
+        self.weights = [max(1, round(w * scale)) if w else 0 for w in weights]
+        self.there = [i for i, w in enumerate(weights) if w]
+
+
 class Weighted:
-    """Draws by weights, in whole numbers so that every machine draws the same. Position: the number of draws."""
+    """Draws by weights, a ``Setting`` of ``Shares``. Position: the number of draws."""
 
     positions = MOST
 
-    def __init__(self, weights: Sequence[float], key: int) -> None:
-        scale = (1 << 32) / max(weights)
-        self.weights = [max(1, round(w * scale)) for w in weights]
-        self.key = key
+    def __init__(self, setting: Setting, key: int) -> None:
+        self.setting, self.key = setting, key
         self.left: list[int] = []
+        self.shares: Shares | None = None
+
+    def sources(self, position: int) -> Sequence[int]:
+        shares: Shares = self.setting.at(position)
+        return shares.there
 
     def after(self, at: int, position: int) -> int:
         return position + 1
 
     def at(self, left: list[int], position: int) -> int:
-        if left != self.left:
-            self.left, self.bounds = list(left), list(accumulate(self.weights[i] for i in left))
+        shares: Shares = self.setting.at(position)
+        if left != self.left or shares is not self.shares:
+            self.left, self.shares, self.bounds = list(left), shares, list(accumulate(shares.weights[i] for i in left))
         return left[bisect_right(self.bounds, pick(self.key, position, self.bounds[-1]))]
 
 
@@ -149,6 +169,7 @@ class MixNode(Node):
         self.before = self.turn = self.pulse.arrived
         self.turned: set[int] = set()
         self.fruitless = 0
+        self.there = self.chooser.sources(self.position)
         self._count_left()
 
     def _are_sources(self, value: Any) -> bool:
@@ -176,9 +197,9 @@ class MixNode(Node):
     def _count_left(self) -> None:
         """Find the sources that are still chosen from."""
         out = self.ended | self.empty if self.stop == "all" else self.empty
-        least = {"first": 1, "cycle": len(self.pipelines)}.get(self.stop)
-        over = least is not None and len(self.ended) >= least
-        self.left = [] if over else [i for i in range(len(self.pipelines)) if i not in out]
+        there = range(len(self.pipelines)) if self.there is None else self.there
+        over = {"first": bool(self.ended), "cycle": self.ended.issuperset(there)}.get(self.stop, False)
+        self.left = [] if over else [i for i in there if i not in out]
 
     def _look(self) -> None:
         """Note if the last item has come through. A source of which nothing comes through is not repeated for ever."""
@@ -187,6 +208,9 @@ class MixNode(Node):
 
     def next(self) -> Any:
         self._look()
+        if (there := self.chooser.sources(self.position)) is not self.there:
+            self.there = there
+            self._count_left()
         while self.left:
             at = self.chooser.at(self.left, self.position)
             source = self._source(at)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from uio_pipes.base.checks import is_number, require
+from uio_pipes.core.schedule import BySteps, at_step, steps_in
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.mix import Interleave, Mix
 from uio_pipes.stages.mix_node import Stop
@@ -26,8 +28,9 @@ def mix(
     Args:
         pipelines: the sources, as a dict by name or as a list; any number. All of them give utterances, or all give
             batches. One that ends in ``.through(…)`` may give either: what it gives is looked at when it runs.
-        weights: how often each source is chosen, in proportion; a dict by name or a list, all above 0. Default:
-            None, equally often.
+        weights: how often each source is chosen, in proportion; a dict by name or a list. A source of weight 0 is not
+            read, until ``loader.reweight`` gives it another one. Weights may follow the step (``uio.by_step``).
+            Default: None, equally often.
         stop: when the mix ends. "all": a source that has ended is left out until all have ended, so that each
             utterance comes once. "first": with the first source that ends. "cycle": a source that has ended begins
             again until each has ended once. "endless": the same for ever; ``Loader(steps_per_epoch=…)`` cuts it
@@ -64,13 +67,17 @@ def _named(stage: str, given: Pipelines) -> dict[str, Pipeline]:
     return named
 
 
-def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[float] | None) -> tuple[float, ...]:
+def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[float] | None) -> Any:
     if given is None:
         return (1.0,) * len(named)
+    if isinstance(given, BySteps):
+        return replace(given, values=tuple(_weights(named, weights) for weights in given.values))
     if isinstance(given, Mapping):
         same = set(given) == set(named)
         require(same, "mix", "weights must name the sources", sorted(given), f"they are {sorted(named)}")
         given = [given[name] for name in named]
-    ok = isinstance(given, Sequence) and len(given) == len(named) and all(is_number(w) and w > 0 for w in given)
-    require(ok, "mix", f"weights must be {len(named)} numbers above 0", given, "one for each source")
+    ok = isinstance(given, Sequence) and len(given) == len(named)
+    for weights in [at_step(given, step) for step in steps_in(given)] if ok else ():
+        ok = ok and all(is_number(w) and w >= 0 for w in weights) and any(weights)
+    require(ok, "mix", f"weights must be {len(named)} numbers, 0 or more, not all 0", given, "one for each source")
     return tuple(given)

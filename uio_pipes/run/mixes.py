@@ -1,0 +1,174 @@
+"""Mixes whose weights and sources change during a run.
+
+A state holds, for each weighted mix, the names of its sources with their weights, in the order of their numbers, and a
+journal: the weights that held at first, and those of each change with its epoch and step. The journal decides what is
+drawn, wherever a lane goes on; the weights in the graph count only as long as nothing has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from uio_pipes.base.checks import is_number
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.graph import Graph
+from uio_pipes.core.lane import Site
+from uio_pipes.core.state_kinds import whole
+from uio_pipes.stages.mix import Mix
+
+Weights = Mapping[str, float]
+Record = dict[str, Any]  # of a mix in a state: "weights" by source, and "journal"
+SHOWN = 8  # sources that a message names
+_SITE = Site(Mix.name, 0)  # a mix is the first stage of its graph
+
+
+@dataclass(frozen=True)
+class Mixes:
+    """The mixes of a graph by their paths ("" for the one that the graph begins with), and their journals.
+
+    Each entry of a journal is ``{"epoch": …, "step": …, "weights": {…}}``.
+    """
+
+    weights: Mapping[str, Weights] = field(default_factory=dict)
+    journals: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph, records: Mapping[str, Record] | None = None) -> Mixes:
+        """Return the mixes of a graph, with the journals that a state has of them."""
+        weights = {path: dict(zip(mix.pipelines, mix.weights_at(0), strict=True)) for path, mix in _mixes(graph)}
+        journals = {path: record["journal"] for path, record in (records or {}).items() if record["journal"]}
+        return cls(weights, journals)
+
+    @property
+    def saved(self) -> dict[str, Record] | None:
+        """What a state keeps; None without mixes."""
+        found = {p: {"weights": dict(w), "journal": self.journals.get(p, [])} for p, w in self.weights.items()}
+        return found or None
+
+    @property
+    def changes(self) -> dict[str, list[list[float]]]:
+        """The weights by number of the source, first to last, for each mix that has changed, by its place."""
+        return {
+            _SITE.within(path): [[entry["weights"].get(name, 0.0) for name in self.weights[path]] for entry in journal]
+            for path, journal in self.journals.items()
+        }
+
+    def now(self, path: str) -> Weights:
+        """Return the weights that hold now."""
+        journal = self.journals.get(path)
+        return journal[-1]["weights"] if journal else self.weights[path]
+
+    def changed(self, path: str, weights: Weights, epoch: int, step: int, before: Weights | None = None) -> Mixes:
+        """Return these mixes with other weights for one of them from a step on; ``before``: those of the graph then."""
+        first = {"epoch": 0, "step": 0, "weights": dict(before or self.weights[path])}
+        journal = self.journals.get(path) or [first]
+        entry = {"epoch": epoch, "step": step, "weights": dict(weights)}
+        return replace(self, journals={**self.journals, path: [*journal, entry]})
+
+    def edits(self, records: Mapping[str, Record]) -> list[str]:
+        """Return how these mixes differ from those of a state, each as a sentence without its end."""
+        out = []
+        for path, record in records.items():
+            old, new = record["weights"], self.weights[path]
+            changed = [
+                f"{name} {old.get(name, 'not there')} → {new[name]}" for name in new if old.get(name) != new[name]
+            ]
+            if changed:
+                shown = ", ".join(changed[:SHOWN]) + (", …" if len(changed) > SHOWN else "")
+                out.append(f"the mix{f' {path!r}' * bool(path)} changed since the state was saved (weights: {shown})")
+        return out
+
+    def adopted(self, meta: Any, step: int) -> Mixes:
+        """Return these mixes, with what was edited since a state was saved as changes at the step where it stands."""
+        new = self
+        for path, record in (meta.mixes or {}).items():
+            if path in self.weights and record["weights"] != self.weights[path]:
+                new = new.changed(path, self.weights[path], meta.epoch, step, before=record["weights"])
+        return new
+
+    def reweighted(self, given: Weights, graph: Graph, epoch: int, step: int) -> Mixes:
+        """Return these mixes with the weights given for sources by name or ``group/name``. Raises: PipelineError."""
+        by_path: dict[str, dict[str, float]] = {}
+        for name, weight in given.items():
+            if not (is_number(weight) and weight >= 0):
+                raise PipelineError(f"reweight: the weight of {name!r} must be a number, 0 or more, not {weight!r}")
+            path, source = self._find(name)
+            by_path.setdefault(path, dict(self.now(path)))[source] = weight
+        new = self
+        for path, weights in by_path.items():
+            if not any(weights.values()):
+                raise PipelineError(f"reweight: at least one source must keep a weight above 0, not {weights}")
+            new = new.changed(path, weights, epoch, step)
+        self.check_dealt(graph, by_path)
+        return new
+
+    def _find(self, name: object) -> tuple[str, str]:
+        for path, weights in self.weights.items():
+            for source in weights:
+                if name == (f"{path}/{source}" if path else source):
+                    return path, source
+        known = [f"{path}/{source}" if path else source for path, weights in self.weights.items() for source in weights]
+        shown = ", ".join(known[:SHOWN]) + (", …" if len(known) > SHOWN else "")
+        what = f"there is no source {name!r}; there are {shown}" if known else "the pipeline has no mix with weights"
+        raise PipelineError(f"reweight: {what}. Weights that follow the step (uio.by_step) cannot be changed by hand")
+
+    def check_dealt(self, graph: Graph, paths: Iterable[str]) -> None:
+        """Raises: PipelineError if what comes out of a mix is dealt to lanes: each would change at another place."""
+        mixes = dict(_mixes(graph))
+        for path in paths:
+            if graph._deals and not mixes[path].deals:
+                where = f"the mix {path!r}" if path else "the mix"
+                remedy = "put .sharding_filter() into each of its sources"
+                raise PipelineError(f"{where} stands before sharding_filter and cannot change during a run: {remedy}")
+
+
+def fits(records: object) -> bool:
+    """Return whether these can be the mixes of a state."""
+
+    def are_weights(value: object) -> bool:
+        return isinstance(value, dict) and any(value.values()) and all(is_number(w) and w >= 0 for w in value.values())
+
+    def is_entry(value: object) -> bool:
+        return isinstance(value, dict) and are_weights(value.get("weights")) and whole().fits(value.get("step"))
+
+    return isinstance(records, dict) and all(
+        isinstance(one, dict)
+        and are_weights(one.get("weights"))
+        and isinstance(one.get("journal"), list)
+        and len(one["journal"]) != 1
+        and all(map(is_entry, one["journal"]))
+        for one in records.values()
+    )
+
+
+def arranged(graph: Graph, records: Mapping[str, Record], *, edited: bool, path: str = "") -> Graph:
+    """Return ``graph`` with the sources of its mixes in the order of a state's.
+
+    ``edited``: sources that the state does not have come after them, and weights are those of the graph; otherwise they
+    are left out, and weights are the state's. Raises: KeyError for a source that the graph does not have.
+    """
+
+    def inner(name: str, branch: Graph) -> Graph:
+        return arranged(branch, records, edited=edited, path=f"{path}/{name}" if path else name)
+
+    first = graph.stages[0].with_branches(inner)
+    if isinstance(first, Mix) and path in records:
+        weights: Weights = records[path]["weights"]
+        own = dict(zip(first.pipelines, first.weights_at(0), strict=True))
+        names = [*weights, *(name for name in own if name not in weights)] if edited else list(weights)
+        pipelines = {name: first.pipelines[name] for name in names}
+        numbers = tuple((own if edited else weights)[name] for name in names)
+        first = replace(first, pipelines=pipelines, weights=numbers)
+    return type(graph)((first, *graph.stages[1:]))
+
+
+def _mixes(graph: Graph, path: str = "") -> Iterator[tuple[str, Mix]]:
+    """Yield the mixes with weights that do not follow the step, with the names that lead to them."""
+    first = graph.stages[0] if graph.stages else None
+    if isinstance(first, Mix) and len(first.changes_at) == 1:
+        yield path, first
+    for name, branch in first.branches.items() if first is not None else ():
+        if isinstance(branch, Graph):
+            yield from _mixes(branch, f"{path}/{name}" if path else name)
