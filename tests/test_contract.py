@@ -178,7 +178,17 @@ def conversations(corpus: uio.Pipeline) -> uio.Pipeline:
     return said.filter(length="tokens", max_length=150).shuffle(5).pack(170, window=4, keep=["audio_places"])
 
 
+def following_steps(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Weights, bounds and a budget that follow the step, before and after buffers."""
+    read, heard = corpus.tag({"kind": "read"}), corpus.tag({"kind": "heard"})
+    weights = {"read": uio.by_step({0: 1.0, 4: 0.0, 9: 2.0}), "heard": 1.0}
+    mixed = uio.mix({"read": read, "heard": heard}, weights).decode_audio().fbank(num_mel_bins=8, dither=0.1)
+    kept = mixed.shuffle(5).filter(max_frames=uio.by_step({0: 80.0, 3: 10_240.0})).sort(4)
+    return kept.dynamic_batch(uio.by_step({0: 300, 5: 700, 8: 150})).pad()
+
+
 USERS = {
+    "following_steps": following_steps,
     "in_pairs": in_pairs,
     "given_pairs": given_pairs,
     "three_streams": three_streams,

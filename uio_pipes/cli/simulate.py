@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from uio_pipes.reports.simulation import Simulation
 
 MOST = 16  # most ranks that a table shows
+SOURCES, BAR = 4, 10  # sources that a table shows, and characters of a full share
 
 
 class Uneven(Enum):
@@ -38,6 +40,9 @@ def simulate(
     lanes: Annotated[int | None, typer.Option(min=1, help="Lanes; ranks × workers if not given.")] = None,
     seed: Annotated[int, typer.Option(help="The loader's seed.")] = 0,
     epoch: Annotated[int, typer.Option(min=0, help="The epoch.")] = 0,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Plan only so many steps of each rank, as of a stream that has no end.")
+    ] = None,
     uneven: Annotated[Uneven | None, typer.Option(help="The loader's; stop if not given.")] = None,
     out: Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")] = None,
     as_json: Json = False,
@@ -60,7 +65,7 @@ def simulate(
         task = bar.add_task("lanes")
         run = plan.simulate(
             graph, world_size=world_size, num_workers=workers, lanes=lanes, seed=seed, epoch=epoch,
-            uneven=None if uneven is None else uneven.value,
+            uneven=None if uneven is None else uneven.value, steps=steps,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if out is not None:
@@ -126,10 +131,27 @@ def tables(run: Simulation) -> list[Rows]:
         ]
         headings = (" × ".join(run.units), "batches", "utterances", "fill", *(f"padding of {u}" for u in run.units))
         found.append(("Buckets", headings, buckets))
+    if run.along:
+        found.append(_along(run))
     left = [(reason, f"{n:,}") for reason, n in run.left_out.items()]
     if run.cut_off[0]:
         left.append(("after the common end (stop)", f"{run.cut_off[0]:,} in {counted(run.cut_off[1], 'batch')}"))
     return [*found, ("Utterances left out, as known from headers", ("reason", "count"), left or [("none", "0")])]
+
+
+def _along(run: Simulation) -> Rows:
+    """Return the table of the epoch in stretches. Of many sources it shows those with the largest shares."""
+    shares = Counter[str]()
+    for stretch in run.along:
+        shares.update(stretch.shares)
+    names = [name for name, _ in shares.most_common(SOURCES)] if len(shares) > 1 else []
+    rows = [
+        (f"{s.first:,} to {s.last:,}", f"{s.utterances:,.1f}", f"{s.padded:,.0f}", f"{s.longest:,}",
+         *(f"{'█' * round(BAR * s.shares[name])} {s.shares[name]:.0%}".lstrip() for name in names))
+        for s in run.along
+    ]  # fmt: skip
+    unit = run.units[0]
+    return "Along the epoch", ("steps", "utterances a batch", f"padded {unit}", f"longest {unit}", *names), rows
 
 
 def _range(steps: list[int]) -> str:

@@ -12,11 +12,13 @@ from uio_pipes.seeing.drawing import new_figure
 
 BLUE, RED, GREY = "tab:blue", "tab:red", "lightgray"
 POINTS = 2000  # most points that are drawn
+SOURCES = 12  # most sources that are named
 
 
 def of_simulation(run: Simulation) -> Any:
-    figure = new_figure(2, 2)
-    steps, batches, waits, last = figure.subplots(2, 2).flat
+    rows = 3 if run.along else 2
+    figure = new_figure(rows, 2)
+    steps, batches, waits, last, *along = figure.subplots(rows, 2).flat
     ranks = range(run.world_size)
     steps.bar(ranks, run.own, color=GREY, label="batches of its lanes")
     steps.bar(ranks, run.steps, color=BLUE, width=0.5, label=f"steps ({run.uneven})")
@@ -41,7 +43,22 @@ def of_simulation(run: Simulation) -> Any:
         _whole(last.yaxis)
         name = "planned length (s)" if timed else run.units[0]
         last.set(title="utterances planned", xlabel=name, ylabel="utterances")
+    if along:
+        _along(along[0], along[1], run)
     return figure
+
+
+def _along(shares: Any, lengths: Any, run: Simulation) -> None:
+    """Draw the shares of the sources, and the lengths, step by step."""
+    middles, names = [(s.first + s.last) / 2 for s in run.along], list(run.along[0].shares)
+    shares.stackplot(middles, [[s.shares[name] for s in run.along] for name in names], labels=names[:SOURCES])
+    shares.set(title="shares of the sources", xlabel="step", ylabel="utterances", ylim=(0, 1))
+    shares.legend(fontsize=7)
+    lengths.plot(middles, [s.padded for s in run.along], color=BLUE, label="of a batch, padded (mean)")
+    lengths.plot(middles, [s.longest for s in run.along], color=RED, label="of the longest utterance")
+    lengths.set(title=f"{run.units[0]} along the epoch", xlabel="step", ylabel=run.units[0], ylim=(0, None))
+    lengths.legend(fontsize=7)
+    _whole(shares.xaxis, lengths.xaxis)
 
 
 def _whole(*axes: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,11 +16,13 @@ from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import lanes_of, worker_of
 from uio_pipes.core.stage import Branch
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation, padding_of
+from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation, Stretch, padding_of
 from uio_pipes.run.epoch_end import UNEVEN
 from uio_pipes.run.no_batches import Losses, no_batch, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
 from uio_pipes.stages.buckets import count_of, index_of
+
+STRETCHES = 10  # that the epoch is told in
 
 
 def simulate(
@@ -31,9 +34,12 @@ def simulate(
     seed: int = 0,
     epoch: int = 0,
     uneven: str | None = None,
+    steps: int | None = None,
     progress: Callable[[int, int], None] = lambda done, lanes: None,
 ) -> Simulation:
-    """Plan ``epoch`` of ``Loader(pipeline, …)``, here for all ranks and workers. ``progress``: called after each lane.
+    """Plan ``epoch`` of ``Loader(pipeline, …)``, here for all ranks and workers; or only its first ``steps``.
+
+    ``progress`` is called after each lane.
 
     Raises: PipelineError or ListError, as the loader would.
     """
@@ -47,7 +53,8 @@ def simulate(
         )
     pipeline._check_lanes(lanes)
     plans: list[LanePlan] = []
-    for plan in plan_lanes(pipeline, lanes, seed, epoch, ranks=world_size):
+    most = None if steps is None else -(-steps // (lanes // world_size))
+    for plan in plan_lanes(pipeline, lanes, seed, epoch, ranks=world_size, most=most):
         plans.append(plan)
         progress(len(plans), lanes)
     rates = sum((plan.rates for plan in plans), Counter[int]())
@@ -56,20 +63,22 @@ def simulate(
     losses = Losses.of((vars(plan) for plan in plans), next(iter(reports), ""))
     if losses.failures and not any(plan.lengths for plan in plans):
         raise nothing_read(epoch, losses.describe(pipeline))
-    ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)]) for r in range(world_size)]
+    names = sorted({name for plan in plans for name in plan.sources})
+    ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)], names) for r in range(world_size)]
+    ranks = ranks if steps is None else [rank.first(steps) for rank in ranks]
     own = [len(rank.counts) for rank in ranks]
     if uneven != "join" and not min(own):
         raise no_batch(why=losses.describe(pipeline))
     if uneven == "repeat":
-        again = _Again(pipeline, lanes, seed, epoch, world_size)
+        again = _Again(pipeline, lanes, seed, epoch, world_size, names)
         ranks = [again.extend(rank, r, max(own)) for r, rank in enumerate(ranks)]
-    steps = own if uneven == "join" else [{"stop": min, "repeat": max}[uneven](own)] * world_size
-    seen = [rank.first(n) for rank, n in zip(ranks, steps, strict=True)]
+    made = own if uneven == "join" else [{"stop": min, "repeat": max}[uneven](own)] * world_size
+    seen = [rank.first(n) for rank, n in zip(ranks, made, strict=True)]
     padded, total = (sum(getattr(r, name).sum(axis=1) for r in seen) for name in ("padded", "total"))
-    cut_off = [r.counts[n:] for r, n in zip(ranks, steps, strict=True)] if uneven == "stop" else []
+    cut_off = [r.counts[n:] for r, n in zip(ranks, made, strict=True)] if uneven == "stop" else []
     buckets, fill = _buckets(pipeline, plans)
     return Simulation(
-        world_size, num_workers, lanes, epoch, uneven, steps, own,
+        world_size, num_workers, lanes, epoch, uneven, made, own,
         padded=[r.padded[0] for r in seen],
         counts=[r.counts for r in seen],
         lengths=np.concatenate([np.asarray(plan.lengths, np.int64) for plan in plans]),
@@ -85,6 +94,7 @@ def simulate(
         cut_off=(sum(int(counts.sum()) for counts in cut_off), sum(map(len, cut_off))),
         buckets=buckets,
         fill=fill,
+        along=_along(seen, names) if len(names) > 1 or pipeline._follows_steps else [],
         reports=reports,
         rates=dict(rates.most_common()),
         notes=notes,
@@ -113,16 +123,42 @@ def _resamples(graph: Branch) -> bool:
     )
 
 
-def _in_order(plans: list[LanePlan]) -> Rank:
+def _in_order(plans: list[LanePlan], names: list[str]) -> Rank:
     """Return a rank's batches in the epoch's order, by (k, lane), without those of which nothing is left."""
-    rows = [[p.counts, *(s.padded for s in p.sizes), *(s.total for s in p.sizes)] for p in plans]
+    rows = [
+        [p.counts, p.sizes[0].longest, *(s.padded for s in p.sizes), *(s.total for s in p.sizes), *_sources(p, names)]
+        for p in plans
+    ]
     columns = [np.asarray(row, np.int64).reshape(len(row), -1) for row in rows]
     ks = np.concatenate([np.arange(c.shape[1]) for c in columns])
     lanes = np.concatenate([np.full(c.shape[1], p.lane) for c, p in zip(columns, plans, strict=True)])
     all_ = np.concatenate(columns, axis=1)[:, np.lexsort((lanes, ks))]
     all_ = all_[:, all_[0] > 0]
     units = len(plans[0].units)
-    return Rank(all_[0], all_[1 : units + 1], all_[units + 1 :])
+    padded, total, sources = np.split(all_[2:], [units, 2 * units])
+    return Rank(all_[0], all_[1], padded, total, sources)
+
+
+def _sources(plan: LanePlan, names: list[str]) -> list[Any]:
+    """Return how many utterances of its batches are from each source."""
+    return [plan.sources.get(name, [0] * len(plan.counts)) for name in names]
+
+
+def _along(ranks: list[Rank], names: list[str]) -> list[Stretch]:
+    """Return the epoch in stretches of equally many steps."""
+    ends = np.linspace(0, max(len(rank.counts) for rank in ranks), STRETCHES + 1).astype(int)
+    found = []
+    for first, end in pairwise(np.unique(ends)):
+        parts = [rank.between(first, end) for rank in ranks]
+        counts, longest, padded = (
+            np.concatenate(columns)
+            for columns in zip(*((p.counts, p.longest, p.padded[0]) for p in parts), strict=True)
+        )
+        of = sum(p.sources.sum(axis=1) for p in parts)
+        shares = dict(zip(names, (of / max(1, of.sum())).tolist(), strict=True))
+        means = (float(counts.mean()), float(padded.mean())) if len(counts) else (0.0, 0.0)
+        found.append(Stretch(int(first), int(end) - 1, *means, int(longest.max(initial=0)), shares))
+    return found
 
 
 def _largest(plans: list[LanePlan]) -> tuple[int, ...]:
@@ -140,15 +176,15 @@ class _Again:
     seed: int
     epoch: int
     world_size: int
+    names: list[str]
 
     def extend(self, rank: Rank, number: int, steps: int) -> Rank:
         pass_ = 0
         while len(rank.counts) < steps:
             pass_ += 1
             mine = lanes_of(self.lanes, number, self.world_size)
-            more = _in_order(
-                list(plan_lanes(self.pipeline, self.lanes, self.seed, self.epoch, mine, pass_, self.world_size))
-            )
+            plans = plan_lanes(self.pipeline, self.lanes, self.seed, self.epoch, mine, pass_, self.world_size)
+            more = _in_order(list(plans), self.names)
             if not len(more.counts):
                 raise no_batch("use fewer ranks")
             pairs = zip(vars(rank).values(), vars(more).values(), strict=True)

@@ -36,14 +36,33 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Rank:
-    """The batches of one rank, in order: utterances; lengths with padding and their sum, a row for each unit."""
+    """The batches of one rank, in order: utterances; the longest by the first unit; lengths with padding and their sum,
+    a row for each unit; utterances from each source, a row for each."""
 
     counts: Column
+    longest: Column
     padded: Column
     total: Column
+    sources: Column
 
     def first(self, steps: int) -> Rank:
-        return Rank(self.counts[:steps], self.padded[:, :steps], self.total[:, :steps])
+        return self.between(0, steps)
+
+    def between(self, first: int, end: int) -> Rank:
+        return Rank(*(column[..., first:end] for column in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The steps ``first`` to ``last`` of the epoch: means of a batch, its utterances and its ``padded`` length; the
+    longest utterance; shares of the utterances by source."""
+
+    first: int
+    last: int
+    utterances: float
+    padded: float
+    longest: int
+    shares: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -61,6 +80,7 @@ class Simulation:
         workers: padded length of the busiest worker, divided by the mean of all workers.
         left_out: utterances by reason, failures included, as far as headers show them (an utterance that fails only in
             decoding counts as good). cut_off: utterances and batches after the common end.
+        along: the epoch in stretches of equally many steps, if it has several sources, or something follows the step.
         rates: utterances by sample rate in Hz, where headers give it, also those left out as ``mixed_rates``.
         notes: warnings that a loader would give before it begins.
     """
@@ -87,6 +107,7 @@ class Simulation:
     cut_off: tuple[int, int]
     buckets: list[Bucket]
     fill: float | None
+    along: list[Stretch]
     reports: list[str]
     rates: dict[int, int]
     notes: list[str]
@@ -124,6 +145,7 @@ class Simulation:
         out["delivered_share"], out["remedy"], out["notes"] = self.delivered_share, self.remedy, list(self.notes)
         out["buckets"] = [vars(b) for b in self.buckets]
         out["fill"] = self.fill
+        out["along"] = [vars(stretch) for stretch in self.along]
         out["rates"] = dict(self.rates)
         return out
 

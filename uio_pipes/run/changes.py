@@ -39,7 +39,9 @@ def fitted(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any]) -> 
     options = replace(options, pipeline=graph, mixes=Mixes.of(graph, records))
     edits = options.mixes.edits(records)
     if options.on_change != "adopt" or not edits:
-        return options, [f'{text}. Go on with it from here by Loader(on_change="adopt"). {REMEDY}' for text in edits]
+        return options, [
+            f'{text}. Go on from here with the new ones by Loader(on_change="adopt"). {REMEDY}' for text in edits
+        ]
     options.mixes.check_dealt(graph, records)
     return options, []
 

@@ -77,7 +77,8 @@ class Mixes:
             ]
             if changed:
                 shown = ", ".join(changed[:SHOWN]) + (", …" if len(changed) > SHOWN else "")
-                out.append(f"the mix{f' {path!r}' * bool(path)} changed since the state was saved (weights: {shown})")
+                mix = f"the mix {path!r}" if path else "the mix"
+                out.append(f"graph changed since the state was saved, but only the weights of {mix}: {shown}")
         return out
 
     def adopted(self, meta: Any, step: int) -> Mixes:

@@ -65,6 +65,7 @@ class LanePlan:
         frames_of: planned frames of all utterances, batch after batch.
         skipped, failures, reports: what was left out before the batches, as in the statistics of a loader.
         boundaries: of the buckets of ``bucket_batch``.
+        sources: utterances in each batch from each source of a mix, by its path.
         rates: utterances by sample rate in Hz, as in their headers; 0 if a ``duration`` gave the length instead.
     """
 
@@ -77,6 +78,7 @@ class LanePlan:
     failures: int = 0
     reports: list[str] = field(default_factory=list)
     boundaries: list[Any] | None = None
+    sources: dict[str, array[int]] = field(default_factory=dict)
     rates: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -97,21 +99,37 @@ class LanePlan:
         """The lengths of all utterances, batch after batch, by the first of the units."""
         return self.sizes[0].lengths
 
+    def add_sources(self, item: Any) -> None:
+        """Count the sources of the next batch."""
+        samples = item if isinstance(item, list) else [item]
+        there = Counter(sample.origin.source for sample in samples if isinstance(sample, Sample))
+        for name in there.keys() - self.sources.keys():
+            self.sources[name] = array("l", [0]) * len(self.counts)
+        for name, counts in self.sources.items():
+            counts.append(there[name])
+
     def take(self, ledger: Ledger) -> None:
         """Take over what the ledger of the lane counted."""
         self.skipped, self.failures, self.reports = ledger.skipped, ledger.failures, ledger.reports
 
 
 def plan_lanes(
-    graph: Graph, lanes: int, seed: int, epoch: int, only: Iterable[int] | None = None, pass_: int = 0, ranks: int = 1
+    graph: Graph,
+    lanes: int,
+    seed: int,
+    epoch: int,
+    only: Iterable[int] | None = None,
+    pass_: int = 0,
+    ranks: int = 1,
+    most: int | None = None,
 ) -> Iterator[LanePlan]:
     """Plan the batches of each lane (or of ``only`` these) in ``epoch``. Headers are read if no index has the lengths.
 
-    ``ranks``: for which steps are counted, where something follows the step.
+    ``ranks``: for which steps are counted, where something follows the step; ``most``: batches of a lane to plan.
 
     Raises: PipelineError if the graph has no end, or a node of the user's stands after the batches.
     """
-    _check_plannable(graph)
+    _check_plannable(graph, most)
     planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
     first: Node | None = None
     pads = next((stage.name for stage in graph.stages if stage.one_rate), "")
@@ -122,8 +140,9 @@ def plan_lanes(
         plan = LanePlan(index, names_of(batching.sized_by))
         node = planned.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
-        for item in items_of(node, lane.settings):
+        for item in islice(items_of(node, lane.settings), most):
             lengths = _lengths(item, lane.ledger, plan, pads, size)
+            plan.add_sources(item)
             plan.counts.append(len(lengths))
             plan.sizes[0].add(first_ones := [one[0] for one in lengths], batching.padded(first_ones, item))
             for number, sizes in enumerate(plan.sizes[1:], 1):
@@ -145,8 +164,8 @@ def plan_utterances(graph: Graph, by: Length | Pair | None, most: int | None = N
     return plan
 
 
-def _check_plannable(graph: Graph) -> None:
-    if graph._endless:
+def _check_plannable(graph: Graph, most: int | None = None) -> None:
+    if graph._endless and most is None:
         raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
     if not graph._skims:
         raise PipelineError("what a node given to .through(…) after the batches does cannot be planned: leave it out")

@@ -79,5 +79,11 @@ def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[flo
     ok = isinstance(given, Sequence) and len(given) == len(named)
     for weights in [at_step(given, step) for step in steps_in(given)] if ok else ():
         ok = ok and all(is_number(w) and w >= 0 for w in weights) and any(weights)
-    require(ok, "mix", f"weights must be {len(named)} numbers, 0 or more, not all 0", given, "one for each source")
+    require(
+        ok,
+        "mix",
+        f"weights must be {len(named)} numbers above 0",
+        given,
+        "0 is for a source that rests, but not for all",
+    )
     return tuple(given)
