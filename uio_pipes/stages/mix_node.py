@@ -45,6 +45,9 @@ class Chooser(Protocol):
     def after(self, at: int, position: int) -> int:
         """Return the position after source ``at`` has given something."""
 
+    def after_end(self, position: int) -> int:
+        """Return the position after the mix has ended: what changes later must not begin before its end."""
+
 
 class InTurns:
     """Takes turns. Position: the source whose turn it is, or one more than the last."""
@@ -60,6 +63,9 @@ class InTurns:
 
     def after(self, at: int, position: int) -> int:
         return at + 1
+
+    def after_end(self, position: int) -> int:
+        return position
 
 
 class Shares:
@@ -86,6 +92,9 @@ class Weighted:
         return shares.there
 
     def after(self, at: int, position: int) -> int:
+        return position + 1
+
+    def after_end(self, position: int) -> int:
         return position + 1
 
     def at(self, left: list[int], position: int) -> int:
@@ -148,7 +157,7 @@ class _OnlyNode(Node):
 
 
 class MixNode(Node):
-    """State: the position, the sources that have ended, and round and state of those that have begun."""
+    """State: the position, the sources that have ended, round and state of those that have begun; if it is over."""
 
     def __init__(self, pipelines: Mapping[str, Graph], kind: str, stop: Stop, lane: Lane, chooser: Chooser) -> None:
         super().__init__()
@@ -163,6 +172,7 @@ class MixNode(Node):
         self.position: int = self.read_state(state, "position", whole(self.chooser.positions))
         self.ended = set(self.read_state(state, "ended", numbers))
         self.empty = set(self.read_state(state, "empty", numbers))
+        self.over = bool(self.read_state({"over": 0, **state}, "over", FLAG))
         saved = self.read_state(state, "sources", Kind("rounds and states by number", self._are_sources))
         self.begun = {int(i): _Source(*self.pipelines[int(i)], each) for i, each in saved.items()}
         self.last: _Source | None = None
@@ -192,7 +202,8 @@ class MixNode(Node):
         self._look()
         sources = {str(i): source.save() for i, source in self.begun.items()}
         ended, empty = sorted(self.ended), sorted(self.empty)
-        return {"position": self.position, "ended": ended, "empty": empty, "sources": sources}
+        state = {"position": self.position, "ended": ended, "empty": empty, "sources": sources}
+        return state | {"over": 1} if self.over else state
 
     def _count_left(self) -> None:
         """Find the sources that are still chosen from."""
@@ -211,7 +222,7 @@ class MixNode(Node):
         if (there := self.chooser.sources(self.position)) is not self.there:
             self.there = there
             self._count_left()
-        while self.left:
+        while self.left and not self.over:
             at = self.chooser.at(self.left, self.position)
             source = self._source(at)
             try:
@@ -223,6 +234,8 @@ class MixNode(Node):
                 self.last, self.before = source, self.pulse.arrived
                 self.position = self.chooser.after(at, self.position)
                 return item
+        if not self.over:
+            self.over, self.position = True, self.chooser.after_end(self.position)
         raise StopIteration
 
     def _source(self, at: int) -> _Source:
