@@ -168,7 +168,9 @@ def journey(path: Path, seed: str) -> str:
         segments += [Segment(None, None)] if last else []
         leg = Leg(topology, adopted, segments, -1 if last else rng.choice([-1, 0, 1, 5]), rng.choice([1, 1, 3]))
         order = rng.sample(names, len(names))  # of the sources in the file, which does not matter
-        made = _run(mixed(path, {name: weights[name] for name in order} if number else weights, follows, stop), leg, state)
+        made = _run(
+            mixed(path, {name: weights[name] for name in order} if number else weights, follows, stop), leg, state
+        )
         if adopted is not None:
             expected.change(adopted)
         due: list[list[str]] = [[] for _ in range(topology[0])]

@@ -144,7 +144,7 @@ apply: [{shuffle: 10}]
         ("sources:\n- paths: x\n", "line 2: type must be the name of a source, not None"),
         ("sources:\n- type: raw_list\n", "line 2: the type raw_list needs 'paths'"),
         ("sources:\n- type: raw_list\n  paths: []\n", "line 2: list_files: at least one list"),
-        (ONE + "  weight: 0\n", "line 4: weight must be a number above 0"),
+        (ONE + "  weight: -1\n", "line 4: weight must be a number, 0 or more"),
         ("sources:\n- {type: raw_list, paths: x, weight: 1}\n- {type: raw_list, paths: x}\n", "line 3: weight must be"),
         ("sources:\n- {type: raw_list, paths: x, name: a}\n- {type: raw_list, paths: x, name: a}\n",
          "line 3: two sources are named 'a'"),

@@ -86,7 +86,7 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
     title = "Lanes" if len(seen.lanes) <= MOST else f"The first {MOST} of {counted(len(seen.lanes), 'lane')}"
     headings = ("lane", "k", "is", "utterances", "failures", "shard under way", "offset", "in the last buffer",
                 "read since")  # fmt: skip
-    found: list[Rows] = [("State", ("", "value"), rows), (title, headings, lanes)]
+    found: list[Rows] = [("State", ("", "value"), rows), *_mixes(seen), (title, headings, lanes)]
     if items is None:
         return found
     counts = [(name, f"{len(names):,}", _MEANS[name]) for name, names in items.items()]
@@ -95,6 +95,20 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
         if names:
             more = f" (the first {MOST} of {len(names):,})" if len(names) > MOST else ""
             found.append((f"{name}{more}", ("",), [(item,) for item in names[:MOST]]))
+    return found
+
+
+def _mixes(seen: StateView) -> list[Rows]:
+    """Return a table of each mix that has changed: the weights that held from which step on."""
+    found: list[Rows] = []
+    for path, record in (seen.meta.mixes or {}).items():
+        if journal := record["journal"]:
+            rows = [
+                (entry["epoch"], entry["step"], ", ".join(f"{name} {w:g}" for name, w in entry["weights"].items()))
+                for entry in journal
+            ]
+            title = "Weights of the mix" + (f" {path}" if path else "")
+            found.append((title, ("epoch", "from step", "weights"), rows))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, fields
 from inspect import BoundArguments
@@ -54,6 +54,18 @@ def by_step(points: Mapping[int, T]) -> T:
     )
     steps = tuple(sorted(points))
     return cast(T, BySteps(steps, tuple(points[step] for step in steps)))
+
+
+def each_value(value: Any) -> tuple[Any, ...]:
+    """Return the values that ``value`` has at some step."""
+    return value.values if isinstance(value, BySteps) else (value,)
+
+
+def changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return ``value`` with ``change`` applied to it, or to each of its values."""
+    if isinstance(value, BySteps):
+        return BySteps(value.steps, tuple(map(change, value.values)))
+    return change(value)
 
 
 def steps_in(value: Any) -> set[int]:

@@ -112,8 +112,12 @@ class Mixes:
                     return path, source
         known = [f"{path}/{source}" if path else source for path, weights in self.weights.items() for source in weights]
         shown = ", ".join(known[:SHOWN]) + (", …" if len(known) > SHOWN else "")
-        what = f"there is no source {name!r}; there are {shown}" if known else "the pipeline has no mix with weights"
-        raise PipelineError(f"reweight: {what}. Weights that follow the step (uio.by_step) cannot be changed by hand")
+        what = (
+            f"there is no source {name!r}; there are {shown}"
+            if known
+            else "the pipeline has no mix with weights of its own"
+        )
+        raise PipelineError(f"reweight: {what}; weights that follow the step (uio.by_step) are not changed by hand")
 
     def check_dealt(self, graph: Graph, paths: Iterable[str]) -> None:
         """Raises: PipelineError if what comes out of a mix is dealt to lanes: each would change at another place."""

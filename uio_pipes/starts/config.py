@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args
 import uio_pipes.tokenizers as tokenizers
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.core.schedule import by_step, changed, each_value
 from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.mix_node import Stop
@@ -151,13 +152,12 @@ def _given(entry: Entry) -> dict[str, Handed]:
 def _weights(sources: list[Entry], temperature: float) -> list[float]:
     if all("weight" not in one.values for one in sources):
         return [1.0] * len(sources)
-    weights: list[float] = []
-    for one in sources:
-        weight = one.values.get("weight")
-        if not isinstance(weight, (int, float)) or not is_number(weight) or weight <= 0:
-            one.fail("weight", f"weight must be a number above 0, and all sources of a group have one, not {weight!r}")
-        weights.append(weight if temperature == 1 else weight**temperature)
-    return weights
+    weights = [_made(one.place("weight"), one.values.get("weight")) for one in sources]
+    for one, weight in zip(sources, weights, strict=True):
+        if not all(is_number(w) and w >= 0 for w in each_value(weight)):
+            rule = "weight must be a number, 0 or more, or follow by_step, and all sources of a group have one"
+            one.fail("weight", f"{rule}, not {one.values.get('weight')!r}")
+    return [changed(weight, lambda w: w if temperature == 1 or not w else w**temperature) for weight in weights]
 
 
 def _source(entry: Entry, handed: Mapping[str, Handed], tags: Mapping[str, Any]) -> Pipeline:
@@ -196,13 +196,16 @@ def _arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _made(place: str, value: Any) -> Any:
-    """Return an argument; ``{CharTokenizer: …}`` becomes that tokenizer, also within arguments by name."""
+    """Return an argument; ``{CharTokenizer: …}`` becomes that tokenizer, also within arguments by name, and
+    ``{by_step: {0: …, 1000: …}}`` a value that follows the step."""
     if not isinstance(value, Mapping):
         return list(value) if isinstance(value, list) else value
     made = {name: _made(place, inner) for name, inner in value.items()}
     if len(made) != 1:
         return made
     name = str(next(iter(made)))
+    if name == by_step.__name__:
+        return _called(place, by_step, [{**given} if isinstance(given := made[name], Mapping) else given], {})
     if name in _TOKENIZERS:
         return _called(place, _TOKENIZERS[name], *_arguments(made[name]))
     for near in get_close_matches(name, _TOKENIZERS, 1, 0.85):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from uio_pipes.base.checks import is_number, require
-from uio_pipes.core.schedule import BySteps, at_step, steps_in
+from uio_pipes.core.schedule import BySteps, at_step, changed, steps_in
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.mix import Interleave, Mix
 from uio_pipes.stages.mix_node import Stop
@@ -71,7 +70,7 @@ def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[flo
     if given is None:
         return (1.0,) * len(named)
     if isinstance(given, BySteps):
-        return replace(given, values=tuple(_weights(named, weights) for weights in given.values))
+        return changed(given, lambda weights: _weights(named, weights))
     if isinstance(given, Mapping):
         same = set(given) == set(named)
         require(same, "mix", "weights must name the sources", sorted(given), f"they are {sorted(named)}")

@@ -1,0 +1,136 @@
+"""Values that follow the step: where they are given, and what comes of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import uio_pipes as uio
+from uio_pipes.core.schedule import at_step, steps_in
+
+
+def texts(name: str = "u", count: int = 300) -> uio.Pipeline:
+    items = [{"key": f"{name}{i}", "txt": "a" * (1 + i * 7 % 11)} for i in range(count)]
+    return uio.from_iterable(items).sharding_filter().tokenize(ones)
+
+
+def ones(text: str) -> list[int]:
+    return [1] * len(text)
+
+
+def batches(pipeline: uio.Pipeline, **options: Any) -> list[list[dict[str, Any]]]:
+    return list(uio.Loader(pipeline, **options))
+
+
+def test_a_value_holds_from_its_step_on() -> None:
+    given: Any = {"a": [uio.by_step({0: 1, 10: 2}), 5], "b": uio.by_step({5: "y", 0: "x"})}
+    assert sorted(steps_in(given)) == [0, 5, 10]
+    assert at_step(given, 4) == {"a": [1, 5], "b": "x"}
+    assert at_step(given, 9) == {"a": [1, 5], "b": "y"}
+    assert at_step(given, 10_000) == {"a": [2, 5], "b": "y"}
+
+
+@pytest.mark.parametrize("points", [{}, {1: 2}, {0: 1, -1: 2}, {0: 1, 2.5: 2}, {0: 1, True: 2}, [1, 2]])
+def test_points_begin_with_step_0_and_are_whole(points: Any) -> None:
+    with pytest.raises(uio.PipelineError, match="values by the steps from which they hold"):
+        uio.by_step(points)
+
+
+def test_a_filter_lets_longer_utterances_in_from_a_step_on() -> None:
+    short = texts().filter(length="tokens", max_length=uio.by_step({0: 3, 20: 11})).batch(3)
+    longest = [max(len(s["label"]) for s in batch) for batch in batches(short)]
+    assert max(longest[:20]) == 3
+    assert max(longest[20:30]) == 11
+    assert [len(b) for b in batches(short)][:30] == [3] * 30
+
+
+def test_a_function_may_follow_the_step() -> None:
+    def even(sample: uio.Sample) -> bool:
+        return int(sample["key"][1:]) % 2 == 0
+
+    def odd(sample: uio.Sample) -> bool:
+        return not even(sample)
+
+    numbers = [
+        int(s["key"][1:]) % 2 for b in batches(texts().filter(uio.by_step({0: even, 7: odd})).batch(2)) for s in b
+    ]
+    assert numbers[:28] == [0] * 14 + [1] * 14
+
+
+def test_a_budget_follows_the_step_and_is_never_exceeded() -> None:
+    made = batches(texts().dynamic_batch(max_tokens=uio.by_step({0: 30, 10: 60, 20: 8})))
+    padded = [len(b) * max(len(s["label"]) for s in b) for b in made]
+    assert all(20 <= p <= 30 for p in padded[:10])
+    assert all(30 < p <= 60 for p in padded[10:20])
+    assert max(padded[20:]) <= 8
+
+
+def test_weights_follow_the_step() -> None:
+    mixed = uio.mix({"a": texts("a"), "b": texts("b")}, {"a": 1, "b": uio.by_step({0: 0, 50: 3})}).batch(2)
+    of = [Counter(s["key"][0] for s in batch) for batch in batches(mixed)]
+    assert sum(of[:50], Counter()) == {"a": 100}
+    later = sum(of[50:130], Counter())
+    assert 0.65 < later["b"] / later.total() < 0.85
+
+
+def test_steps_are_those_of_the_ranks_that_began() -> None:
+    pipeline = texts().filter(length="tokens", max_length=uio.by_step({0: 3, 6: 11})).batch(2)
+    for world in (1, 2, 4):
+        ranks = [batches(pipeline, lanes=4, rank=r, world_size=world, uneven="join") for r in range(world)]
+        for rank in ranks:
+            assert max(len(s["label"]) for b in rank[:6] for s in b) == 3
+            assert max(len(s["label"]) for b in rank[6:12] for s in b) > 3
+
+
+def test_a_stream_in_steps_counts_on_over_its_epochs_and_passes() -> None:
+    pipeline = texts(count=20).filter(length="tokens", max_length=uio.by_step({0: 3, 25: 11})).batch(2)
+    loader = uio.Loader(pipeline, steps_per_epoch=10)
+    made = []
+    for epoch in range(5):
+        loader.set_epoch(epoch)
+        made += [[len(sample["label"]) for sample in batch] for batch in loader]
+    assert len(made) == 50
+    assert max(map(max, made[:25])) == 3
+    assert max(map(max, made[25:32])) > 3
+
+
+def test_a_graph_shows_what_follows_the_step_and_a_fingerprint_has_it() -> None:
+    pipelines = [texts().filter(max_frames=uio.by_step({0: 100.0, at: 400.0})).batch(2) for at in (5, 6)]
+    assert "max_frames=by_step({0: 100.0, 5: 400.0})" in str(pipelines[0])
+    assert pipelines[0].fingerprint() != pipelines[1].fingerprint()
+    assert texts().filter(max_frames=400).fingerprint() == texts().filter(max_frames=400).fingerprint()
+
+
+def test_a_state_without_schedules_holds_nothing_of_them() -> None:
+    state = uio.Loader(texts().batch(2)).state_dict()
+    assert "ranks" not in json.loads(state["meta"])
+    assert "settings" not in json.loads(state["lane_000000"])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: p.batch(uio.by_step({0: 1, 2: 3})), "batch: batch_size cannot follow the step"),
+        (lambda p: p.filter(max_frames=uio.by_step({0: 100, 2: 1})), "min_frames must not be above max_frames"),
+        (lambda p: p.filter(max_frames=uio.by_step({0: 100, 2: "x"})), "max_frames must be a number"),
+        (lambda p: uio.mix([p, p], [1, uio.by_step({0: 1, 2: -1})]), "2 numbers above 0"),
+        (lambda p: uio.mix([p, p], uio.by_step({0: [1, 1], 2: [0, 0]})), "2 numbers above 0"),
+    ],
+)
+def test_what_is_wrong_at_any_step_fails_when_described(make: Any, message: str) -> None:
+    with pytest.raises(uio.PipelineError, match=message):
+        make(texts())
+
+
+@pytest.mark.parametrize("before", ["filter", "mix"])
+def test_what_follows_the_step_stands_behind_sharding_filter(before: str) -> None:
+    plain = uio.from_iterable([{"key": "a", "txt": ""}])
+    graphs = {
+        "filter": lambda: plain.filter(max_frames=uio.by_step({0: 100, 2: 400})),
+        "mix": lambda: uio.mix([plain, plain], [1, uio.by_step({0: 1, 2: 3})]),
+    }
+    with pytest.raises(uio.PipelineError, match=r"must come before|into each of its sources"):
+        graphs[before]().sharding_filter()
