@@ -11,11 +11,12 @@ trainer once all others have it, so it may end at any time, and never runs far a
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,17 @@ from uio_pipes.run.shared_memory import ALIGN
 from uio_pipes.run.workers import MessageSource, Runner, as_arrays, as_tensors, checked, pinned, portable
 
 _runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # by the peers' group
+READER_ENDED = "the process that reads for this one has ended; load the last state to go on"
+OTHER_ENDED = "a process that gets its batches from this one has ended; load the last state to go on"
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Say what has happened if a connection is lost."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeError(what) from error
 
 
 class Handover:
@@ -61,13 +73,12 @@ class Handover:
     def send(self, message: Message) -> None:
         """Begin to send a message to all other peers."""
         block, pieces = _packed(message)
-        self._sends.append(
-            [
-                dist.isend(tensor, group=self._group, dst=peer, tag=self._run)
-                for peer in self._others
-                for tensor in (torch.tensor([len(block), pieces]), block)
-            ]
-        )
+        tensors = torch.tensor([len(block), pieces]), block
+        with _told(OTHER_ENDED):
+            self._sends.append([self._send(tensor, peer) for peer in self._others for tensor in tensors])
+
+    def _send(self, tensor: torch.Tensor, peer: int) -> Any:
+        return dist.isend(tensor, group=self._group, dst=peer, tag=self._run)
 
     def receive(self) -> Message:
         """Wait for the next message. Raises: RuntimeError if the peer that reads has ended."""
@@ -80,19 +91,15 @@ class Handover:
     def _wait(self, tensor: torch.Tensor) -> None:
         work = dist.irecv(tensor, group=self._group, src=self._first, tag=self._run)
         assert work is not None
-        try:
+        with _told(READER_ENDED):
             work.wait()
-        except RuntimeError as error:
-            raise RuntimeError("the process that reads for this one has ended; load the last state to go on") from error
 
     def settle(self, count: int | None) -> None:
         """Wait until all peers have the first ``count`` messages of the run. None: all that were sent."""
         while self._sends and (count is None or self._received < count):
-            for work in self._sends.popleft():
-                try:
+            with _told(OTHER_ENDED):
+                for work in self._sends.popleft():
                     work.wait()
-                except RuntimeError as error:
-                    raise RuntimeError("a process that gets its batches from this one has ended") from error
             self._received += 1
 
 
