@@ -162,11 +162,12 @@ def _packed(message: Message) -> tuple[torch.Tensor, int]:
     pieces = [np.frombuffer(piece, np.uint8) for piece in (data, *(buffer.raw() for buffer in buffers))]
     sizes = np.array([piece.nbytes for piece in pieces])
     places, end = _places(sizes)
-    block = np.empty(end, np.uint8)
+    made = torch.empty(end, dtype=torch.uint8)  # aligned
+    block = made.numpy()
     block[: sizes.nbytes] = sizes.view(np.uint8)
     for place, piece in zip(places, pieces, strict=True):
         block[place] = piece
-    return torch.from_numpy(block), len(pieces)
+    return made, len(pieces)
 
 
 def _unpacked(block: torch.Tensor, pieces: int) -> Message:

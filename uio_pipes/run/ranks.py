@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.run.torch_private import group_named_by_its_members
 
 Groups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their members
 _groups: weakref.WeakKeyDictionary[Any, Groups] = weakref.WeakKeyDictionary()  # by the world that they are in
@@ -82,12 +83,13 @@ def private_group(members: Sequence[int]) -> Any:
 
     Only its members call this: nothing waits for other processes.
     """
-    members = tuple(members)
+    members = tuple(sorted(members))
     ours = _groups.setdefault(dist.group.WORLD, {})
     group = ours[members]() if members in ours else None
     if group is None:
         most = timedelta(days=365)
-        group = dist.new_group(list(members), backend="gloo", timeout=most, use_local_synchronization=True)
+        with group_named_by_its_members():
+            group = dist.new_group(list(members), backend="gloo", timeout=most, use_local_synchronization=True)
         ours[members] = weakref.ref(group)  # torch.distributed owns it: destroy_process_group ends its threads
     return group
 
