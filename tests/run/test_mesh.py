@@ -6,10 +6,11 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch.distributed as dist
@@ -46,25 +47,25 @@ def ones(text: str) -> list[int]:
 # What each process does
 
 
-def main(folder: str, steps: str) -> None:
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=run, args=(rank, folder, int(steps))) for rank in range(WORLD)]
+def main(what: str, folder: str, *arguments: str) -> None:
+    context, target = multiprocessing.get_context("fork"), {"run": run, "killed": killed}[what]
+    processes = [context.Process(target=target, args=(rank, folder, *arguments)) for rank in range(WORLD)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
-    sys.exit(max(process.exitcode or 0 for process in processes))
+    sys.exit(max(abs(process.exitcode or 0) for process in processes))
 
 
-def run(rank: int, folder: str, changes: int) -> None:
+def run(rank: int, folder: str, changes: str, peers: Literal["read", "receive"]) -> None:
     """Change the mesh again and again, in the middle of epochs; note what was delivered, and who got the state."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
     draws, state, notes = random.Random(5), None, []
-    for _ in range(changes):
+    for _ in range(int(changes)):
         which = draws.randrange(len(MESHES))
         shape, names, data = MESHES[which]
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
-        loader = uio.Loader(graph(), mesh=mesh, data=data, **OPTIONS)
+        loader = uio.Loader(graph(), mesh=mesh, data=data, peers=peers, **OPTIONS)
         if state is not None:
             loader.load_state_dict(json.loads(state))
         steps, got = draws.randint(0, 5), list[Any]()
@@ -85,6 +86,28 @@ def run(rank: int, folder: str, changes: int) -> None:
         notes.append({"few": keys, "place": (loader.rank, loader.world_size), "states": whole is not None})
     Path(folder, f"{rank}.json").write_text(json.dumps(notes))
     dist.destroy_process_group()
+
+
+def killed(rank: int, folder: str, which: str, last: str) -> None:
+    """Save after each step; go on where the last state is. At the step ``last``, rank 2 is killed."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store{which}", rank=rank, world_size=WORLD)
+    shape, names, data = MESHES[int(which)]
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+    loader = uio.Loader(graph(), mesh=mesh, data=data, peers="receive", **OPTIONS)
+    saved = Path(folder, "state.json")
+    if saved.exists():
+        loader.load_state_dict(json.loads(saved.read_text()))
+    try:
+        for step, batch in enumerate(loader, 1):
+            keys = digest([sample["key"] for sample in batch])
+            os.write(1, f"step {which} {loader.rank} {loader.peer} {step} {keys}\n".encode())  # lines do not mix
+            if step == int(last) and rank == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if (whole := uio.gather_state(loader)) is not None:
+                saved.with_suffix(".new").write_text(json.dumps(whole))
+                saved.with_suffix(".new").rename(saved)
+    except RuntimeError:  # the others hear of it
+        os._exit(1)
 
 
 # Tests
@@ -109,8 +132,9 @@ class OneRank:
         return delivered
 
 
-def test_a_journey_over_meshes_gives_what_ranks_without_one_would(tmp_path: Path) -> None:
-    launch([__file__, str(tmp_path), str(CHANGES)])
+@pytest.mark.parametrize("peers", ["read", "receive"])
+def test_a_journey_over_meshes_gives_what_ranks_without_one_would(peers: str, tmp_path: Path) -> None:
+    launch([__file__, "run", str(tmp_path), str(CHANGES), peers])
     notes = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(WORLD)]
     few = [note.pop() for note in notes if "few" in note[-1]]
     assert [(*note["place"], note["states"]) for note in few] == [(0, 3, True), (1, 3, False), (2, 3, False)]
@@ -127,6 +151,23 @@ def test_a_journey_over_meshes_gives_what_ranks_without_one_would(tmp_path: Path
         seen[leg[0]["mesh"]] += 1
     assert len(seen) == len(MESHES)
     assert sum(seen.values()) == CHANGES
+
+
+@pytest.mark.parametrize("legs", [[(1, 3), (4, 4)], [(2, 2), (5, 3)]], ids=["4x2-2x4", "2x2x2-1x8"])
+def test_killed_and_resumed_on_another_mesh(legs: list[tuple[int, int]], tmp_path: Path) -> None:
+    """The reader of one data rank is killed, or a process that receives."""
+    alone = OneRank()
+    for which, last in legs:
+        with pytest.raises(AssertionError) as ended:
+            launch([__file__, "killed", str(tmp_path), str(which), str(last)])
+        lines = sorted({line for line in str(ended.value).splitlines() if line.startswith(f"step {which} ")})
+        world = len({line.split()[2] for line in lines})
+        before = alone.leg(world, last - 1)  # the last state is that of the step before
+        for line in lines:
+            _, _, rank, _, step, keys = line.split()
+            if int(step) < last:
+                assert keys == before[int(rank)][int(step) - 1], line
+        assert len(lines) >= WORLD * (last - 1)
 
 
 class Mesh:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from uio_pipes.run import torch_private
@@ -83,3 +84,21 @@ def test_default_collate_asks_the_map_before_it_looks_into_a_dict() -> None:
     finally:
         del torch_private.default_collate_fn_map[kind]
     assert asked, f"{NOW}: collate_by has no effect; a batch given to DataLoader(batch_size=2) is not refused any more"
+
+
+def test_the_name_of_a_group_need_not_depend_on_the_groups_made_before() -> None:
+    """Private groups: without it, members that made other numbers of groups before wait for each other for ever."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    names = []
+    try:
+        for _ in range(2):
+            dist.new_group([0])
+            count = dist.distributed_c10d._world.group_count
+            with torch_private.group_named_by_its_members():
+                group = dist.new_group([0], use_local_synchronization=True)
+            names.append(group.group_name)
+            assert dist.distributed_c10d._world.group_count == count, NOW
+            dist.destroy_process_group(group)
+    finally:
+        dist.destroy_process_group()
+    assert names[0] == names[1], NOW

@@ -167,6 +167,15 @@ class Stage:
         """Return this stage with ``change(name, graph)`` in place of each graph within it."""
         return self
 
+    @property
+    def weights_now(self) -> Mapping[str, float] | None:
+        """The weights of its branches by name, if they can be changed during a run."""
+        return None
+
+    def with_weights(self, weights: Mapping[str, float]) -> Stage:
+        """Return this stage with these weights and only the branches that they name, in their order."""
+        raise NotImplementedError
+
     def deferred(self) -> Any:
         """Return the part, a ``PerUtterance``, that runs when a batch is made, if there is no other part."""
         return None

@@ -10,8 +10,6 @@ of the longest rank. There are no timeouts. With ``steps_per_epoch`` no rank may
 from __future__ import annotations
 
 import time
-import weakref
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -22,13 +20,12 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.run.merge import Merge
 from uio_pipes.run.no_batches import at_rest, no_batch
 from uio_pipes.run.options import RunOptions
-from uio_pipes.run.ranks import Ranks
+from uio_pipes.run.ranks import Ranks, private_group
 
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
 AHEAD = 8
-Groups = dict[tuple[int, ...] | None, weakref.ref[Any]]  # ours, by their members
-_groups: weakref.WeakKeyDictionary[Any, Groups] = weakref.WeakKeyDictionary()  # by the world that they are in
+NEUTRAL = [1 << 62, 0, 1, 1]  # what a process that receives its batches says: the one that reads speaks for it
 
 
 def choose_uneven(uneven: str | None, ranks: Ranks) -> str:
@@ -48,20 +45,6 @@ def choose_uneven(uneven: str | None, ranks: Ranks) -> str:
     return uneven
 
 
-def _private_group(ranks: Ranks) -> Any:
-    """Return a gloo group of our own, so that our messages never mix with the trainer's collectives.
-
-    Only its members call this: nothing waits for other processes.
-    """
-    ours = _groups.setdefault(dist.group.WORLD, {})
-    group = ours[ranks.members]() if ranks.members in ours else None
-    if group is None:
-        members, most = list(ranks.members or ()), timedelta(days=365)
-        group = dist.new_group(members, backend="gloo", timeout=most, use_local_synchronization=True)
-        ours[ranks.members] = weakref.ref(group)  # torch.distributed owns it: destroy_process_group ends its threads
-    return group
-
-
 def group_for_states(options: RunOptions) -> Any:
     """Return the group to gather states in. Raises: StateError if ranks do not step together, as they would hang."""
     if not options.together:
@@ -69,7 +52,7 @@ def group_for_states(options: RunOptions) -> Any:
             'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank save '
             "its own loader.state_dict() and join them by uio.merge_states when loading"
         )
-    return _private_group(options.ranks)
+    return private_group(options.ranks.members or ())
 
 
 class Horizon:
@@ -81,7 +64,9 @@ class Horizon:
     def __init__(self, merge: Merge, uneven: str, ranks: Ranks, pipeline: Graph, steps: bool) -> None:
         self.merge, self.uneven, self.pipeline, self.steps = merge, uneven, pipeline, steps
         self.endless = steps or pipeline._endless  # it is an error on all ranks if one has nothing left
-        self.group = _private_group(ranks) if ranks.members and ranks.world_size > 1 and uneven != "join" else None
+        self.ranks = ranks
+        members = ranks.mesh or ranks.members
+        self.group = private_group(members) if members and ranks.world_size > 1 and uneven != "join" else None
         self.until = 0
         self.over = False
 
@@ -111,7 +96,8 @@ class Horizon:
         ends = self.uneven == "repeat" and not self.steps
         own = merge.natural if ends and merge.natural is not None else merge.known
         goes_on = merge.known > delivered or not (self.endless or merge.repeat)
-        word = torch.tensor([merge.known, -own, int(merge.had_batches), int(goes_on)])
+        mine = [merge.known, -own, int(merge.had_batches), int(goes_on)]
+        word = torch.tensor(mine if self.ranks.reads else NEUTRAL)
         dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
         known, longest, had, go_on = int(word[0]), -int(word[1]), bool(word[2]), bool(word[3])
         if ends and longest == delivered and had:
@@ -131,23 +117,33 @@ class Horizon:
         """Build the error from all ranks' reasons, so that every rank raises the same. ``fine``: this rank could have
         continued."""
         reasons: list[Any] = [None] * dist.get_world_size(self.group)
-        dist.all_gather_object(reasons, "" if fine else self.merge.losses.describe(self.pipeline), group=self.group)
-        why = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(reasons) if text)
+        mine = f"rank {self.ranks.rank}: {self.merge.losses.describe(self.pipeline)}"
+        dist.all_gather_object(reasons, "" if fine or not self.ranks.reads else mine, group=self.group)
+        why = "; ".join(filter(None, reasons))
         if had:
             return at_rest(why)
         return no_batch("use fewer ranks", why) if self.steps else no_batch(why=why)
 
     def _look_ahead(self, delivered: int) -> None:
+        """Fetch some batches that are ready, and at least the next one. An error counts when its turn comes."""
+        if not self.ranks.reads:
+            _ = self.merge.known > delivered or self.merge.fetch()
+            return
         for _ in range(AHEAD):
             began = time.perf_counter()
-            if self.merge.known > delivered + AHEAD or not self.merge.fetch():
-                return
+            try:
+                if self.merge.known > delivered + AHEAD or not self.merge.fetch():
+                    return
+            except Exception:
+                if self.merge.known > delivered:
+                    return
+                raise
             if self.merge.known > delivered and time.perf_counter() - began > QUICK:
                 return
 
     def summed(self, *counts: int) -> list[int]:
         """Return the sums over the ranks, at the end of an epoch that they ended together."""
-        word = torch.tensor(counts)
+        word = torch.tensor(counts if self.ranks.reads or self.group is None else [0] * len(counts))
         if self.group is not None:
             dist.all_reduce(word, group=self.group)
         return [int(count) for count in word]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import NothingRead, UioError
@@ -17,10 +18,11 @@ from uio_pipes.run.lanes import Successors, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares
 from uio_pipes.run.no_batches import nothing_read
 from uio_pipes.run.options import RunOptions
+from uio_pipes.run.peers import Handover
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import Plan, Tuner
-from uio_pipes.run.workers import Runner
+from uio_pipes.run.workers import MessageSource, Runner
 
 logger = logging.getLogger("uio_pipes")
 
@@ -52,6 +54,7 @@ class EpochRun(Iterator[Any]):
         self.closed = self.changed = False
         self.runners: list[Runner] = []
         self.successors: Successors | None = None
+        self.handover: Handover | None = None  # to or from peers that get the same batches
         self.memory_logged = False
         self.end: EpochEnd | None = None
         self.merge = Merge(progress.positions, {}, options.repeat)
@@ -68,11 +71,19 @@ class EpochRun(Iterator[Any]):
         self.merge = Merge(progress.positions, runner_of, options.repeat, options.mover, options.pins)
         for message in self.merge.pass_over(pass_over):
             self._report(message)
+            self._settle()
         uneven = "join" if progress.ended else options.uneven
         self.horizon = Horizon(self.merge, uneven, options.ranks, options.pipeline, options.in_steps)
 
-    def _start(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> dict[int, Runner]:
-        """Start the lanes at these states."""
+    def _start(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> Mapping[int, MessageSource]:
+        """Start the lanes at these states, or receive what a peer makes of them."""
+        if not (ranks := self.options.ranks).peers:
+            return self._start_here(states, pass_over)
+        self.handover = Handover(ranks)
+        lanes = [lane for lane, state in states.items() if self.options.repeat or not state.done]
+        return self.handover.sources(lambda: self._start_here(states, pass_over), lanes, self.options.pins)
+
+    def _start_here(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> dict[int, Runner]:
         options, plan = self.options, self.options.plan if self.tuner is None else self.tuner.plan
         runner_of = start_lanes(
             spec_of(options, self.progress, pass_over), states, plan, options.world_size, options.pins
@@ -112,7 +123,7 @@ class EpochRun(Iterator[Any]):
             before, new = self.runners, self.successors
             self.successors = None
             runner_of = new.take_over(states)
-            self.merge.move(runner_of)
+            self.merge.move(runner_of if self.handover is None else self.handover.handed_over(runner_of))
             self._run_by(new.plan, list(new.workers), waiting + len(runner_of))
             for runner in before:
                 runner.close()
@@ -138,6 +149,7 @@ class EpochRun(Iterator[Any]):
                 raise StopIteration
             self.progress.loaded = None
             message = self._deliver()
+            self._settle()
             self.delivered += 1
             self.progress.step += 1
             if self.tuner is not None and self.tuner.plan == self.plan:
@@ -149,8 +161,17 @@ class EpochRun(Iterator[Any]):
         except BaseException as error:
             if isinstance(error, UioError):
                 self._log_rest()
+            if isinstance(error, Exception):
+                with contextlib.suppress(RuntimeError):
+                    self._settle(error)
             self.close()
             raise
+
+    def _settle(self, error: Exception | None = None) -> None:
+        """Wait until all peers have what they need to follow to here, or to ``error``."""
+        if self.handover is not None:
+            sent = error is not None and error is self.handover.failed
+            self.handover.settle(None if sent else self.merge.passed)
 
     def _deliver(self) -> Message:
         while True:
@@ -161,7 +182,7 @@ class EpochRun(Iterator[Any]):
                 return message
 
     def _report(self, message: Message) -> None:
-        for report in message.reports:
+        for report in message.reports if self.options.ranks.reads else ():
             suspect = isinstance(report, Report) and report.error.reason == "suspect"
             logger.log(logging.INFO if suspect else logging.WARNING, "lane %d: %s", message.lane, report)
             if isinstance(report, Report) and self.quarantine is not None:

@@ -81,9 +81,12 @@ class Loader:
         group: the process group whose members share the data, instead of all processes. Default: None.
         mesh: a ``DeviceMesh`` with names. Processes that differ only in dimensions which ``data`` does not name, as of
             tensor, context or pipeline parallelism, get the same batches (``loader.peer`` is their number among them),
-            each by itself; rank and world size are counted along ``data``. Default: None.
+            see ``peers``; rank and world size are counted along ``data``. Default: None.
         data: the dimension of the mesh along which batches differ, or several, as in ``("dp_replicate", "dp_shard")``.
             Default: None, the only one.
+        peers: how processes that get the same batches come to them. "read": each reads and computes by itself.
+            "receive": the first of them does, and sends every batch to the others over the network (gloo). Then all
+            processes of the mesh iterate over the loader, in step. Default: "read".
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -112,8 +115,9 @@ class Loader:
         group: dist.ProcessGroup | None = None,
         mesh: DeviceMesh | None = None,
         data: str | Sequence[str] | None = None,
+        peers: Literal["read", "receive"] = "read",
     ) -> None:
-        ranks = ranks_of(rank, world_size, group, mesh, data, partition)
+        ranks = ranks_of(rank, world_size, group, mesh, data, partition, peers)
         self._options = options = RunOptions(
             pipeline,
             seed=seed,
@@ -130,10 +134,10 @@ class Loader:
         )
         self._options = options = replace(options, mixes=Mixes.of(pipeline))
         self.pipeline, self.seed = pipeline, seed
-        self._tuner = Tuner.beginning(prefetch, cores_of_rank()) if num_workers == "auto" else None
-        self.lanes, (self.rank, self.world_size, self.peer, _) = options.lanes, ranks
+        self._tuner = Tuner.beginning(prefetch, cores_of_rank()) if num_workers == "auto" and ranks.reads else None
+        self.lanes, (self.rank, self.world_size, self.peer, *_) = options.lanes, ranks
         self.uneven, self.steps_per_epoch = options.uneven, steps_per_epoch
-        self._quarantine = None if quarantine is None else open_quarantine(quarantine, pipeline)
+        self._quarantine = open_quarantine(quarantine, pipeline) if quarantine is not None and ranks.reads else None
         self._asked: int | None = None  # epoch given to set_epoch since the last iteration began
         self._lengths = Lengths(options)
         self._kept: EpochRun | None = None  # with steps_per_epoch: the run that the next epoch goes on with
@@ -235,7 +239,7 @@ class Loader:
         """
         require_whole("batch_at: step", step, 0)
         alone = copy(self)  # in this process, without the other ranks
-        ranks = self._options.ranks._replace(members=None)
+        ranks = self._options.ranks._replace(members=None, peers=(), mesh=())
         alone._options = replace(self._options, ranks=ranks, num_workers=0, mover=None, pin_memory=False)
         alone._kept = alone._active = alone._tuner = alone._quarantine = None
         alone._progress = self._progress.before(step, alone._options)

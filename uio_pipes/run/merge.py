@@ -18,7 +18,7 @@ from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.no_batches import Losses
 from uio_pipes.run.position import Position
 from uio_pipes.run.state import LaneState
-from uio_pipes.run.workers import Runner, Worker
+from uio_pipes.run.workers import MessageSource
 
 
 class Merge:
@@ -30,12 +30,13 @@ class Merge:
         natural: ``known`` when each lane had ended once (under ``repeat`` they go on after that); None before.
         example: one failure, as it is reported.
         waited: seconds spent waiting for messages.
+        passed: messages that were delivered or passed over.
     """
 
     def __init__(
         self,
         positions: dict[int, Position],
-        runner_of: dict[int, Runner],
+        runner_of: Mapping[int, MessageSource],
         repeat: bool,
         mover: Mover | None = None,
         pin: bool = False,
@@ -46,6 +47,8 @@ class Merge:
         self.remaining: dict[int, tuple[int, int]] = {}
         self.example = ""
         self.waited = 0.0
+        self.passed = 0
+        self._failed: Exception | None = None  # what came instead of a message: nothing comes after it
         self._counts: dict[int, dict[str, Any]] = {}
         # Lanes that gave a batch in their current pass, and lanes whose last whole pass gave none.
         self._gave = {lane for lane in runner_of if positions[lane].state.k and not positions[lane].state.done}
@@ -55,7 +58,7 @@ class Merge:
         self._due = due(positions, runner_of, repeat)
         self._mover = mover
         # For a GPU, with workers: a thread that waits for the next message, pins it and begins its copy.
-        ahead = (mover is not None or pin) and any(isinstance(runner, Worker) for runner in runner_of.values())
+        ahead = (mover is not None or pin) and any(runner.ahead for runner in runner_of.values())
         self._thread = _thread(pin) if ahead else None
         self._ahead: Future[Message] | None = None
 
@@ -76,8 +79,13 @@ class Merge:
         return Losses.of(counts.values(), self.example)
 
     def fetch(self) -> bool:
-        """Wait for one more batch. Return False at the end, or if all lanes give nothing pass after pass."""
+        """Wait for one more batch. Return False at the end, or if all lanes give nothing pass after pass.
+
+        Raises: what a runner raised, each time from then on.
+        """
         while True:
+            if self._failed is not None:
+                raise self._failed
             if self.natural is None and (not self._due or self._due[0][0] > 0):
                 self.natural = self.known
             if not self._due or self.at_rest:
@@ -90,7 +98,11 @@ class Merge:
     def _take(self) -> Message:
         began = time.perf_counter()
         pass_, k, lane = heapq.heappop(self._due)
-        message = self._received(lane) if self._ahead is None else self._ahead.result()
+        try:
+            message = self._received(lane) if self._ahead is None else self._ahead.result()
+        except Exception as error:
+            self._failed = error
+            raise
         if (message.lane, message.pass_, message.k) != (lane, pass_, k):
             raise UioError(f"lane {lane} was due with batch {k}, but lane {message.lane} came with {message.k}")
         if not message.done:
@@ -146,9 +158,9 @@ class Merge:
             reached[message.lane].advance(message)
         return {lane: position.saved() for lane, position in reached.items()}, len(messages)
 
-    def move(self, runner_of: dict[int, Runner]) -> None:
+    def move(self, runner_of: Mapping[int, MessageSource]) -> None:
         """Go on with other runners, whose lanes begin where ``received`` says."""
-        self._runner_of = self._runner_of | runner_of
+        self._runner_of = {**self._runner_of, **runner_of}
 
     def close(self) -> None:
         """Receive nothing more; call it before the runners are closed."""
@@ -160,6 +172,7 @@ class Merge:
         """Return the next fetched message with a batch or reports, or None, and advance the positions to it."""
         while self._fetched:
             message, waited_us = self._fetched.popleft()
+            self.passed += 1
             self.positions[message.lane].advance(message, waited_us)
             if message.batch is not None or message.reports:
                 if self._mover is not None:
@@ -172,6 +185,7 @@ class Merge:
         while n and self._due and not self.at_rest:
             message = self._take()
             self._fetched.clear()
+            self.passed += 1
             self.positions[message.lane].advance(message)
             if not message.done:
                 self._gave.add(message.lane)

@@ -15,13 +15,13 @@ from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Site
+from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import whole
-from uio_pipes.stages.mix import Mix
 
 Weights = Mapping[str, float]
 Record = dict[str, Any]  # of a mix in a state: "weights" by source, and "journal"
 SHOWN = 8  # sources that a message names
-_SITE = Site(Mix.name, 0)  # a mix is the first stage of its graph
+_SITE = Site("mix", 0)  # it is the first stage of its graph
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Mixes:
     @classmethod
     def of(cls, graph: Graph, records: Mapping[str, Record] | None = None) -> Mixes:
         """Return the mixes of a graph, with the journals that a state has of them."""
-        weights = {path: dict(zip(mix.pipelines, mix.weights_at(0), strict=True)) for path, mix in _mixes(graph)}
+        weights = {path: weights for path, _, weights in _mixes(graph)}
         journals = {path: record["journal"] for path, record in (records or {}).items() if record["journal"]}
         return cls(weights, journals)
 
@@ -121,7 +121,7 @@ class Mixes:
 
     def check_dealt(self, graph: Graph, paths: Iterable[str]) -> None:
         """Raises: PipelineError if what comes out of a mix is dealt to lanes: each would change at another place."""
-        mixes = dict(_mixes(graph))
+        mixes = {path: mix for path, mix, _ in _mixes(graph)}
         for path in paths:
             if graph._deals and not mixes[path].deals:
                 where = f"the mix {path!r}" if path else "the mix"
@@ -159,21 +159,20 @@ def arranged(graph: Graph, records: Mapping[str, Record], *, edited: bool, path:
         return arranged(branch, records, edited=edited, path=f"{path}/{name}" if path else name)
 
     first = graph.stages[0].with_branches(inner)
-    if isinstance(first, Mix) and path in records:
+    own = first.weights_now
+    if own is not None and path in records:
         weights: Weights = records[path]["weights"]
-        own = dict(zip(first.pipelines, first.weights_at(0), strict=True))
-        names = [*weights, *(name for name in own if name not in weights)] if edited else list(weights)
-        pipelines = {name: first.pipelines[name] for name in names}
-        numbers = tuple((own if edited else weights)[name] for name in names)
-        first = replace(first, pipelines=pipelines, weights=numbers)
+        first = first.with_weights({name: own[name] for name in {**weights, **own}} if edited else weights)
     return type(graph)((first, *graph.stages[1:]))
 
 
-def _mixes(graph: Graph, path: str = "") -> Iterator[tuple[str, Mix]]:
-    """Yield the mixes with weights that do not follow the step, with the names that lead to them."""
+def _mixes(graph: Graph, path: str = "") -> Iterator[tuple[str, Stage, Weights]]:
+    """Yield the mixes whose weights can be changed, with the names that lead to them, and these weights."""
     first = graph.stages[0] if graph.stages else None
-    if isinstance(first, Mix) and len(first.changes_at) == 1:
-        yield path, first
-    for name, branch in first.branches.items() if first is not None else ():
+    if first is None:
+        return
+    if (weights := first.weights_now) is not None:
+        yield path, first, weights
+    for name, branch in first.branches.items():
         if isinstance(branch, Graph):
             yield from _mixes(branch, f"{path}/{name}" if path else name)

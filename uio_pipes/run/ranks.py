@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from datetime import timedelta
 from math import prod
 from typing import Any, NamedTuple
 
@@ -10,6 +12,10 @@ import torch.distributed as dist
 
 from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.run.torch_private import group_named_by_its_members
+
+Groups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their members
+_groups: weakref.WeakKeyDictionary[Any, Groups] = weakref.WeakKeyDictionary()  # by the world that they are in
 
 
 class Ranks(NamedTuple):
@@ -19,12 +25,21 @@ class Ranks(NamedTuple):
         rank: its number among them, and world_size: how many they are.
         peer: its number among the processes of the same ``rank``, which get the same batches. Default: 0.
         members: the global ranks of those that share the data, if they can talk to each other. Default: None.
+        peers: the global ranks of those of the same ``rank``, if the first of them reads for all. Default: none.
+        mesh: with ``peers``, the global ranks of all. Default: none.
     """
 
     rank: int
     world_size: int
     peer: int = 0
     members: tuple[int, ...] | None = None
+    peers: tuple[int, ...] = ()
+    mesh: tuple[int, ...] = ()
+
+    @property
+    def reads(self) -> bool:
+        """True if this process reads its data by itself."""
+        return not (self.peers and self.peer)
 
 
 def ranks_of(
@@ -34,6 +49,7 @@ def ranks_of(
     mesh: Any = None,
     data: str | Sequence[str] | None = None,
     partition: bool = True,
+    peers: str = "read",
 ) -> Ranks:
     """Return the place that is given, or that of this process in ``torch.distributed``. Without ``partition`` each
     process is alone.
@@ -45,15 +61,37 @@ def ranks_of(
     given = [name for name, value in (("rank", rank), ("group", group), ("mesh", mesh)) if value is not None]
     if len(given) > 1:
         raise PipelineError(f"{' and '.join(given)} say the same in different ways: give one of them")
+    if peers not in ("read", "receive"):
+        raise PipelineError(f"peers must be 'read' or 'receive', not {peers!r}")
+    if peers == "receive" and mesh is None:
+        raise PipelineError("peers='receive': only a mesh says which processes get the same batches; give mesh=…, too")
     if data is not None and mesh is None:
         raise PipelineError(f"data={data!r} names dimensions of a mesh: give mesh=…, too")
     if mesh is not None:
         place = _in_mesh(mesh, data)
+        if peers == "read" or len(place.peers) == 1:
+            place = place._replace(peers=(), mesh=())
     elif group is not None:
         place = _in_group(group)
     else:
         place = _given(rank, world_size)
-    return place if partition else Ranks(0, 1)
+    return place if partition else Ranks(0, 1, place.peer if place.peers else 0, peers=place.peers)
+
+
+def private_group(members: Sequence[int]) -> Any:
+    """Return a gloo group of our own, so that our messages never mix with the trainer's collectives.
+
+    Only its members call this: nothing waits for other processes.
+    """
+    members = tuple(sorted(members))
+    ours = _groups.setdefault(dist.group.WORLD, {})
+    group = ours[members]() if members in ours else None
+    if group is None:
+        most = timedelta(days=365)
+        with group_named_by_its_members():
+            group = dist.new_group(list(members), backend="gloo", timeout=most, use_local_synchronization=True)
+        ours[members] = weakref.ref(group)  # torch.distributed owns it: destroy_process_group ends its threads
+    return group
 
 
 def _given(rank: int | None, world_size: int | None) -> Ranks:
@@ -103,8 +141,9 @@ def _in_mesh(mesh: Any, data: str | Sequence[str] | None) -> Ranks:
     along = [names.index(name) for name in wanted]
     others = [dim for dim in range(len(names)) if dim not in along]
     rank, peer = (_number([place[d] for d in dims], [mesh.mesh.shape[d] for d in dims]) for dims in (along, others))
-    mine = mesh.mesh.permute(*along, *others).reshape(-1, prod(mesh.mesh.shape[d] for d in others))[:, peer]
-    return Ranks(rank, len(mine), peer, tuple(mine.tolist()))
+    places = mesh.mesh.permute(*along, *others).reshape(-1, prod(mesh.mesh.shape[d] for d in others))
+    mine, same, whole = (tuple(part.flatten().tolist()) for part in (places[:, peer], places[rank], places))
+    return Ranks(rank, len(mine), peer, mine, same, whole)
 
 
 def _number(place: Sequence[int], shape: Sequence[int]) -> int:

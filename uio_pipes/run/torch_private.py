@@ -1,13 +1,15 @@
-"""All that we use of the inside of torch's ``DataLoader``, in one place: names that its documentation does not promise.
+"""All that we use of the inside of torch, in one place: names that its documentation does not promise.
 
 ``tests/run/test_torch_private.py`` pins each of them, and says what depends on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch.distributed as dist
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 # ``batches``: the iterator of a DataLoader with workers.
@@ -28,6 +30,21 @@ def worker_pids(batches: Any) -> list[int]:
 def shut_down(batches: Any) -> None:
     """End the worker processes now, not when the iterator is collected."""
     batches._shutdown_workers()
+
+
+@contextlib.contextmanager
+def group_named_by_its_members() -> Iterator[None]:
+    """Name a new process group by its members alone.
+
+    torch adds the number of groups that this process has made. Among the members that may differ, and they would wait
+    for each other for ever, each under another name.
+    """
+    world = dist.distributed_c10d._world
+    before, world.group_count = world.group_count, -1
+    try:
+        yield
+    finally:
+        world.group_count = before
 
 
 def collate_by(kind: type, function: Callable[..., Any]) -> None:

@@ -63,7 +63,7 @@ class LightningLoader:
                 "Lightning's ranks step together, so uneven='join' would let them wait for ever; "
                 "leave it out, or take 'repeat' (each rank goes on until the last has ended)"
             )
-        known = {name: value for name, value in options.items() if name not in ("group", "mesh", "data")}
+        known = {name: value for name, value in options.items() if name not in ("group", "mesh", "data", "peers")}
         Loader(pipeline, **{**known, "uneven": "join", "rank": 0, "world_size": 1})  # wrong options fail now
         self.pipeline, self.validation = pipeline, validation
         self.options = {**options, "partition": False} if validation else options

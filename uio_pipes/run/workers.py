@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -38,8 +38,19 @@ MEDIUM = 1 << 16  # bytes: up to this size, it costs less than a file
 GRACE = 30  # seconds, as in torchrun: a worker lives so long after SIGTERM, unless its trainer ends before
 
 
+class MessageSource(Protocol):
+    """Gives the messages of lanes. ``ahead``: it prepares them meanwhile, so that waiting takes no time of the CPU."""
+
+    @property
+    def ahead(self) -> bool: ...
+
+    def take(self) -> Message: ...
+
+
 class InProcess:
     """Lanes that run in this process."""
+
+    ahead = False
 
     def __init__(self, spec: RunSpec, states: dict[int, LaneState], pin: bool) -> None:
         self._stream = LaneStream(spec, states)
@@ -49,7 +60,7 @@ class InProcess:
         """Return the next message of these lanes, in their order."""
         message = next(self._stream)
         if self._pin:
-            message.batch = _pinned(message.batch)
+            message.batch = pinned(message.batch)
         return message
 
     def close(self) -> None:
@@ -62,6 +73,8 @@ class Worker:
     ``standby``: the process only restores its lanes and fills their buffers, until :meth:`go` tells how far they have
     come in other processes meanwhile.
     """
+
+    ahead = True
 
     def __init__(
         self, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int, standby: bool = False
@@ -105,10 +118,7 @@ class Worker:
 
     def take(self) -> Message:
         """Return the next message of these lanes, in their order."""
-        message = self._receive()
-        if message.error is not None:
-            raise message.error from WorkerTraceback(message.reports[0])
-        return message
+        return checked(self._receive())
 
     def _receive(self) -> Message:
         with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
@@ -168,7 +178,7 @@ class _WorkerLanes(IterableDataset[Any]):
                 yield PackedMessage(message, writer)
         except Exception as error:
             yield PackedMessage(
-                Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]), Writer(None)
+                Message(-1, 0, 0, error=portable(error), reports=[traceback.format_exc()]), Writer(None)
             )
 
     def _stream(self) -> Iterator[Message]:
@@ -182,8 +192,8 @@ class _WorkerLanes(IterableDataset[Any]):
         return iter(()) if states is None else LaneStream(self.spec, states, prepared)
 
 
-class _Small:
-    """A small tensor in a message."""
+class _AsArray:
+    """A tensor that is sent as an array."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.array = tensor.numpy()
@@ -200,9 +210,9 @@ class PackedMessage:
     def unpacked(self, ring: Ring | None, pin: bool) -> Message:
         """Return the message, with tensors that nobody else writes to."""
         message: Message = pickle.loads(self.data)  # from our own worker
-        message.batch = walk(message.batch, _Small, lambda small: torch.from_numpy(small.array))
+        message.batch = as_tensors(message.batch)
         if pin:
-            message.batch = _pinned(message.batch)
+            message.batch = pinned(message.batch)
         if self.slot is not None and ring is not None:
             message.batch = walk(message.batch, TensorPlace, ring.received(self.slot, pin).tensor)
         return message
@@ -210,20 +220,42 @@ class PackedMessage:
 
 def _packed(tensor: torch.Tensor, writer: Writer) -> Any:
     """Return what stands for the tensor in the message: an array, a place in the ring, or the tensor itself."""
-    usual = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in PLAIN
-    if not usual or tensor.requires_grad or not tensor.is_cpu:
+    if not _is_plain(tensor):
         return tensor
     place = writer.place(tensor) if tensor.nbytes > SMALL else None
     if place is not None:
         return place
-    return _Small(tensor) if tensor.nbytes <= MEDIUM else tensor
+    return _AsArray(tensor) if tensor.nbytes <= MEDIUM else tensor
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor is as good as an array."""
+    usual = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in PLAIN
+    return usual and not tensor.requires_grad and tensor.is_cpu
+
+
+def as_arrays(batch: Any) -> Any:
+    """Return the batch with arrays instead of its plain tensors, for :func:`as_tensors`; they share memory."""
+    return walk(batch, torch.Tensor, lambda tensor: _AsArray(tensor) if _is_plain(tensor) else tensor)
+
+
+def as_tensors(batch: Any) -> Any:
+    """Return the batch with the tensors that were sent as arrays."""
+    return walk(batch, _AsArray, lambda sent: torch.from_numpy(sent.array))
+
+
+def checked(message: Message) -> Message:
+    """Return the message, or raise the error that it brings from another process."""
+    if message.error is not None:
+        raise message.error from WorkerTraceback(message.reports[0])
+    return message
 
 
 class WorkerTraceback(Exception):
     """The traceback of an error in a worker, as text."""
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """Return the error, or one with its text if it cannot be sent between processes."""
     try:
         pickle.loads(pickle.dumps(error))  # our own bytes
@@ -236,7 +268,8 @@ def _as_is(message: Any) -> Any:
     return message
 
 
-def _pinned(batch: Any) -> Any:
+def pinned(batch: Any) -> Any:
+    """Return the batch with its tensors in pinned memory."""
     return walk(batch, torch.Tensor, lambda t: t.pin_memory())
 
 

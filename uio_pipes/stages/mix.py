@@ -131,6 +131,15 @@ class Mix(_Several):
         """The steps at which weights change, 0 included."""
         return sorted(steps_in(self.weights))
 
+    @property
+    def weights_now(self) -> Mapping[str, float] | None:
+        return dict(zip(self.pipelines, self.weights_at(0), strict=True)) if len(self.changes_at) == 1 else None
+
+    def with_weights(self, weights: Mapping[str, float]) -> Mix:
+        return replace(
+            self, pipelines={name: self.pipelines[name] for name in weights}, weights=tuple(weights.values())
+        )
+
     def weights_at(self, step: int) -> Sequence[float]:
         """Return the weights at a step, in the order of the sources."""
         found: Sequence[float] = at_step(self.weights, step)
