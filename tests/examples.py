@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -170,6 +171,12 @@ def random_crop(corpus: uio.Pipeline) -> uio.Pipeline:
     return cropped.fbank(num_mel_bins=8).random_crop(max_frames=30)
 
 
+def interleaved(corpus: uio.Pipeline, count: int) -> uio.Pipeline:
+    """The same with ``count`` shards read at once."""
+    stages = (replace(stage, interleave=count) if isinstance(stage, OpenFiles) else stage for stage in corpus.stages)
+    return uio.Pipeline(tuple(stages))
+
+
 EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     ListConversations: lambda corpus: corpus.decode_audio(of="audio").speed_perturb(of="audio"),
     ListCuts: lambda corpus: corpus,
@@ -186,7 +193,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     LoadFromRaw: lambda corpus: corpus,
     LoadFromTar: lambda corpus: corpus,
     LoadRecords: lambda corpus: corpus,
-    OpenFiles: lambda corpus: corpus,
+    OpenFiles: lambda corpus: interleaved(corpus, 2).shuffle(5),
     ShardingFilter: lambda corpus: corpus,
     ListTarIndex: lambda corpus: corpus,
     FromIterable: from_iterable,

@@ -45,6 +45,7 @@ class Pipeline(Graph):
         storage_options: Mapping[str, Any] | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str = "100GB",
+        interleave: int = 1,
     ) -> Pipeline:
         """Treat each line of the list as a file: a path, or any URL that fsspec knows (http(s), s3, oss, gs, …).
 
@@ -57,6 +58,8 @@ class Pipeline(Graph):
                 None, no copies.
             cache_size: bytes that those copies may take, as a number or as text ("200GB"); the copies that were not
                 used for the longest time go first. Default: "100GB".
+            interleave: shards that each lane reads at once, an utterance of each in turn. It mixes what is alike within a
+                shard (a speaker, a book), and hides a slow shard behind the others. Default: 1.
         """
         ...
 

@@ -140,6 +140,11 @@ class Stage:
         return self.build(upstream(lane), lane, site)
 
     @property
+    def files_at_once(self) -> int:
+        """The number of its files that each lane reads at the same time."""
+        return 1
+
+    @property
     def changes_at(self) -> list[int]:
         """The steps from which it has other arguments, 0 included."""
         return [step for step, _ in self.versions] or [0]

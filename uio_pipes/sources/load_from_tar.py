@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -27,6 +27,7 @@ from uio_pipes.formats.tar.suspects import suspects, unchecked
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, listed_in, miscounted
 from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.stream import open_source
+from uio_pipes.sources.interleaved import Interleaved
 from uio_pipes.sources.next_files import Far, NextFiles, begin
 
 _AT = Kind(
@@ -89,18 +90,25 @@ class LoadFromTar(Stage):
         """The suffix of the transcript's member, or ``SUFFIX:NAME``."""
         return (self.fields or {}).get("txt", self.text)
 
+    def check(self, before: Sequence[Stage]) -> None:
+        several = any(stage.files_at_once > 1 for stage in before[:-1])
+        rule = "open_files(interleave=…) must stand directly before load_from_tar"
+        require(not several, self.name, rule, before[-1].name if before else "", "put nothing between them")
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _TarNode(source, lane, self)
+        count = getattr(source, "at_once", 1)
+        if count == 1:
+            return _TarNode(source, lane, self, NextFiles(source))
+        return Interleaved(source, count, lambda files: _TarNode(source, lane, self, files))
 
 
 class _TarNode(Node):
     """State: the source's from before the current shard, and where in the shard the next utterance begins."""
 
-    def __init__(self, source: Node, lane: Lane, stage: LoadFromTar) -> None:
+    def __init__(self, source: Node, lane: Lane, stage: LoadFromTar, files: NextFiles) -> None:
         super().__init__(source)
-        self.lane, self.stage = lane, stage
+        self.lane, self.stage, self.files = lane, stage, files
         self.loaded = Loaded(lane)
-        self.files = NextFiles(source)
         self.reader: TarReader | None = None
 
     def start(self) -> None:

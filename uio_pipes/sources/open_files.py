@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import FileList, Stage
+from uio_pipes.core.stage import FileList, Stage, added
 from uio_pipes.formats.tar.whole_shard import no_raw_line
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 
@@ -28,6 +29,8 @@ class OpenFiles(Stage):
             None, no copies.
         cache_size: bytes that those copies may take, as a number or as text ("200GB"); the copies that were not
             used for the longest time go first. Default: "100GB".
+        interleave: shards that each lane reads at once, an utterance of each in turn. It mixes what is alike within a
+            shard (a speaker, a book), and hides a slow shard behind the others. Default: 1.
     """
 
     name: ClassVar[str] = "open_files"
@@ -37,10 +40,16 @@ class OpenFiles(Stage):
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
     cache: str | os.PathLike[str] | None = field(default=None, repr=False)
     cache_size: int | str = field(default=CACHE_SIZE, repr=False)
+    interleave: int = added(1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.access(PLAIN)
+        require(self.interleave >= 1, self.name, "interleave must be 1 or more", self.interleave, "try 8")
+
+    @property
+    def files_at_once(self) -> int:
+        return self.interleave
 
     def access(self, given: Access) -> Access:
         """Return the access to files, given that to their list. Raises: PipelineError."""
@@ -61,7 +70,7 @@ class OpenFiles(Stage):
 class _OpenNode(Node):
     def __init__(self, source: Node, stage: OpenFiles) -> None:
         super().__init__(source)
-        self.stage = stage
+        self.stage, self.at_once = stage, stage.interleave
         self.given = PLAIN
         self.access = stage.access(self.given)
 

@@ -99,6 +99,7 @@ def from_shard_list(
     storage_options: Mapping[str, Any] | None = None,
     cache: str | os.PathLike[str] | None = None,
     cache_size: int | str = CACHE_SIZE,
+    interleave: int = 1,
 ) -> Pipeline:
     """Start a pipeline from lists of tar shards: ``list_files(…).sharding_filter().open_files().load_from_tar()``.
 
@@ -117,11 +118,13 @@ def from_shard_list(
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote shards. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        interleave: shards that each lane reads at once, an utterance of each in turn, for shards of one speaker or one
+            book each. Default: 1.
 
     Raises:
         PipelineError: an argument breaks a rule.
         ListError: when the pipeline runs, if a list is missing, empty or not a list.
     """
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
-    files = listed.sharding_filter().open_files()
+    files = listed.sharding_filter().open_files(interleave=interleave)
     return files.load_from_tar(grouping=grouping, text=text, verify=verify, fields=fields)
