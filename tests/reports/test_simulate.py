@@ -226,3 +226,35 @@ def test_the_drawing_and_the_summary(many_shards: Corpus, tmp_path: Path) -> Non
     page = html("<title>", [("t", ("a",), [("<script>",)])], of_simulation(runs[0]))
     assert "&lt;script&gt;" in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+def following(stop: str) -> uio.Pipeline:
+    sources = {n: uio.from_iterable([{"key": n, "txt": n}] * 200).sharding_filter() for n in ("a", "b")}
+    weights = {"a": 1, "b": uio.by_step({0: 0, 20: 3})}
+    graph = uio.mix(sources, weights, stop=stop).tokenize(code_points)  # type: ignore[arg-type]
+    return graph.dynamic_batch(max_tokens=uio.by_step({0: 2, 30: 4}))
+
+
+def test_stretches_show_what_follows_the_step_as_real_loaders_do() -> None:
+    run = simulate(following("endless"), world_size=2, lanes=4, steps=40)
+    made: list[list[str]] = [[] for _ in run.along]
+    for rank in range(2):
+        loader = uio.Loader(following("endless"), rank=rank, world_size=2, lanes=4, steps_per_epoch=40)
+        for step, batch in enumerate(loader):
+            made[step // 4] += [sample["key"][0] for sample in batch]
+    assert run.steps == [40, 40]
+    assert [stretch.first for stretch in run.along] == list(range(0, 40, 4))
+    assert [stretch.utterances for stretch in run.along] == [len(keys) / 8 for keys in made]
+    assert [stretch.shares["b"] for stretch in run.along] == [keys.count("b") / len(keys) for keys in made]
+    assert [stretch.shares["b"] for stretch in run.along][:5] == [0.0] * 5
+    assert png(of_simulation(run))
+
+
+def test_mixing_is_how_far_apart_neighbours_of_a_shard_come(many_shards: Corpus) -> None:
+    def median(pipeline: uio.Pipeline) -> float:
+        return float(np.median(simulate(pipeline.batch(2), lanes=1).apart))
+
+    assert median(uio.from_shard_list(many_shards.list, shuffle=True)) == 1
+    assert median(uio.from_shard_list(many_shards.list, interleave=3)) == 3
+    assert median(uio.from_shard_list(many_shards.list).shuffle(30)) > 5
+    assert not len(simulate(uio.from_iterable([{"key": "a", "txt": ""}]).batch(2)).apart)

@@ -106,6 +106,8 @@ def tables(run: Simulation) -> list[Rows]:
     if len(run.rates) > 1:
         shown = ", ".join(f"{rate}: {count:,}" for rate, count in run.rates.items())
         rows.append(("mixed sample rates (Hz)", f"{shown}; put .resample(16_000) before the features"))
+    if apart := seen["neighbours_apart"]:
+        rows.append(("mixing", f"neighbours of a shard come {apart['p50']:,} utterances apart (median) in their lane"))
     if run.fill is not None:
         rows.append(("fill", f"batches are {run.fill:.0%} full"))
     found: list[Rows] = [(f"Epoch {run.epoch}", ("", "value"), rows)]

@@ -94,6 +94,7 @@ def simulate(
         cut_off=(sum(int(counts.sum()) for counts in cut_off), sum(map(len, cut_off))),
         buckets=buckets,
         fill=fill,
+        apart=np.concatenate([plan.apart for plan in plans]),
         along=_along(seen, names) if len(names) > 1 or pipeline._follows_steps else [],
         reports=reports,
         rates=dict(rates.most_common()),

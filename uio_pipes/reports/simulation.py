@@ -80,6 +80,7 @@ class Simulation:
         workers: padded length of the busiest worker, divided by the mean of all workers.
         left_out: utterances by reason, failures included, as far as headers show them (an utterance that fails only in
             decoding counts as good). cut_off: utterances and batches after the common end.
+        apart: for utterances that are neighbours in a file, how many utterances apart they come in their lane.
         along: the epoch in stretches of equally many steps, if it has several sources, or something follows the step.
         rates: utterances by sample rate in Hz, where headers give it, also those left out as ``mixed_rates``.
         notes: warnings that a loader would give before it begins.
@@ -107,6 +108,7 @@ class Simulation:
     cut_off: tuple[int, int]
     buckets: list[Bucket]
     fill: float | None
+    apart: Column
     along: list[Stretch]
     reports: list[str]
     rates: dict[int, int]
@@ -145,6 +147,7 @@ class Simulation:
         out["delivered_share"], out["remedy"], out["notes"] = self.delivered_share, self.remedy, list(self.notes)
         out["buckets"] = [vars(b) for b in self.buckets]
         out["fill"] = self.fill
+        out["neighbours_apart"] = spread(self.apart)
         out["along"] = [vars(stretch) for stretch in self.along]
         out["rates"] = dict(self.rates)
         return out

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.errors import DataError, PipelineError, UioError
 from uio_pipes.base.hashing import Draws
@@ -66,6 +69,7 @@ class LanePlan:
         skipped, failures, reports: what was left out before the batches, as in the statistics of a loader.
         boundaries: of the buckets of ``bucket_batch``.
         sources: utterances in each batch from each source of a mix, by its path.
+        apart: how many utterances apart those come that are neighbours in a file.
         rates: utterances by sample rate in Hz, as in their headers; 0 if a ``duration`` gave the length instead.
     """
 
@@ -79,6 +83,8 @@ class LanePlan:
     reports: list[str] = field(default_factory=list)
     boundaries: list[Any] | None = None
     sources: dict[str, array[int]] = field(default_factory=dict)
+    apart: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    _origins: array[int] = field(default_factory=lambda: array("q"), repr=False)
     rates: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -100,13 +106,23 @@ class LanePlan:
         return self.sizes[0].lengths
 
     def add_sources(self, item: Any) -> None:
-        """Count the sources of the next batch."""
-        samples = item if isinstance(item, list) else [item]
-        there = Counter(sample.origin.source for sample in samples if isinstance(sample, Sample))
+        """Count the sources of the next batch, and note where its utterances come from."""
+        origins = [one.origin for one in (item if isinstance(item, list) else [item]) if isinstance(one, Sample)]
+        there = Counter(origin.source for origin in origins)
         for name in there.keys() - self.sources.keys():
             self.sources[name] = array("l", [0]) * len(self.counts)
         for name, counts in self.sources.items():
             counts.append(there[name])
+        numbers = {name: number for number, name in enumerate(self.sources)}
+        for origin in origins:
+            self._origins.extend((numbers[origin.source], origin.pass_, origin.item, origin.offset))
+
+    def measure_mixing(self) -> None:
+        """Find how far apart utterances come that are neighbours in their file; forget where they come from."""
+        of = np.array(self._origins, np.int64).reshape(-1, 4)
+        order = np.lexsort(of.T[::-1])
+        same_file = (of[order[1:], :3] == of[order[:-1], :3]).all(axis=1)
+        self.apart, self._origins = np.abs(np.diff(order))[same_file], array("q")
 
     def take(self, ledger: Ledger) -> None:
         """Take over what the ledger of the lane counted."""
@@ -148,6 +164,7 @@ def plan_lanes(
             for number, sizes in enumerate(plan.sizes[1:], 1):
                 sizes.add([one[number] for one in lengths])
         plan.take(lane.ledger)
+        plan.measure_mixing()
         plan.boundaries = _boundaries(node)
         yield plan
 
