@@ -60,7 +60,7 @@ class Lane:
     ``ledger`` counts and applies the failure policy; ``tables`` holds what all lanes of a process share (lists);
     ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through mixes;
     ``pulse`` tells whether anything comes through, ``mode`` how the lane runs; ``dealt``: the items at this place are
-    dealt to so many lanes later.
+    dealt to so many lanes later; utterances for whose key one of ``left_out`` is true are left out of their batches.
     """
 
     ledger: Ledger
@@ -74,6 +74,7 @@ class Lane:
     pulse: Pulse = field(default_factory=Pulse, repr=False)
     mode: Mode = field(default_factory=Mode, repr=False)
     dealt: int = 1
+    left_out: tuple[Callable[[str], bool], ...] = field(default=(), repr=False)
 
     @contextmanager
     def replay(self, *, skimming: bool) -> Iterator[None]:

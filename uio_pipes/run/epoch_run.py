@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from uio_pipes.run.lanes import Successors, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares
 from uio_pipes.run.no_batches import nothing_read
 from uio_pipes.run.options import RunOptions
+from uio_pipes.run.position import Position
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import Plan, Tuner
@@ -50,6 +52,7 @@ class EpochRun(Iterator[Any]):
         self.returned: float | None = None  # when the trainer got its last batch, if it comes back for the next one
         self.items = items  # in the lists
         self.closed = False
+        self.anew = False  # the lanes are to begin anew, where they are, with the next batch
         self.runners: list[Runner] = []
         self.successors: Successors | None = None
         self.memory_logged = False
@@ -65,7 +68,11 @@ class EpochRun(Iterator[Any]):
         runner_of = {} if progress.ended else self._start(states, share)
         self.delivered = 0
         self.passed_over = pass_over
-        self.merge = Merge(progress.positions, runner_of, options.repeat, options.mover, options.pins)
+        self.number = progress.number(options.in_steps)  # of the next batch, where the trainer is
+        at = self.number, options.in_steps
+        self.merge = Merge(progress.positions, runner_of, options.repeat, options.mover, options.pins, *at)
+        self.merge.over, begin = progress.over, weakref.WeakMethod(self._begin_over)  # no cycle
+        self.merge.begin_over = lambda states, count: run(states, count) if (run := begin()) is not None else None
         for message in self.merge.pass_over(pass_over):
             self._report(message)
         uneven = "join" if progress.ended else options.uneven
@@ -79,6 +86,15 @@ class EpochRun(Iterator[Any]):
         )
         self._run_by(plan, list(dict.fromkeys(runner_of.values())), len(runner_of))
         return runner_of
+
+    def _begin_over(self, states: dict[int, LaneState], count: int) -> None:
+        """Let the lanes begin anew at these states, so that they do not make the next ``count`` batches."""
+        for runner in (*self.runners, *([] if self.successors is None else [self.successors])):
+            runner.close()
+        self.successors = None
+        positions = {lane: Position(state) for lane, state in states.items()}
+        self.merge.move(self._start(states, shares(positions, count, self.options.repeat)))
+        self.passed_over += count
 
     def _run_by(self, plan: Plan, runners: list[Runner], batches: int) -> None:
         """Note who makes the batches from now on; the next ``batches`` say nothing about their speed."""
@@ -117,15 +133,16 @@ class EpochRun(Iterator[Any]):
         called = time.perf_counter()
         if self.closed or self.progress.ended:
             raise StopIteration
-        steps = self.options.steps_per_epoch
-        if steps is not None and self.progress.step >= steps:
-            self.progress.ended, self.returned = True, None
+        progress, steps = self.progress, self.options.steps_per_epoch
+        if steps is not None and all(any(n in one for one in progress.over) for n in range(progress.step, steps)):
+            progress.skip += max(0, steps - progress.step)  # the rest of the epoch is passed over with the next one
+            progress.step, progress.ended, self.returned = steps, True, None
             raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
-            if self.progress.skip:
+            if self.progress.skip or self.anew:
                 self._stop_runners()
                 self._begin(self.progress.skip)
-                self.progress.skip = 0
+                self.progress.skip, self.anew = 0, False
             elif self.tuner is not None and self.tuner.plan != self.plan:
                 self._follow(self.tuner)
             waited = self.merge.waited
@@ -135,7 +152,8 @@ class EpochRun(Iterator[Any]):
             self.progress.loaded = None
             message = self._deliver()
             self.delivered += 1
-            self.progress.step += 1
+            self.progress.step += message.number - self.number
+            self.number = message.number
             if self.tuner is not None and self.tuner.plan == self.plan:
                 if self.returned is not None:
                     step, wait = called - self.returned, self.merge.waited - waited

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ class RunSpec:
     snapshot_every: int = 1
     repeat: bool = False
     pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches to pass over without making them
+    left_out: tuple[Callable[[str], bool], ...] = ()  # utterances by their keys
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Message:
     memory: int = 0  # bytes, estimated, in the buffers of this process; with a lane's first batch
     error: Exception | None = None
     took: float = 0.0  # seconds that it took to make
+    number: int = 0  # of the batch that comes next on the rank, in its epoch
 
 
 class LaneRunner:
@@ -76,7 +78,8 @@ class LaneRunner:
 
     def _build(self) -> None:
         spec = self.spec
-        lane = Lane(self.ledger, self.lane, spec.lanes, spec.seed, spec.epoch, self.pass_, tables=self.tables)
+        where = (self.lane, spec.lanes, spec.seed, spec.epoch, self.pass_)
+        lane = Lane(self.ledger, *where, tables=self.tables, left_out=spec.left_out)
         self.context = lane
         self.node = spec.pipeline.build(lane)
 

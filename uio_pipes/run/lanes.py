@@ -24,6 +24,7 @@ def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, i
         snapshot_every=options.snapshot_every,
         repeat=options.repeat,
         pass_over=pass_over,
+        left_out=options.left_out,
     )
 
 

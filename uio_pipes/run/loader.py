@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -180,20 +180,41 @@ class Loader:
             self._close()
             self._progress = self._progress.at(epoch, self._options)
 
-    def skip(self, count: int) -> None:
-        """Pass over the next batches of this rank, after a loss spike for example. Nothing is decoded for it.
+    def skip(self, what: int | range | Callable[[str], bool]) -> None:
+        """Pass over batches of this rank, after a loss spike for example, or leave utterances out of them.
 
-        It takes effect with the next batch; in the middle of an epoch the workers are started again for it. A state
-        remembers it, another epoch forgets it. Where ranks step together, each of them calls it at the same step.
+        It takes effect with the next batch; in the middle of an epoch the workers are started again for it. Nothing is
+        decoded of what is left out, and all else stays as it is, batch for batch. Where ranks step together, each of
+        them calls it at the same step.
 
         Args:
-            count: batches to pass over, 0 or more; added to those that are still to be passed over.
+            what: how many batches to pass over next, 0 or more, added to those that are still to be passed over; or a
+                range of steps of this epoch, as ``batch_at`` counts them, of which those that have passed are ignored
+                (a state remembers both, another epoch forgets them); or a function of an utterance's key that is true
+                if the utterance is to be left out, such as ``bad_keys.__contains__``. It holds for this loader, in
+                later epochs, too. No state can hold it: give it again after a resume. Such utterances are counted
+                in ``stats().skipped["skip"]``.
 
         Raises:
-            PipelineError: ``count`` is not a whole number, or is below 0.
+            PipelineError: ``what`` is none of these, or below 0; a range under ``uneven="repeat"``, where steps have no
+                numbers of their own once a rank has begun again.
         """
-        require_whole("skip: count", count, 0)
-        self._progress.skip += count
+        progress, run = self._progress, self._run
+        if isinstance(what, range):
+            if what and (what[0] < 0 or what.step < 1):
+                raise PipelineError(f"skip: a range of steps must go up from 0 or more, not {what!r}")
+            if self.uneven == "repeat":
+                raise PipelineError('skip: steps have no numbers under uneven="repeat": give a count when it is due')
+            stop = what.stop if self.steps_per_epoch is None else min(what.stop, self.steps_per_epoch)
+            progress.over.append(range(what.start, stop, what.step))
+        elif callable(what):
+            self._options = replace(self._options, left_out=(*self._options.left_out, what))
+        else:
+            require_whole("skip: count", what, 0)
+            progress.skip += what
+            return
+        if run is not None:
+            run.options, run.anew = self._options, True
 
     def batch_at(self, step: int) -> Any:
         """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.

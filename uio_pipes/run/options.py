@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,6 +40,7 @@ class RunOptions:
     policy: Policy
     on_change: str
     mover: Mover | None = None
+    left_out: tuple[Callable[[str], bool], ...] = ()  # by loader.skip
 
     def __post_init__(self) -> None:
         if not isinstance(self.pipeline, Graph):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from uio_pipes.base.errors import PipelineError, StateError
@@ -23,8 +23,9 @@ class EpochProgress:
     Attributes:
         lanes: number of lanes in this epoch. positions: those of this rank's lanes.
         stream: epoch whose data this is: with ``steps_per_epoch`` the one in which the stream began.
-        step: batches delivered in this epoch, for ``steps_per_epoch``.
+        step: batches delivered in this epoch, or passed over by their numbers, for ``steps_per_epoch``.
         skip: batches to pass over before the next one.
+        over: numbers of batches to pass over when their turn comes. The run looks at this very list.
         ended: the epoch is over: for this rank, as its trainer saw, or for all ranks, as a state says.
         delivered: utterances that all ranks have delivered, known at the end of an epoch that they ended together.
         left_out: utterances (at least) and list items that no rank delivered, known likewise.
@@ -38,6 +39,7 @@ class EpochProgress:
     stream: int
     step: int = 0
     skip: int = 0
+    over: list[range] = field(default_factory=list)
     ended: bool = False
     delivered: int = 0
     left_out: tuple[int, int] = (0, 0)
@@ -73,6 +75,7 @@ class EpochProgress:
             stream,
             meta.step or 0,
             meta.skip,
+            [range(*one) for one in meta.over or ()],
             ended=meta.ended or (over and meta.stream is None),
             loaded={str(k): str(v) for k, v in state.items()},
             ahead=None if meta.ahead is None else cls.loaded_from(read_meta(meta.ahead), meta.ahead, rank, world_size),
@@ -85,13 +88,14 @@ class EpochProgress:
     def go_on(self) -> None:
         """Begin the next epoch of the same stream."""
         self.epoch, self.step, self.ended, self.loaded = self.epoch + 1, 0, False, None
+        self.over.clear()
 
     def before(self, step: int, options: RunOptions) -> EpochProgress:
         """Return a position from which batch ``step`` of this epoch is the next one.
 
         Raises: PipelineError if it lies before what this position knows of a stream that began in an earlier epoch.
         """
-        first = self.step if options.in_steps else self.received
+        first = self.number(options.in_steps)
         began_again = not options.in_steps and any(position.state.pass_ for position in self.positions.values())
         if step >= first and not began_again and not self.ended:
             positions = {lane: Position(position.saved()) for lane, position in self.positions.items()}
@@ -117,7 +121,7 @@ class EpochProgress:
     def state(self, options: RunOptions, fingerprints: Mapping[str, Any]) -> dict[str, str]:
         """Return the state to save: until the first batch the one that was loaded."""
         if self.loaded is not None:
-            return self.loaded | {"meta": _with_skip(self.loaded["meta"], self.skip)}
+            return self.loaded | {"meta": _with_skips(self.loaded["meta"], self.skip, self._to_come(options))}
         meta = Meta(
             epoch=self.epoch,
             seed=options.seed,
@@ -128,10 +132,20 @@ class EpochProgress:
             stream=self.stream if options.in_steps else None,
             step=self.step if options.in_steps else None,
             skip=self.skip,
+            over=self._to_come(options),
             ahead=self.ahead.loaded if self.ahead is not None else None,
         )
         lanes = {lane_name(lane): position.saved().text for lane, position in self.positions.items()}
         return {"meta": meta.text, **lanes}
+
+    def _to_come(self, options: RunOptions) -> list[list[int]] | None:
+        """Return the ranges of batches to pass over that lie ahead, as they are saved."""
+        next_ = self.number(options.in_steps)
+        return [[one.start, one.stop, one.step] for one in self.over if one.stop > next_] or None
+
+    def number(self, in_steps: bool) -> int:
+        """Return the number of the next batch in this epoch."""
+        return self.step if in_steps else self.received
 
     @property
     def received(self) -> int:
@@ -157,7 +171,7 @@ def _check_present(meta: Meta, present: set[int], mine: range, rank: str) -> Non
         )
 
 
-def _with_skip(meta: str, skip: int) -> str:
-    """Return the ``meta`` of a state with ``skip`` batches to pass over."""
+def _with_skips(meta: str, skip: int, over: list[list[int]] | None) -> str:
+    """Return the ``meta`` of a state with ``skip`` batches to pass over, and those in ``over``."""
     saved = read_meta({"meta": meta})
-    return meta if saved.skip == skip else replace(saved, skip=skip).text
+    return meta if (saved.skip, saved.over) == (skip, over) else replace(saved, skip=skip, over=over).text

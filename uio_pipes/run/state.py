@@ -31,6 +31,11 @@ def _is_step(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 32
 
 
+def _is_range(value: object) -> bool:
+    """Return whether this is [start, stop, step] of a range of numbers that are still to come."""
+    return isinstance(value, list) and len(value) == 3 and all(map(_is_count, value)) and value[2] > 0
+
+
 def _are_counts(value: object) -> bool:
     """Return whether these can be the counts of a lane; one that has not begun has none."""
     if value == {}:
@@ -50,6 +55,7 @@ def _is_state(value: object) -> bool:
 COUNT = {"fits": _is_step}
 FLAG = {"fits": lambda value: isinstance(value, bool)}
 LIST = {"fits": lambda value: isinstance(value, list)}
+RANGES = {"fits": lambda value: isinstance(value, list) and all(map(_is_range, value))}
 
 
 # The records
@@ -65,6 +71,7 @@ class Meta:
         lanes: number of lanes that the epoch is dealt to.
         stream, step: with ``steps_per_epoch``, the epoch in which the stream began, and batches delivered in this one.
         skip: batches to pass over before the next one.
+        over: ranges of batches to pass over when their turn comes, as [start, stop, step], by their numbers on a rank.
         ahead: the state of the next epoch, if some ranks had begun it.
     """
 
@@ -77,6 +84,7 @@ class Meta:
     stream: int | None = field(default=None, metadata=COUNT)
     step: int | None = field(default=None, metadata=COUNT)
     skip: int = field(default=0, metadata=COUNT)
+    over: list[list[int]] | None = field(default=None, metadata=RANGES)
     ahead: dict[str, str] | None = field(default=None, metadata={"fits": _is_state})
 
     @property
