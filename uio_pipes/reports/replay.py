@@ -1,19 +1,71 @@
-"""A batch of a run made again from a saved state, and what is told of it."""
+"""A batch of a run made again from saved states, and what is told of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 import torch
 
+from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
+from uio_pipes.run.changes import changes
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import read_meta
 
 LONG = 2**31  # steps of an epoch, which none has
+
+
+class Replay:
+    """The batch of a step of a rank, made again from the nearest of several states of a run.
+
+    ``epoch``: that of the step; None, the last one that the states know.
+
+    Raises: StateError if a state is of another run, as ``load_state_dict``.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        states: Sequence[Mapping[str, Any]],
+        step: int,
+        rank: int,
+        world_size: int,
+        epoch: int | None,
+    ) -> None:
+        known = [EpochProgress.loaded_from(read_meta(state), state, rank, world_size) for state in states]
+        wanted = max(one.epoch for one in known) if epoch is None else epoch
+        in_steps = read_meta(states[0]).stream is not None
+        at = {n: one.number(in_steps) for n, one in enumerate(known) if one.epoch == wanted}
+        before = max((n for n in at if at[n] <= step), key=at.__getitem__, default=next(iter(at), 0))
+        after = min((n for n in at if at[n] > step), key=at.__getitem__, default=before)
+        self.loader = loader = loader_of(graph, states[before], rank, world_size)
+        if after != before:
+            for changed in changes(read_meta(states[after]), states[after], loader._options, loader.fingerprints()):
+                raise StateError(changed)
+        loader.set_epoch(wanted)
+        self._step, self._later = step, known[after]
+
+    def batch(self) -> Any:
+        """Return the batch. Raises: PipelineError as ``batch_at``."""
+        return self.loader._batch_at(self._step, self._later)
+
+    def utterances(self, rows: Collection[int]) -> list[dict[str, Any]]:
+        """Return these utterances of the batch with all that they had when it was made, in its order.
+
+        Raises: PipelineError if there are not so many, or only the batch is known of them.
+        """
+        keys = seen(self.batch())[0]
+        made = self.loader._batch_at(self._step, self._later, utterances=True)
+        found = {one["key"]: one for one in (made if isinstance(made, list) else [made]) if "key" in one}
+        for row in rows:
+            if row >= len(keys) or keys[row] not in found:
+                rule = f"there are rows 0 to {len(keys) - 1}" if row >= len(keys) else "a node of yours makes the batch"
+                raise PipelineError(f"row {row} cannot be played or drawn: {rule}")
+        return [found[keys[row]] for row in rows]
 
 
 def loader_of(graph: Graph, state: Mapping[str, Any], rank: int, world_size: int) -> Loader:

@@ -58,7 +58,8 @@ class EpochRun(Iterator[Any]):
         self.memory_logged = False
         self.end: EpochEnd | None = None
         self.merge = Merge(progress.positions, {}, options.repeat)
-        self._begin()
+        if not progress.skip:  # else with the first batch
+            self._begin()
 
     def _begin(self, pass_over: int = 0) -> None:
         """Start the lanes where they stand, and pass over the next ``pass_over`` batches."""

@@ -38,6 +38,7 @@ class RunSpec:
     repeat: bool = False
     pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches to pass over without making them
     left_out: tuple[Callable[[str], bool], ...] = ()  # utterances by their keys
+    utterances: bool = False  # to give those of each batch, finished, instead of its tensors
 
 
 @dataclass
@@ -143,7 +144,7 @@ class LaneRunner:
         """Return the next batch of the lane, or its end."""
         k = self.k
         passing = self.to_pass > 0
-        self.context.mode.skimming = passing and self.spec.pipeline._skims
+        self.context.mode.skimming = (passing or self.spec.utterances) and self.spec.pipeline._skims
         with one_thread():
             try:
                 item = self.node.next()

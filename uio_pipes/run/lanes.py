@@ -25,6 +25,7 @@ def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, i
         repeat=options.repeat,
         pass_over=pass_over,
         left_out=options.left_out,
+        utterances=options.utterances,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -231,19 +232,25 @@ class Loader:
                 state.
         """
         require_whole("batch_at: step", step, 0)
-        alone = copy(self)  # in this process, without the other ranks
+        return self._batch_at(step, self._progress)
+
+    def _batch_at(self, step: int, later: EpochProgress, utterances: bool = False) -> Any:
+        """As ``batch_at``. ``later``: a position after the batch, if one is known. ``utterances``: as an option."""
+        alone = copy(self)  # in this process, without the other ranks, and no state is wanted
         ranks = self._options.ranks._replace(members=None)
-        alone._options = replace(self._options, ranks=ranks, num_workers=0, mover=None, pin_memory=False)
+        own = replace(self._options, ranks=ranks, num_workers=0, mover=None, pin_memory=False)
+        alone._options = replace(own, snapshot_every=sys.maxsize, utterances=utterances)
         alone._kept = alone._active = alone._tuner = alone._quarantine = None
-        alone._progress = self._progress.before(step, alone._options)
+        alone._progress = self._progress.before(step, alone._options, later)
         alone._asked = self.epoch
+        received = alone._progress.received + alone._progress.skip + 1
         try:
             batch = next(iter(alone))
         except StopIteration:
             raise PipelineError(f"batch_at: epoch {self.epoch} has no batch {step} on rank {self.rank}") from None
         finally:
             alone._close()
-        if not self._options.repeat and alone._progress.received != step + 1:
+        if not self._options.repeat and alone._progress.received != received:
             raise PipelineError(f"batch_at: nothing is left of batch {step}: all of its utterances failed")
         return batch
 

@@ -41,6 +41,7 @@ class RunOptions:
     on_change: str
     mover: Mover | None = None
     left_out: tuple[Callable[[str], bool], ...] = ()  # by loader.skip
+    utterances: bool = False  # to give those of each batch, finished, instead of its tensors
 
     def __post_init__(self) -> None:
         if not isinstance(self.pipeline, Graph):

@@ -90,20 +90,47 @@ class EpochProgress:
         self.epoch, self.step, self.ended, self.loaded = self.epoch + 1, 0, False, None
         self.over.clear()
 
-    def before(self, step: int, options: RunOptions) -> EpochProgress:
-        """Return a position from which batch ``step`` of this epoch is the next one.
+    def before(self, step: int, options: RunOptions, later: EpochProgress) -> EpochProgress:
+        """Return a position from which batch ``step`` of this epoch is the next one that is not passed over.
+
+        ``later``: a position that may be after the batch. It tells which lane has the batch: no other one has to run.
 
         Raises: PipelineError if it lies before what this position knows of a stream that began in an earlier epoch.
         """
         first = self.number(options.in_steps)
-        began_again = not options.in_steps and any(position.state.pass_ for position in self.positions.values())
-        if step >= first and not began_again and not self.ended:
+        if step >= first and (options.in_steps or self._in_order) and not self.ended:
             positions = {lane: Position(position.saved()) for lane, position in self.positions.items()}
-            return replace(self, positions=positions, skip=step - first, loaded=None)
-        if self.stream != self.epoch:
+            start = replace(self, positions=positions, skip=step - first, over=[], loaded=None)
+        elif self.stream == self.epoch:
+            start = replace(EpochProgress.fresh(self.epoch, replace(options, lanes=self.lanes)), skip=step)
+        else:
             rule = f"step {step} of epoch {self.epoch} is before step {first}, where the loader stands"
             raise PipelineError(f"batch_at: {rule}: load an earlier state")
-        return replace(EpochProgress.fresh(self.epoch, replace(options, lanes=self.lanes)), skip=step)
+        same = (later.stream, later.lanes) == (self.stream, self.lanes)
+        if not same or (place := later._place(start.received + start.skip)) is None:
+            return start
+        k, lane = place
+        only = start.positions[lane]
+        return replace(start, positions={lane: only}, skip=k - only.state.k)
+
+    def _place(self, number: int) -> tuple[int, int] | None:
+        """Return (k, lane) of batch ``number`` since the stream began; None if that is not known."""
+        if number >= self.received or not self._in_order:
+            return None
+        lanes = sorted(lane for lane, position in self.positions.items() if position.state.k)
+        k = 0
+        while number >= len(lanes):
+            k, number = k + 1, number - len(lanes)
+            lanes = [lane for lane in lanes if k < self.positions[lane].state.k]
+        return k, lanes[number]
+
+    @property
+    def _in_order(self) -> bool:
+        """True if this is what comes first of the lanes in their order: no lane began again, and no other number of
+        ranks, each by itself, got some of them further."""
+        states = {lane: position.state for lane, position in self.positions.items()}
+        last = max(((state.k - 1, lane) for lane, state in states.items()), default=(0, 0))
+        return all(not state.pass_ and (state.done or (state.k, lane) > last) for lane, state in states.items())
 
     def check_ranks(self, options: RunOptions) -> None:
         """Raises: StateError if ranks that step together are more than the lanes of a loaded state."""
