@@ -40,7 +40,9 @@ class Replay:
         wanted = max(one.epoch for one in known) if epoch is None else epoch
         in_steps = read_meta(states[0]).stream is not None
         at = {n: one.number(in_steps) for n, one in enumerate(known) if one.epoch == wanted}
-        before = max((n for n in at if at[n] <= step), key=at.__getitem__, default=next(iter(at), 0))
+        before = max(
+            (n for n in at if at[n] <= step), key=at.__getitem__, default=min(at, key=at.__getitem__, default=0)
+        )
         after = min((n for n in at if at[n] > step), key=at.__getitem__, default=before)
         self.loader = loader = loader_of(graph, states[before], rank, world_size)
         if after != before:
