@@ -11,7 +11,6 @@ import torch
 from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
-from uio_pipes.run.changes import changes
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import read_meta
@@ -36,18 +35,21 @@ class Replay:
         world_size: int,
         epoch: int | None,
     ) -> None:
-        known = [EpochProgress.loaded_from(read_meta(state), state, rank, world_size) for state in states]
+        metas = [read_meta(state) for state in states]
+        for name in ("seed", "graph", "listed"):
+            if len({str(getattr(meta, name)) for meta in metas}) > 1:
+                raise StateError(f"{name}: it is not the same in all states: name only those that one run saved")
+        known = [
+            EpochProgress.loaded_from(meta, state, rank, world_size) for meta, state in zip(metas, states, strict=True)
+        ]
         wanted = max(one.epoch for one in known) if epoch is None else epoch
-        in_steps = read_meta(states[0]).stream is not None
+        in_steps = metas[0].stream is not None
         at = {n: one.number(in_steps) for n, one in enumerate(known) if one.epoch == wanted}
         before = max(
             (n for n in at if at[n] <= step), key=at.__getitem__, default=min(at, key=at.__getitem__, default=0)
         )
         after = min((n for n in at if at[n] > step), key=at.__getitem__, default=before)
         self.loader = loader = loader_of(graph, states[before], rank, world_size)
-        if after != before:
-            for changed in changes(read_meta(states[after]), states[after], loader._options, loader.fingerprints()):
-                raise StateError(changed)
         loader.set_epoch(wanted)
         self._step, self._later = step, known[after]
 

@@ -89,6 +89,8 @@ class _MapNode(Node):
         if self.rng:
             raise PipelineError("map: a function with a rng parameter works on utterances; put it before batching")
         if isinstance(item, list) and item and isinstance(item[0], Sample):
+            if self.lane.mode.skimming:
+                return item
             item = wanted(item, self.lane)
         if isinstance(item, (list, dict)) and not item:
             return item
