@@ -181,13 +181,58 @@ def test_steps_by_plan_are_those_that_are_delivered(many_shards: Corpus) -> None
     key = planned[5].keys[1]
     (one,) = seen(graph, state, 3, [key])
     assert (one.step, one.rank, one.lane, one.row) == (planned[5].step, planned[5].rank, planned[5].lane, 1)
-    stream = uio.Loader(graph, steps_per_epoch=4, **OPTIONS)
-    with pytest.raises(uio.StateError, match="steps_per_epoch"):
-        next(steps(graph, stream.state_dict(), 1))
     with pytest.raises(uio.StateError, match="stage"):
         next(steps(graph.take(3), state, 1))
     with pytest.raises(uio.PipelineError, match="6 lanes cannot feed 9 ranks"):
         next(steps(graph, state, 9))
+
+
+def test_steps_after_the_state_are_planned_from_it(many_shards: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uio_pipes.run import lane_runner
+
+    graph, passed = training(many_shards.list), []
+    real = lane_runner.LaneRunner.pass_over
+    monkeypatch.setattr(
+        lane_runner.LaneRunner, "pass_over", lambda self, count: passed.append(self.k) or real(self, count)
+    )
+    loader = uio.Loader(graph, **OPTIONS)
+    expected = [sorted(batch["keys"]) for batch in loader]
+    loader.set_epoch(0)
+    loader.load_state_dict(uio.Loader(graph, **OPTIONS).state_dict())
+    batches = iter(loader)
+    for _ in range(12):
+        next(batches)
+    for first, last in ((12, 13), (2, 3)):
+        passed.clear()
+        found = list(steps(graph, loader.state_dict(), 1, first, last))
+        assert [(one.step, sorted(one.keys)) for one in found] == [(n, expected[n]) for n in range(first, last + 1)]
+        assert len(passed) <= last + OPTIONS["lanes"] + 2 - (12 if first == 12 else 0)
+        assert all(one.before == (first == 2) for one in found)
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_steps_of_a_stream_by_plan(many_shards: Corpus, world: int) -> None:
+    graph = training(many_shards.list)
+    places = [{"rank": rank, "world_size": world, "steps_per_epoch": 9, **OPTIONS} for rank in range(world)]
+    loaders = [uio.Loader(graph, uneven="join", **place) for place in places]
+    first = [[sorted(batch["keys"]) for batch in loader] for loader in loaders]
+    fresh = uio.Loader(graph, steps_per_epoch=9, **OPTIONS).state_dict()
+    planned = list(steps(graph, fresh, world, last=8))
+    assert [sorted(step.keys) for step in planned] == [first[rank][n] for n in range(9) for rank in range(world)]
+    batches = [iter(loader) for loader in loaders]
+    for one in batches:
+        next(one)
+    state = uio.merge_states([loader.state_dict() for loader in loaders])
+    rest = [[sorted(batch["keys"]) for batch in one] for one in batches]
+    planned = list(steps(graph, state, world, 1, 8))
+    assert [(s.epoch, s.step, s.rank) for s in planned] == [(1, n, rank) for n in range(1, 9) for rank in range(world)]
+    assert [sorted(step.keys) for step in planned] == [rest[rank][n] for n in range(8) for rank in range(world)]
+    with pytest.raises(uio.StateError, match="load an earlier state"):
+        next(steps(graph, state, world, 0, 3))
+    with pytest.raises(uio.PipelineError, match="--to"):
+        next(steps(graph, state, world, 1))
+    key = planned[0].keys[0]
+    assert key in [one.key for one in seen(graph, fresh, world, [key], 40)]
 
 
 def test_batches_of_which_nothing_is_left_have_numbers(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ class LaneRunner:
     def prepare(self) -> None:
         """Fill the buffers, by passing over the next batch; :meth:`follow` must come before :meth:`next`."""
         with self.context.pulse.patient():
-            self._pass_over(1)
+            self.pass_over(1)
 
     def follow(self, state: LaneState) -> bool:
         """Go on to ``state``, which another process has reached by now. Return False if there is no way from here."""
@@ -122,17 +122,23 @@ class LaneRunner:
             return False
         try:
             with self.context.pulse.patient():
-                self._pass_over(state.k - self.k)
+                self.pass_over(state.k - self.k)
         except StopIteration:
             return False
         self.ledger.load(state.counts)
         return True
 
-    def _pass_over(self, count: int) -> None:
+    def pass_over(self, count: int) -> Any:
+        """Pass over the next ``count`` batches; return the last one, of which nothing has been made, if it can be had.
+
+        Raises: StopIteration at the end.
+        """
+        item = None
         with one_thread(), self.context.replay(skimming=self.spec.pipeline._skims):
             for _ in range(count):
-                self.node.next()
+                item = self.node.next()
                 self.k += 1
+        return item
 
     def again(self) -> None:
         """Begin the lane once more, as the next pass (``uneven="repeat"``)."""

@@ -98,7 +98,7 @@ class EpochProgress:
         Raises: PipelineError if it lies before what this position knows of a stream that began in an earlier epoch.
         """
         first = self.number(options.in_steps)
-        if step >= first and (options.in_steps or self._in_order) and not self.ended:
+        if self.leads_to(step, options):
             positions = {lane: Position(position.saved()) for lane, position in self.positions.items()}
             start = replace(self, positions=positions, skip=step - first, over=[], loaded=None)
         elif self.stream == self.epoch:
@@ -112,6 +112,10 @@ class EpochProgress:
         k, lane = place
         only = start.positions[lane]
         return replace(start, positions={lane: only}, skip=k - only.state.k)
+
+    def leads_to(self, step: int, options: RunOptions) -> bool:
+        """Return whether batch ``step`` of this epoch comes by going on from here."""
+        return step >= self.number(options.in_steps) and (options.in_steps or self._in_order) and not self.ended
 
     def _place(self, number: int) -> tuple[int, int] | None:
         """Return (k, lane) of batch ``number`` since the stream began; None if that is not known."""
