@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from command import ranks as run_ranks
 from contract import carried, digest, keys_of
 from corpus import Corpus
 from journeys import GRAPHS, training
-from test_epochs import ranks
+from tones import tone, wav_bytes
 
 import uio_pipes as uio
+
+
+def ranks(pipeline: uio.Pipeline, world: int, **options: Any) -> list[uio.Loader]:
+    place = {"seed": 3, "uneven": "join", **options}
+    return [uio.Loader(pipeline, rank=rank, world_size=world, **place) for rank in range(world)]
+
 
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 6}
 WORLDS = pytest.mark.parametrize(("world", "workers"), [(1, 0), (2, 2), (3, 0)])
@@ -218,3 +229,33 @@ def test_a_stream_of_which_all_is_left_out_is_an_error(many_shards: Corpus) -> N
     loader.skip(lambda key: True)
     with pytest.raises(uio.ListError, match=r"loader\.skip left out"):
         list(loader)
+
+
+# Ranks that step together
+
+
+def main(out: str) -> None:
+    """Two ranks, of which the first has a batch of which nothing is left: it comes to the steps one batch later."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    items = [{"key": f"U{i}", "wav": b"RIFF" if i == 2 else wav_bytes(tone(8000, i))} for i in range(30)]
+    graph = uio.from_iterable(items).sharding_filter().decode_audio().batch(1).pad()
+    seen = []
+    for workers in (0, 1):
+        loader = uio.Loader(graph, num_workers=workers, uneven="stop")
+        loader.skip(range(4, 9))
+        seen.append([batch["keys"][0] for batch in loader])
+    Path(out, f"{rank}.json").write_text(json.dumps(seen))
+    dist.destroy_process_group()
+
+
+def test_ranks_that_step_together_need_not_come_to_the_steps_together(tmp_path: Path) -> None:
+    done = run_ranks(2, __file__, tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == [[f"U{2 * n}" for n in range(15) if n != 1 and n not in range(4, 9)]] * 2
+    assert second == [[f"U{2 * n + 1}" for n in range(15) if n not in range(4, 9)][: len(first[0])]] * 2
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
