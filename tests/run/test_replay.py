@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soundfile
 import torch
 from contract import digest
 from corpus import Corpus
-from journeys import training
+from journeys import GRAPHS, training
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
+from uio_pipes.reports.replay import Replay
 from uio_pipes.reports.steps import seen, steps
 
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 6}
@@ -56,6 +59,74 @@ def test_from_a_state_on_other_ranks_and_workers(many_shards: Corpus) -> None:
     loader.skip(2)
     assert digest(loader.batch_at(7)) == expected[7]  # what is passed over can be looked at, too
     assert digest(next(iter(loader))) == expected[9]
+
+
+def test_from_the_nearest_of_several_states(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    for world in (1, 3):
+        place = {"rank": world - 1, "world_size": world, "uneven": "join", **OPTIONS}
+        loader, states, expected = uio.Loader(graph, **place), [], list[list[str]]()
+        for epoch in range(2):
+            expected.append([])
+            for number, batch in enumerate(loader):
+                expected[epoch].append(digest(batch))
+                if number in (1, 2, 5):
+                    states.append(loader.state_dict())
+        random.Random(1).shuffle(states)
+        for epoch in range(2):
+            for step, wanted in enumerate(expected[epoch]):
+                replay = Replay(graph, states, step, world - 1, world, epoch)
+                assert digest(replay.batch()) == wanted
+                assert (replay.loader.epoch, replay.loader._progress.received) == (
+                    epoch,
+                    max([n for n in (2, 3, 6) if n <= step], default=2),
+                )
+        other = uio.Loader(graph, **{**place, "seed": 4})
+        next(iter(other))
+        with pytest.raises(uio.StateError, match="seed"):
+            Replay(graph, [*states, other.state_dict()], 0, world - 1, world, 0)
+
+
+def test_only_the_lane_of_a_batch_runs_once_it_is_known(many_shards: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uio_pipes.run import lane_runner
+
+    graph, built = training(many_shards.list), []
+    real = lane_runner.LaneRunner._build
+    monkeypatch.setattr(lane_runner.LaneRunner, "_build", lambda self: built.append(self.lane) or real(self))
+    loader = uio.Loader(graph, **OPTIONS)
+    expected = [digest(batch) for batch in loader]
+    for step, wanted in enumerate(expected):
+        built.clear()
+        assert digest(loader.batch_at(step)) == wanted
+        assert len(built) == 1
+
+
+def test_ranks_that_went_on_by_themselves(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    expected = [digest(batch) for batch in uio.Loader(graph, **OPTIONS)]
+    states = []
+    for rank, taken in ((0, 6), (1, 1)):
+        loader = uio.Loader(graph, rank=rank, world_size=2, uneven="join", **OPTIONS)
+        batches = iter(loader)
+        for _ in range(taken):
+            next(batches)
+        states.append(loader.state_dict())
+    alone = uio.Loader(graph, **OPTIONS)
+    alone.load_state_dict(uio.merge_states(states))
+    assert [digest(alone.batch_at(step)) for step in range(len(expected))] == expected
+
+
+def test_the_utterances_of_a_batch(many_shards: Corpus) -> None:
+    for name in ("training", "three_streams"):
+        graph = GRAPHS[name](many_shards.list)
+        state = uio.Loader(graph, **OPTIONS).state_dict()
+        replay = Replay(graph, [state], 0, 0, 1, None)
+        keys = replay.batch()["keys"]
+        rows = list(range(len(keys)))[::-1]
+        assert [one["key"] for one in replay.utterances(rows)] == keys[::-1]
+        assert all(one["wav"].numel() and one["feat"].numel() for one in replay.utterances(rows))
+        with pytest.raises(uio.PipelineError, match=f"rows 0 to {len(keys) - 1}"):
+            replay.utterances([len(keys)])
 
 
 def test_streams_in_steps(many_shards: Corpus) -> None:
@@ -110,13 +181,58 @@ def test_steps_by_plan_are_those_that_are_delivered(many_shards: Corpus) -> None
     key = planned[5].keys[1]
     (one,) = seen(graph, state, 3, [key])
     assert (one.step, one.rank, one.lane, one.row) == (planned[5].step, planned[5].rank, planned[5].lane, 1)
-    stream = uio.Loader(graph, steps_per_epoch=4, **OPTIONS)
-    with pytest.raises(uio.StateError, match="steps_per_epoch"):
-        next(steps(graph, stream.state_dict(), 1))
     with pytest.raises(uio.StateError, match="stage"):
         next(steps(graph.take(3), state, 1))
     with pytest.raises(uio.PipelineError, match="6 lanes cannot feed 9 ranks"):
         next(steps(graph, state, 9))
+
+
+def test_steps_after_the_state_are_planned_from_it(many_shards: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uio_pipes.run import lane_runner
+
+    graph, passed = training(many_shards.list), []
+    real = lane_runner.LaneRunner.pass_over
+    monkeypatch.setattr(
+        lane_runner.LaneRunner, "pass_over", lambda self, count: passed.append(self.k) or real(self, count)
+    )
+    loader = uio.Loader(graph, **OPTIONS)
+    expected = [sorted(batch["keys"]) for batch in loader]
+    loader.set_epoch(0)
+    loader.load_state_dict(uio.Loader(graph, **OPTIONS).state_dict())
+    batches = iter(loader)
+    for _ in range(12):
+        next(batches)
+    for first, last in ((12, 13), (2, 3)):
+        passed.clear()
+        found = list(steps(graph, loader.state_dict(), 1, first, last))
+        assert [(one.step, sorted(one.keys)) for one in found] == [(n, expected[n]) for n in range(first, last + 1)]
+        assert len(passed) <= last + OPTIONS["lanes"] + 2 - (12 if first == 12 else 0)
+        assert all(one.before == (first == 2) for one in found)
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_steps_of_a_stream_by_plan(many_shards: Corpus, world: int) -> None:
+    graph = training(many_shards.list)
+    places = [{"rank": rank, "world_size": world, "steps_per_epoch": 9, **OPTIONS} for rank in range(world)]
+    loaders = [uio.Loader(graph, uneven="join", **place) for place in places]
+    first = [[sorted(batch["keys"]) for batch in loader] for loader in loaders]
+    fresh = uio.Loader(graph, steps_per_epoch=9, **OPTIONS).state_dict()
+    planned = list(steps(graph, fresh, world, last=8))
+    assert [sorted(step.keys) for step in planned] == [first[rank][n] for n in range(9) for rank in range(world)]
+    batches = [iter(loader) for loader in loaders]
+    for one in batches:
+        next(one)
+    state = uio.merge_states([loader.state_dict() for loader in loaders])
+    rest = [[sorted(batch["keys"]) for batch in one] for one in batches]
+    planned = list(steps(graph, state, world, 1, 8))
+    assert [(s.epoch, s.step, s.rank) for s in planned] == [(1, n, rank) for n in range(1, 9) for rank in range(world)]
+    assert [sorted(step.keys) for step in planned] == [rest[rank][n] for n in range(8) for rank in range(world)]
+    with pytest.raises(uio.StateError, match="load an earlier state"):
+        next(steps(graph, state, world, 0, 3))
+    with pytest.raises(uio.PipelineError, match="--to"):
+        next(steps(graph, state, world, 1))
+    key = planned[0].keys[0]
+    assert key in [one.key for one in seen(graph, fresh, world, [key], 40)]
 
 
 def test_batches_of_which_nothing_is_left_have_numbers(tmp_path: Path) -> None:
@@ -149,9 +265,16 @@ def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
         {"model": torch.zeros(2), "loader": uio.Loader(pipeline(), **OPTIONS).state_dict()}, tmp_path / "last.pt"
     )
 
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        uio_command = [sys.executable, "-m", "uio_pipes.cli.main", arguments[0], "last.pt", "train.py:pipeline"]
-        return subprocess.run([*uio_command, *arguments[1:]], cwd=tmp_path, capture_output=True, text=True)
+    (tmp_path / "bin").mkdir()
+    player = tmp_path / "bin" / "ffplay"
+    player.write_text('#!/bin/sh\nfor file; do :; done\ncat "$file" >> played.wav\n')
+    player.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+
+    def command(*arguments: str, states: tuple[str, ...] = ("last.pt",)) -> subprocess.CompletedProcess[str]:
+        uio_command = [sys.executable, "-m", "uio_pipes.cli.main", arguments[0], *states, "train.py:pipeline"]
+        options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+        return subprocess.run([*uio_command, *arguments[1:]], check=False, **options)
 
     two = ["--world-size", "2"]
     done = command("replay", "--step", "4", "--rank", "1", "--save", "batch.pt", *two)
@@ -159,6 +282,28 @@ def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
     assert digest(torch.load(tmp_path / "batch.pt")) == digest(batches[4])
     assert f"{tuple(batches[4]['feats'].shape)} float32" in done.stdout
     assert batches[4]["keys"][0] in done.stdout
+    (tmp_path / "states").mkdir()
+    (tmp_path / "states" / "README").write_text("no state\n")
+    saving = uio.Loader(pipeline(), rank=1, world_size=2, uneven="join", **OPTIONS)
+    following = iter(saving)
+    for number in range(6):
+        next(following)
+        saved = uio.merge_states(
+            [loader.state_dict(), uio.Loader(pipeline(), rank=0, world_size=2, uneven="join", **OPTIONS).state_dict()]
+        )
+        torch.save(saved, tmp_path / "states" / f"step_{number + 1}.pt")
+    for states in (("states",), ("states/step_2.pt", "states/step_5.pt")):
+        done = command("replay", "--step", "4", "--rank", "1", "--save", "again.pt", *two, states=states)
+        assert done.returncode == 0, done.stderr
+        assert digest(torch.load(tmp_path / "again.pt")) == digest(batches[4])
+    done = command("replay", "--step", "4", "--rank", "1", "--play", "--plot", "rows.png", "--row", "2", *two)
+    assert done.returncode == 0, done.stderr
+    wav, rate = soundfile.read(tmp_path / "played.wav")
+    assert (len(wav) - 0.025 * rate) // (0.01 * rate) + 1 == int(batches[4]["feats_lengths"][2])
+    assert (tmp_path / "rows.png").read_bytes().startswith(b"\x89PNG")
+    done = command("replay", "--step", "4", states=("bin",))
+    assert done.returncode == 2
+    assert "no file in the folder bin" in done.stderr
     done = command("steps", "--from", "4", "--to", "4", "--keys", "keys.jsonl", *two)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "keys.jsonl").read_text().splitlines()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +32,7 @@ def steps(
 
     keep_inputs([checkpoint], [keys])
     state = find_state(checkpoint)[1]
-    all_ = planned.steps(load_named(pipeline), state, world_size)
-    found = [s for s in takewhile(lambda s: last is None or s.step <= last, all_) if s.step >= first]
+    found = list(planned.steps(load_named(pipeline), state, world_size, first, last))
     if not found:
         raise typer.BadParameter(f"there are no steps from {first} to {'the end' if last is None else last}")
     if keys is not None:
@@ -58,6 +56,7 @@ def seen(
     checkpoint: Checkpoint,
     pipeline: Run,
     keys: Annotated[list[str], typer.Argument(help="Keys of utterances.")],
+    last: Annotated[int | None, typer.Option("--to", min=0, help="Last step to look at; that of the epoch.")] = None,
     world_size: Ranks = 1,
     as_json: Json = False,
 ) -> None:
@@ -66,7 +65,7 @@ def seen(
     from uio_pipes.reports.state_file import find_state
 
     state = find_state(checkpoint)[1]
-    found = list(planned.seen(load_named(pipeline), state, world_size, keys))
+    found = list(planned.seen(load_named(pipeline), state, world_size, keys, last))
     missing = [key for key in keys if key not in {one.key for one in found}]
     if as_json:
         print_json({"seen": [one._asdict() for one in found], "missing": missing})

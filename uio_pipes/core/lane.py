@@ -65,7 +65,8 @@ class Lane:
     ``ledger`` counts and applies the failure policy; ``tables`` holds what all lanes of a process share (lists);
     ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through mixes;
     ``pulse`` tells whether anything comes through, ``mode`` how the lane runs, ``settings`` what changes on the way;
-    ``dealt``: the items at this place are dealt to so many lanes later.
+    ``dealt``: the items at this place are dealt to so many lanes later; utterances for whose key one of ``left_out`` is
+    true are left out of their batches.
     """
 
     ledger: Ledger
@@ -80,6 +81,7 @@ class Lane:
     mode: Mode = field(default_factory=Mode, repr=False)
     settings: Settings = field(default_factory=Settings, repr=False)
     dealt: int = 1
+    left_out: tuple[Callable[[str], bool], ...] = field(default=(), repr=False)
 
     @contextmanager
     def replay(self, *, skimming: bool) -> Iterator[None]:

@@ -11,6 +11,8 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.streams import audio_names
 from uio_pipes.io.lookahead import fetch_early
 
+SKIPPED = "skip"  # the reason under which utterances are counted that ``loader.skip`` leaves out
+
 
 def realize(
     samples: list[Sample], lane: Lane, *, whole: bool = False, read: Sequence[str] = ()
@@ -20,6 +22,7 @@ def realize(
     Yields each other sample with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too,
     since the samples go to the trainer as they are; ``read``: the fields of which this is true otherwise.
     """
+    samples = wanted(samples, lane)
     fetch_early(sample.fields for sample in samples)
     for sample in samples:
         try:
@@ -31,6 +34,16 @@ def realize(
         else:
             lane.ledger.fine("realize")
             yield sample, length
+
+
+def wanted(samples: list[Sample], lane: Lane) -> list[Sample]:
+    """Return the samples without those that ``loader.skip`` leaves out; these are counted."""
+    if not lane.left_out:
+        return samples
+    kept = [sample for sample in samples if not any(leave_out(sample.key) for leave_out in lane.left_out)]
+    for _ in range(len(samples) - len(kept)):
+        lane.ledger.count(SKIPPED)
+    return kept
 
 
 def compute(sample: Sample) -> int:

@@ -1,19 +1,86 @@
-"""A batch of a run made again from a saved state, and what is told of it."""
+"""A batch of a run made again from saved states, and what is told of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 import torch
 
+from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.mixes import Mixes
+from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import read_meta
 
 LONG = 2**31  # steps of an epoch, which none has
+
+
+class Replay:
+    """The batch of a step of a rank, made again from the nearest of several states of a run.
+
+    ``epoch``: that of the step; None, the last one that the states know.
+
+    Raises: StateError if a state is of another run, as ``load_state_dict``.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        states: Sequence[Mapping[str, Any]],
+        step: int,
+        rank: int,
+        world_size: int,
+        epoch: int | None,
+    ) -> None:
+        metas = [read_meta(state) for state in states]
+        for name in ("seed", "graph", "listed"):
+            if len({str(getattr(meta, name)) for meta in metas}) > 1:
+                raise StateError(f"{name}: it is not the same in all states: name only those that one run saved")
+        known = [
+            EpochProgress.loaded_from(meta, state, rank, world_size) for meta, state in zip(metas, states, strict=True)
+        ]
+        wanted = max(one.epoch for one in known) if epoch is None else epoch
+        in_steps = metas[0].stream is not None
+        at = {n: one.number(in_steps) for n, one in enumerate(known) if one.epoch == wanted}
+        before = max(
+            (n for n in at if at[n] <= step), key=at.__getitem__, default=min(at, key=at.__getitem__, default=0)
+        )
+        after = min((n for n in at if at[n] > step), key=at.__getitem__, default=before)
+        self.loader = loader = loader_of(graph, states[before], rank, world_size)
+        loader.set_epoch(wanted)
+        self._step, self._later = step, known[after]
+        newest = max(metas, key=lambda meta: len(meta.changes)).changes
+        unknown = [one for one in newest if one not in metas[after].changes and one["epoch"] == wanted]
+        unknown = [one for one in unknown if one["step"] <= step]
+        if unknown:
+            when = f"at step {unknown[0]['step']} of epoch {unknown[0]['epoch']}"
+            raise StateError(
+                f"the weights of a mix changed {when}: name a state that was saved in epoch {wanted} after it"
+            )
+        loader._follow(replace(loader._options, mixes=Mixes.of(graph, metas[after].mixes)))
+
+    def batch(self) -> Any:
+        """Return the batch. Raises: PipelineError as ``batch_at``."""
+        return self.loader._batch_at(self._step, self._later)
+
+    def utterances(self, rows: Collection[int]) -> list[dict[str, Any]]:
+        """Return these utterances of the batch with all that they had when it was made, in its order.
+
+        Raises: PipelineError if there are not so many, or only the batch is known of them.
+        """
+        keys = seen(self.batch())[0]
+        made = self.loader._batch_at(self._step, self._later, utterances=True)
+        found = {one["key"]: one for one in (made if isinstance(made, list) else [made]) if "key" in one}
+        for row in rows:
+            if row >= len(keys) or keys[row] not in found:
+                rule = f"there are rows 0 to {len(keys) - 1}" if row >= len(keys) else "a node of yours makes the batch"
+                raise PipelineError(f"row {row} cannot be played or drawn: {rule}")
+        return [found[keys[row]] for row in rows]
 
 
 def loader_of(graph: Graph, state: Mapping[str, Any], rank: int, world_size: int) -> Loader:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import pickle
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import Any, BinaryIO
 
@@ -38,6 +40,26 @@ def find_state(path: str) -> tuple[str, dict[str, str]]:
     return ".".join(keys), state
 
 
+def find_states(paths: Sequence[str]) -> list[dict[str, str]]:
+    """Find the states in several files. Of a local folder, all files in it are taken that hold one.
+
+    Raises: StateError as :func:`find_state`, or if a folder holds none.
+    """
+    found = []
+    for path in paths:
+        if not os.path.isdir(path):
+            found.append(find_state(path)[1])
+            continue
+        before = len(found)
+        for name in sorted(os.listdir(path)):
+            if os.path.isfile(file := os.path.join(path, name)):
+                with contextlib.suppress(StateError):
+                    found.append(find_state(file)[1])
+        if len(found) == before:
+            raise StateError(f"no file in the folder {path} holds the state of a uio_pipes loader")
+    return found
+
+
 def _read(path: str) -> Any:
     if os.path.isdir(path):
         raise StateError(f"{path} is a folder; name the checkpoint file in it")
@@ -65,7 +87,9 @@ def _read_torch(path: str, file: BinaryIO) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's warnings say the same as the message below
-            return torch.load(file, map_location="cpu", weights_only=True)
+            mapped = isinstance(file, io.BufferedReader) and zipfile.is_zipfile(file)  # tensors are not read then
+            file.seek(0)
+            return torch.load(path if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         found = _REFUSED.search(str(error))
         what = f" (weights_only refused {found[1]})" if found else ", or is not a file of torch.save"

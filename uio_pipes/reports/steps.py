@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from itertools import dropwhile, takewhile
 from typing import Any, NamedTuple
 
-from uio_pipes.base.errors import StateError
+from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import lanes_of
 from uio_pipes.reports.replay import loader_of
+from uio_pipes.run.lanes import spec_of
 from uio_pipes.run.planning import plan_keys
-from uio_pipes.run.state import lanes_in, read_lane, read_meta
+from uio_pipes.run.progress import EpochProgress
+from uio_pipes.run.state import LaneState, read_meta
 
 
 class Step(NamedTuple):
@@ -39,44 +42,54 @@ class Seen(NamedTuple):
     before: bool
 
 
-def steps(graph: Graph, state: Mapping[str, Any], world_size: int) -> Iterator[Step]:
-    """Yield the batches of the state's epoch in the order of their steps, rank by rank.
+def steps(
+    graph: Graph, state: Mapping[str, Any], world_size: int, first: int = 0, last: int | None = None
+) -> Iterator[Step]:
+    """Yield the batches of the state's epoch in the order of their steps, rank by rank, from ``first`` to ``last``.
 
-    Steps are counted as if as many ranks had run the epoch from its beginning.
+    Steps are counted as if as many ranks had run the epoch from its beginning. They are planned from the state on if
+    they come after it, and else from the beginning of the epoch.
 
-    Raises: StateError if the state is of a stream in steps, or of another graph or list; PipelineError if the graph
-        cannot be planned, or has fewer lanes than ranks.
+    Raises: StateError if the state is of another graph or list, or of a stream that began before the steps;
+        PipelineError if the graph cannot be planned, has fewer lanes than ranks, or there is no last step.
     """
     meta = read_meta(state)
-    if meta.stream is not None:
-        raise StateError(
-            "the state was saved with steps_per_epoch, whose streams have no steps of an epoch: uio replay makes "
-            "single batches of them again"
-        )
-    loader_of(graph, state, world_size - 1, world_size)  # checks that the state is of this run
-    there = {lane: read_lane(state, lane) for lane in lanes_in(state, meta.lanes)}
-    planned = list(plan_keys(graph, meta.lanes, meta.seed, meta.epoch))
-    ranks = [_in_order(planned, lanes_of(meta.lanes, rank, world_size)) for rank in range(world_size)]
-    for step in range(max(map(len, ranks))):
-        for rank, batches in enumerate(ranks):
-            if step < len(batches):
-                k, lane = batches[step]
-                saved = there.get(lane)
-                before = saved is not None and saved.epoch == meta.epoch and (saved.pass_ > 0 or k < saved.k)
-                yield Step(meta.epoch, step, rank, lane, k, planned[lane][k], before)
+    if last is None and (meta.stream is not None or graph._endless):
+        raise PipelineError("the stream has no last step: say up to which one (--to)")
+    loader = loader_of(graph, state, world_size - 1, world_size)  # checks that the state is of this run
+    spec = spec_of(loader._options, loader._progress, {})
+    known = [EpochProgress.loaded_from(meta, state, rank, world_size) for rank in range(world_size)]
+    from_state = all(one.leads_to(first, loader._options) for one in known)
+    if not from_state and meta.data_epoch != meta.epoch:
+        raise StateError(f"step {first} of epoch {meta.epoch} is before the state, of a stream: load an earlier state")
+    ranks = []
+    for rank, one in enumerate(known):
+        states = {lane: position.state for lane, position in one.positions.items()}
+        fresh = LaneState(meta.data_epoch)
+        begun = {lane: replace(fresh, settings=fresh.settings_known(state)) for lane, state in states.items()}
+        begin = states if from_state else begun
+        number = one.number(loader._options.in_steps) if from_state else 0
+        ranks.append(_of_rank(meta.epoch, rank, number, states, plan_keys(spec, begin)))
+    every = heapq.merge(*ranks, key=lambda step: (step.step, step.rank))
+    yield from takewhile(lambda s: last is None or s.step <= last, dropwhile(lambda s: s.step < first, every))
 
 
-def seen(graph: Graph, state: Mapping[str, Any], world_size: int, keys: Collection[str]) -> Iterator[Seen]:
-    """Yield where utterances were or will be delivered. Raises: as :func:`steps`."""
+def _of_rank(
+    epoch: int, rank: int, number: int, states: Mapping[int, LaneState], planned: list[Iterator[Any]]
+) -> Iterator[Step]:
+    for step, (pass_, k, lane, keys) in enumerate(heapq.merge(*planned), number):
+        if keys:
+            before = (pass_, k) < (states[lane].pass_, states[lane].k)
+            yield Step(epoch, step, rank, lane, k, keys, before)
+
+
+def seen(
+    graph: Graph, state: Mapping[str, Any], world_size: int, keys: Collection[str], last: int | None = None
+) -> Iterator[Seen]:
+    """Yield where utterances were or will be delivered, up to step ``last``. Raises: as :func:`steps`."""
     wanted = frozenset(keys)
-    for step in steps(graph, state, world_size):
+    for step in steps(graph, state, world_size, last=last):
         if not wanted.isdisjoint(step.keys):
             for row, key in enumerate(step.keys):
                 if key in wanted:
                     yield Seen(key, step.epoch, step.step, step.rank, step.lane, row, step.before)
-
-
-def _in_order(planned: list[list[list[str]]], lanes: range) -> list[tuple[int, int]]:
-    """Return (k, lane) of the batches of a rank in their order."""
-    own = ([(k, lane) for k, keys in enumerate(planned[lane]) if keys] for lane in lanes)
-    return list(heapq.merge(*own))

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from uio_pipes.run.merge import Merge, shares
 from uio_pipes.run.no_batches import nothing_read
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.peers import Handover
+from uio_pipes.run.position import Position
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import Plan, Tuner
@@ -51,24 +53,31 @@ class EpochRun(Iterator[Any]):
         self.plan = Plan(0, 0)  # that the runners follow
         self.returned: float | None = None  # when the trainer got its last batch, if it comes back for the next one
         self.items = items  # in the lists
-        self.closed = self.changed = False
+        self.closed = False
+        self.anew = False  # the lanes are to begin anew, where they are, with the next batch
         self.runners: list[Runner] = []
         self.successors: Successors | None = None
         self.handover: Handover | None = None  # to or from peers that get the same batches
         self.memory_logged = False
         self.end: EpochEnd | None = None
         self.merge = Merge(progress.positions, {}, options.repeat)
-        self._begin()
+        if not progress.skip:  # else with the first batch
+            self._begin()
 
     def _begin(self, pass_over: int = 0) -> None:
         """Start the lanes where they stand, and pass over the next ``pass_over`` batches."""
         options, progress = self.options, self.progress
+        self.handover = Handover(options.ranks) if options.ranks.peers else None
         states = {lane: position.saved() for lane, position in progress.positions.items()}
         share = shares(progress.positions, pass_over, options.repeat)
         runner_of = {} if progress.ended else self._start(states, share)
         self.delivered = 0
         self.passed_over = pass_over
-        self.merge = Merge(progress.positions, runner_of, options.repeat, options.mover, options.pins)
+        self.number = progress.number(options.in_steps)  # of the next batch, where the trainer is
+        at = self.number, options.in_steps
+        self.merge = Merge(progress.positions, runner_of, options.repeat, options.mover, options.pins, *at)
+        self.merge.over, begin = progress.over, weakref.WeakMethod(self._begin_over)  # no cycle
+        self.merge.begin_over = lambda states, count: run(states, count) if (run := begin()) is not None else None
         for message in self.merge.pass_over(pass_over):
             self._report(message)
             self._settle()
@@ -77,9 +86,8 @@ class EpochRun(Iterator[Any]):
 
     def _start(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> Mapping[int, MessageSource]:
         """Start the lanes at these states, or receive what a peer makes of them."""
-        if not (ranks := self.options.ranks).peers:
+        if self.handover is None:
             return self._start_here(states, pass_over)
-        self.handover = Handover(ranks)
         lanes = [lane for lane, state in states.items() if self.options.repeat or not state.done]
         return self.handover.sources(lambda: self._start_here(states, pass_over), lanes, self.options.pins)
 
@@ -93,7 +101,16 @@ class EpochRun(Iterator[Any]):
 
     def follow(self, options: RunOptions) -> None:
         """Go by other options from the next batch on."""
-        self.options, self.changed = options, True
+        self.options, self.anew = options, True
+
+    def _begin_over(self, states: dict[int, LaneState], count: int) -> None:
+        """Let the lanes begin anew at these states, so that they do not make the next ``count`` batches."""
+        for runner in (*self.runners, *([] if self.successors is None else [self.successors])):
+            runner.close()
+        self.successors = None
+        positions = {lane: Position(state) for lane, state in states.items()}
+        self.merge.move(self._start(states, shares(positions, count, self.options.repeat)))
+        self.passed_over += count
 
     def _run_by(self, plan: Plan, runners: list[Runner], batches: int) -> None:
         """Note who makes the batches from now on; the next ``batches`` say nothing about their speed."""
@@ -132,15 +149,16 @@ class EpochRun(Iterator[Any]):
         called = time.perf_counter()
         if self.closed or self.progress.ended:
             raise StopIteration
-        steps = self.options.steps_per_epoch
-        if steps is not None and self.progress.step >= steps:
-            self.progress.ended, self.returned = True, None
+        progress, steps = self.progress, self.options.steps_per_epoch
+        if steps is not None and all(any(n in one for one in progress.over) for n in range(progress.step, steps)):
+            progress.skip += max(0, steps - progress.step)  # the rest of the epoch is passed over with the next one
+            progress.step, progress.ended, self.returned = steps, True, None
             raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
-            if self.progress.skip or self.changed:
+            if self.progress.skip or self.anew:
                 self._stop_runners()
                 self._begin(self.progress.skip)
-                self.progress.skip, self.changed = 0, False
+                self.progress.skip, self.anew = 0, False
             elif self.tuner is not None and self.tuner.plan != self.plan:
                 self._follow(self.tuner)
             waited = self.merge.waited
@@ -151,7 +169,8 @@ class EpochRun(Iterator[Any]):
             message = self._deliver()
             self._settle()
             self.delivered += 1
-            self.progress.step += 1
+            self.progress.step += message.number - self.number
+            self.number = message.number
             if self.tuner is not None and self.tuner.plan == self.plan:
                 if self.returned is not None:
                     step, wait = called - self.returned, self.merge.waited - waited

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -41,6 +41,8 @@ class RunSpec:
     pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches to pass over without making them
     changes: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # weights by the place of a mix, first to last
     ranks: int = 1  # for which steps are counted
+    left_out: tuple[Callable[[str], bool], ...] = ()  # utterances by their keys
+    utterances: bool = False  # to give those of each batch, finished, instead of its tensors
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Message:
     memory: int = 0  # bytes, estimated, in the buffers of this process; with a lane's first batch
     error: Exception | None = None
     took: float = 0.0  # seconds that it took to make
+    number: int = 0  # of the batch that comes next on the rank, in its epoch
 
 
 class LaneRunner:
@@ -83,7 +86,8 @@ class LaneRunner:
     def _build(self) -> None:
         spec = self.spec
         place = (self.lane, spec.lanes, spec.seed, spec.epoch, self.pass_)
-        lane = Lane(self.ledger, *place, tables=self.tables, settings=self.settings)
+        shared: Any = {"tables": self.tables, "settings": self.settings, "left_out": spec.left_out}
+        lane = Lane(self.ledger, *place, **shared)
         self.context = lane
         self.node = spec.pipeline.build(lane)
 
@@ -117,7 +121,7 @@ class LaneRunner:
     def prepare(self) -> None:
         """Fill the buffers, by passing over the next batch; :meth:`follow` must come before :meth:`next`."""
         with self.context.pulse.patient():
-            self._pass_over(1)
+            self.pass_over(1)
 
     def follow(self, state: LaneState) -> bool:
         """Go on to ``state``, which another process has reached by now. Return False if there is no way from here."""
@@ -125,18 +129,24 @@ class LaneRunner:
             return False
         try:
             with self.context.pulse.patient():
-                self._pass_over(state.k - self.k)
+                self.pass_over(state.k - self.k)
         except StopIteration:
             return False
         self.ledger.load(state.counts)
         return True
 
-    def _pass_over(self, count: int) -> None:
+    def pass_over(self, count: int) -> Any:
+        """Pass over the next ``count`` batches; return the last one, of which nothing has been made, if it can be had.
+
+        Raises: StopIteration at the end.
+        """
+        item = None
         with one_thread(), self.context.replay(skimming=self.spec.pipeline._skims):
             for _ in range(count):
                 self.settings.begin(self.k)
-                self.node.next()
+                item = self.node.next()
                 self.k += 1
+        return item
 
     def again(self) -> None:
         """Begin the lane once more, as the next pass (``uneven="repeat"``)."""
@@ -149,7 +159,7 @@ class LaneRunner:
         """Return the next batch of the lane, or its end."""
         k = self.k
         passing = self.to_pass > 0
-        self.context.mode.skimming = passing and self.spec.pipeline._skims
+        self.context.mode.skimming = (passing or self.spec.utterances) and self.spec.pipeline._skims
         self.settings.begin(k)
         with one_thread():
             try:

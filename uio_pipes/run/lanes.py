@@ -26,6 +26,8 @@ def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, i
         pass_over=pass_over,
         changes=options.mixes.changes,
         ranks=progress.ranks,
+        left_out=options.left_out,
+        utterances=options.utterances,
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -187,20 +188,38 @@ class Loader:
             self._close()
             self._progress = self._progress.at(epoch, self._options)
 
-    def skip(self, count: int) -> None:
-        """Pass over the next batches of this rank, after a loss spike for example. Nothing is decoded for it.
+    def skip(self, what: int | range | Callable[[str], bool]) -> None:
+        """Pass over batches of this rank, after a loss spike for example, or leave utterances out of them.
 
-        It takes effect with the next batch; in the middle of an epoch the workers are started again for it. A state
-        remembers it, another epoch forgets it. Where ranks step together, each of them calls it at the same step.
+        It takes effect with the next batch; in the middle of an epoch the workers are started again for it. Nothing is
+        decoded of what is left out, and all else stays as it is, batch for batch. Where ranks step together, each of
+        them calls it at the same step.
 
         Args:
-            count: batches to pass over, 0 or more; added to those that are still to be passed over.
+            what: how many batches to pass over next, 0 or more, added to those that are still to be passed over; or a
+                range of steps of this epoch, as ``batch_at`` counts them, of which those that have passed are ignored
+                (a state remembers both, another epoch forgets them); or a function of an utterance's key that is true
+                if the utterance is to be left out, such as ``bad_keys.__contains__``. It holds for this loader, in
+                later epochs, too. No state can hold it: give it again after a resume. Such utterances are counted
+                in ``stats().skipped["skip"]``.
 
         Raises:
-            PipelineError: ``count`` is not a whole number, or is below 0.
+            PipelineError: ``what`` is none of these, or below 0; a range under ``uneven="repeat"``, where steps have no
+                numbers of their own once a rank has begun again.
         """
-        require_whole("skip: count", count, 0)
-        self._progress.skip += count
+        if isinstance(what, range):
+            if what and (what[0] < 0 or what.step < 1):
+                raise PipelineError(f"skip: a range of steps must go up from 0 or more, not {what!r}")
+            if self.uneven == "repeat":
+                raise PipelineError('skip: steps have no numbers under uneven="repeat": give a count when it is due')
+            stop = what.stop if self.steps_per_epoch is None else min(what.stop, self.steps_per_epoch)
+            self._progress.over.append(range(what.start, stop, what.step))
+            self._follow(self._options)
+        elif callable(what):
+            self._follow(replace(self._options, left_out=(*self._options.left_out, what)))
+        else:
+            require_whole("skip: count", what, 0)
+            self._progress.skip += what
 
     def reweight(self, weights: Mapping[str, float]) -> None:
         """Give sources of a mix other weights, from the next batch that is made on.
@@ -238,19 +257,25 @@ class Loader:
                 state.
         """
         require_whole("batch_at: step", step, 0)
-        alone = copy(self)  # in this process, without the other ranks
+        return self._batch_at(step, self._progress)
+
+    def _batch_at(self, step: int, later: EpochProgress, utterances: bool = False) -> Any:
+        """As ``batch_at``. ``later``: a position after the batch, if one is known. ``utterances``: as an option."""
+        alone = copy(self)  # in this process, without the other ranks, and no state is wanted
         ranks = self._options.ranks._replace(members=None, peers=(), mesh=())
-        alone._options = replace(self._options, ranks=ranks, num_workers=0, mover=None, pin_memory=False)
+        own = replace(self._options, ranks=ranks, num_workers=0, mover=None, pin_memory=False)
+        alone._options = replace(own, snapshot_every=sys.maxsize, utterances=utterances)
         alone._kept = alone._active = alone._tuner = alone._quarantine = None
-        alone._progress = self._progress.before(step, alone._options)
+        alone._progress = self._progress.before(step, alone._options, later)
         alone._asked = self.epoch
+        received = alone._progress.received + alone._progress.skip + 1
         try:
             batch = next(iter(alone))
         except StopIteration:
             raise PipelineError(f"batch_at: epoch {self.epoch} has no batch {step} on rank {self.rank}") from None
         finally:
             alone._close()
-        if not self._options.repeat and alone._progress.received != step + 1:
+        if not self._options.repeat and alone._progress.received != received:
             raise PipelineError(f"batch_at: nothing is left of batch {step}: all of its utterances failed")
         return batch
 
@@ -328,7 +353,9 @@ class Loader:
         """Go by other options from the next batch on."""
         if options.pipeline is not self._options.pipeline:
             self._fingerprints = None
-        self._options, self._lengths = options, Lengths(options)
+        if options.mixes is not self._options.mixes:
+            self._lengths = Lengths(options)
+        self._options = options
         if (run := self._run) is not None and not run.closed:
             run.follow(options)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,9 @@ class Merge:
         example: one failure, as it is reported.
         waited: seconds spent waiting for messages.
         passed: messages that were delivered or passed over.
+        number: of the next batch to be fetched, among all of this rank in the epoch.
+        over: ranges of numbers to pass over; ``begin_over(states, count)`` lets runners begin there that do not make
+            the next ``count`` batches.
     """
 
     def __init__(
@@ -40,6 +44,8 @@ class Merge:
         repeat: bool,
         mover: Mover | None = None,
         pin: bool = False,
+        number: int = 0,
+        steps: bool = False,
     ) -> None:
         self.positions, self.repeat = positions, repeat
         self.known = 0
@@ -56,6 +62,10 @@ class Merge:
         self._runner_of = runner_of
         self._fetched: deque[tuple[Message, int]] = deque()
         self._due = due(positions, runner_of, repeat)
+        self.number, self.steps = number, steps
+        self.over: Sequence[range] = ()
+        self.begin_over: Callable[[dict[int, LaneState], int], None] = lambda states, count: None
+        self._told = 0  # number up to which runners know what they are to pass over
         self._mover = mover
         # For a GPU, with workers: a thread that waits for the next message, pins it and begins its copy.
         ahead = (mover is not None or pin) and any(runner.ahead for runner in runner_of.values())
@@ -90,6 +100,8 @@ class Merge:
                 self.natural = self.known
             if not self._due or self.at_rest:
                 return False
+            if self._over() and self.number >= self._told:
+                self._tell()
             message = self._take()
             if message.batch is not None:
                 self.known += 1
@@ -109,6 +121,12 @@ class Merge:
             heapq.heappush(self._due, (pass_, k + 1, lane))
         elif self.repeat:
             heapq.heappush(self._due, (pass_ + 1, 0, lane))
+        if not message.done:
+            if over := self._over():
+                message.batch = None
+                self._gave.add(lane)
+            self.number += over or message.batch is not None or not self.steps
+        message.number = self.number
         self._note(message)
         self.remaining[lane] = message.remaining
         waited = time.perf_counter() - began
@@ -116,6 +134,17 @@ class Merge:
         self._fetched.append((message, int(waited * 1e6)))
         self._ahead = self._thread.submit(self._received, self._due[0][2]) if self._thread and self._due else None
         return message
+
+    def _over(self, later: int = 0) -> bool:
+        """Return whether the next batch, or one that comes so much ``later``, is to be passed over."""
+        return any(self.number + later in one for one in self.over)
+
+    def _tell(self) -> None:
+        """Let runners begin that do not make the batches which are to be passed over now."""
+        count = next(n for n in itertools.count(1) if not self._over(n))
+        self._told = self.number + count
+        if (made := self.received()) is not None and count > (ahead := made[1] - len(self._fetched)):
+            self.begin_over(made[0], count - ahead)
 
     def _note(self, message: Message) -> None:
         """Note which lanes give batches. A lane that gave none in a whole pass is tried again in the next one."""
@@ -182,8 +211,11 @@ class Merge:
 
     def pass_over(self, n: int) -> Iterator[Message]:
         """Drop the next ``n`` batches, whether they have been made or not; yield their messages."""
+        number = self.number
         while n and self._due and not self.at_rest:
             message = self._take()
+            if self.steps:  # which the epoch makes up for
+                self.number = number
             self._fetched.clear()
             self.passed += 1
             self.positions[message.lane].advance(message)

@@ -8,6 +8,7 @@ from typing import Any
 
 from uio_pipes.base.errors import ListError, NothingRead
 from uio_pipes.core.graph import Graph
+from uio_pipes.core.realize import SKIPPED
 
 SHOWN = 3  # reasons that a message names
 FEW = 'use fewer ranks, or choose uneven="join"'
@@ -62,7 +63,7 @@ def _most(skipped: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def _purposes(pipeline: Graph) -> dict[str, list[str]]:
     """Return reason → the stages that leave utterances out for it."""
-    found: dict[str, list[str]] = {}
+    found = {SKIPPED: ["loader.skip"]}
     for stage in pipeline._every_stage():
         for reason in stage.reasons:
             found.setdefault(reason, []).append(stage.describe())

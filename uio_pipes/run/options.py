@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -41,6 +42,8 @@ class RunOptions:
     on_change: str
     mixes: Mixes = field(default_factory=Mixes)
     mover: Mover | None = None
+    left_out: tuple[Callable[[str], bool], ...] = ()  # by loader.skip
+    utterances: bool = False  # to give those of each batch, finished, instead of its tensors
 
     def __post_init__(self) -> None:
         if not isinstance(self.pipeline, Graph):

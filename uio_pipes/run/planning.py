@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
@@ -30,7 +30,8 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.settings import Settings
 from uio_pipes.core.stage import Stage
 from uio_pipes.io.local import Ref
-from uio_pipes.run.lane_runner import items_of
+from uio_pipes.run.lane_runner import LaneRunner, RunSpec, items_of
+from uio_pipes.run.state import LaneState
 from uio_pipes.stages.batch import Batch
 from uio_pipes.stages.rates import mixed_rates, odd_rates, rates_of
 
@@ -184,20 +185,42 @@ def plan_utterances(graph: Graph, by: Length | Pair | None, most: int | None = N
 def _check_plannable(graph: Graph, most: int | None = None) -> None:
     if graph._endless and most is None:
         raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
+    _check_skims(graph)
+
+
+def _check_skims(graph: Graph) -> None:
     if not graph._skims:
         raise PipelineError("what a node given to .through(…) after the batches does cannot be planned: leave it out")
 
 
-def plan_keys(graph: Graph, lanes: int, seed: int, epoch: int) -> Iterator[list[list[str]]]:
-    """Plan the keys in the batches of each lane in ``epoch``. What fails only when a batch is made is in them.
+def plan_keys(spec: RunSpec, states: Mapping[int, LaneState]) -> list[Iterator[tuple[int, int, int, list[str]]]]:
+    """Return for each of these lanes an iterator over (pass, k, lane, keys) of its batches, from where it stands.
 
-    Raises: PipelineError as :func:`plan_lanes`.
+    Each plans only what is asked of it. What fails only when a batch is made is in it.
+
+    Raises: PipelineError if a node of the user's stands after the batches.
     """
-    _check_plannable(graph)
-    planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
-    for index in range(lanes):
-        items = items_of(planned.build(_lane(index, lanes, seed, epoch, 0, tables)))
-        yield [[str(s["key"]) for s in (item if isinstance(item, list) else [item])] for item in items]
+    _check_skims(spec.pipeline)
+    tables = dict[Hashable, Any]()
+    return [_keys(spec, lane, state, tables) for lane, state in states.items()]
+
+
+def _keys(
+    spec: RunSpec, lane: int, state: LaneState, tables: dict[Hashable, Any]
+) -> Iterator[tuple[int, int, int, list[str]]]:
+    runner = LaneRunner(spec, lane, state, tables)
+    while not runner.done or spec.repeat:
+        if runner.done:
+            runner.again()
+        try:
+            item = runner.pass_over(1)
+        except StopIteration:
+            if not runner.k:
+                return
+            runner.done = True
+        else:
+            keys = [str(sample["key"]) for sample in (item if isinstance(item, list) else [item])]
+            yield runner.pass_, runner.k - 1, lane, keys
 
 
 def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool = True, ranks: int = 1) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from uio_pipes.base.errors import PipelineError, StateError
@@ -25,8 +25,9 @@ class EpochProgress:
         lanes: number of lanes in this epoch. positions: those of this rank's lanes.
         ranks: number of ranks for which steps are counted.
         stream: epoch whose data this is: with ``steps_per_epoch`` the one in which the stream began.
-        step: batches delivered in this epoch, for ``steps_per_epoch``.
+        step: batches delivered in this epoch, or passed over by their numbers, for ``steps_per_epoch``.
         skip: batches to pass over before the next one.
+        over: numbers of batches to pass over when their turn comes. The run looks at this very list.
         ended: the epoch is over: for this rank, as its trainer saw, or for all ranks, as a state says.
         delivered: utterances that all ranks have delivered, known at the end of an epoch that they ended together.
         left_out: utterances (at least) and list items that no rank delivered, known likewise.
@@ -41,6 +42,7 @@ class EpochProgress:
     ranks: int
     step: int = 0
     skip: int = 0
+    over: list[range] = field(default_factory=list)
     ended: bool = False
     delivered: int = 0
     left_out: tuple[int, int] = (0, 0)
@@ -77,6 +79,7 @@ class EpochProgress:
             meta.ranks or world_size,
             meta.step or 0,
             meta.skip,
+            [range(*one) for one in meta.over or ()],
             ended=meta.ended or (over and meta.stream is None),
             loaded={str(k): str(v) for k, v in state.items()},
             ahead=None if meta.ahead is None else cls.loaded_from(read_meta(meta.ahead), meta.ahead, rank, world_size),
@@ -89,24 +92,57 @@ class EpochProgress:
     def go_on(self) -> None:
         """Begin the next epoch of the same stream."""
         self.epoch, self.step, self.ended, self.loaded = self.epoch + 1, 0, False, None
+        self.over.clear()
 
-    def before(self, step: int, options: RunOptions) -> EpochProgress:
-        """Return a position from which batch ``step`` of this epoch is the next one.
+    def before(self, step: int, options: RunOptions, later: EpochProgress) -> EpochProgress:
+        """Return a position from which batch ``step`` of this epoch is the next one that is not passed over.
+
+        ``later``: a position that may be after the batch. It tells which lane has the batch: no other one has to run.
 
         Raises: PipelineError if it lies before what this position knows of a stream that began in an earlier epoch.
         """
-        first = self.step if options.in_steps else self.received
-        began_again = not options.in_steps and any(position.state.pass_ for position in self.positions.values())
-        if step >= first and not began_again and not self.ended:
+        first = self.number(options.in_steps)
+        if self.leads_to(step, options):
             positions = {lane: Position(position.saved()) for lane, position in self.positions.items()}
-            return replace(self, positions=positions, skip=step - first, loaded=None)
-        if self.stream != self.epoch:
+            start = replace(self, positions=positions, skip=step - first, over=[], loaded=None)
+        elif self.stream == self.epoch:
+            start = replace(EpochProgress.fresh(self.epoch, replace(options, lanes=self.lanes)), skip=step)
+            start.ranks = self.ranks
+        else:
             rule = f"step {step} of epoch {self.epoch} is before step {first}, where the loader stands"
             raise PipelineError(f"batch_at: {rule}: load an earlier state")
-        fresh = EpochProgress.fresh(self.epoch, replace(options, lanes=self.lanes))
-        for lane, position in fresh.positions.items():
-            position.state.settings = self.positions[lane].state.settings_from_start
-        return replace(fresh, ranks=self.ranks, skip=step)
+        same = (later.stream, later.lanes) == (self.stream, self.lanes)
+        for lane, position in start.positions.items():
+            latest = max(((later if same else self), self), key=lambda one: one.received).positions[lane].state
+            position.state.settings = position.state.settings_known(latest)
+        if not same or (place := later._place(start.received + start.skip)) is None:
+            return start
+        k, lane = place
+        only = start.positions[lane]
+        return replace(start, positions={lane: only}, skip=k - only.state.k)
+
+    def leads_to(self, step: int, options: RunOptions) -> bool:
+        """Return whether batch ``step`` of this epoch comes by going on from here."""
+        return step >= self.number(options.in_steps) and (options.in_steps or self._in_order) and not self.ended
+
+    def _place(self, number: int) -> tuple[int, int] | None:
+        """Return (k, lane) of batch ``number`` since the stream began; None if that is not known."""
+        if number >= self.received or not self._in_order:
+            return None
+        lanes = sorted(lane for lane, position in self.positions.items() if position.state.k)
+        k = 0
+        while number >= len(lanes):
+            k, number = k + 1, number - len(lanes)
+            lanes = [lane for lane in lanes if k < self.positions[lane].state.k]
+        return k, lanes[number]
+
+    @property
+    def _in_order(self) -> bool:
+        """True if this is what comes first of the lanes in their order: no lane began again, and no other number of
+        ranks, each by itself, got some of them further."""
+        states = {lane: position.state for lane, position in self.positions.items()}
+        last = max(((state.k - 1, lane) for lane, state in states.items()), default=(0, 0))
+        return all(not state.pass_ and (state.done or (state.k, lane) > last) for lane, state in states.items())
 
     def check_ranks(self, options: RunOptions) -> None:
         """Raises: StateError if ranks that step together are more than the lanes of a loaded state."""
@@ -135,6 +171,7 @@ class EpochProgress:
             stream=self.stream if options.in_steps else None,
             step=self.step if options.in_steps else None,
             skip=self.skip,
+            over=self._to_come(options),
             mixes=options.mixes.saved,
             ranks=self.ranks if options.pipeline._follows_steps else None,
             ahead=self.ahead.loaded if self.ahead is not None else None,
@@ -145,10 +182,19 @@ class EpochProgress:
     def _now(self, text: str, options: RunOptions, fingerprints: Mapping[str, Any]) -> str:
         """Return the ``meta`` of the loaded state with what was asked of the loader since."""
         meta = read_meta({"meta": text})
-        new = replace(meta, skip=self.skip)
+        new = replace(meta, skip=self.skip, over=self._to_come(options))
         if options.mixes.journals != Mixes.of(options.pipeline, meta.mixes).journals:
             new = replace(new, mixes=options.mixes.saved, graph=fingerprints["graph"], listed=fingerprints["list"])
         return text if new == meta else new.text
+
+    def _to_come(self, options: RunOptions) -> list[list[int]] | None:
+        """Return the ranges of batches to pass over that lie ahead, as they are saved."""
+        next_ = self.number(options.in_steps)
+        return [[one.start, one.stop, one.step] for one in self.over if one.stop > next_] or None
+
+    def number(self, in_steps: bool) -> int:
+        """Return the number of the next batch in this epoch."""
+        return self.step if in_steps else self.received
 
     @property
     def received(self) -> int:

@@ -33,6 +33,11 @@ def _is_step(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 32
 
 
+def _is_range(value: object) -> bool:
+    """Return whether this is [start, stop, step] of a range of numbers that are still to come."""
+    return isinstance(value, list) and len(value) == 3 and all(map(_is_count, value)) and value[2] > 0
+
+
 def _are_counts(value: object) -> bool:
     """Return whether these can be the counts of a lane; one that has not begun has none."""
     if value == {}:
@@ -52,6 +57,7 @@ def _is_state(value: object) -> bool:
 COUNT = {"fits": _is_step}
 FLAG = {"fits": lambda value: isinstance(value, bool)}
 LIST = {"fits": lambda value: isinstance(value, list)}
+RANGES = {"fits": lambda value: isinstance(value, list) and all(map(_is_range, value))}
 
 
 # The records
@@ -69,6 +75,7 @@ class Meta:
         skip: batches to pass over before the next one.
         mixes: the weights of mixes and what changed in them (see :mod:`uio_pipes.run.mixes`).
         ranks: the number of ranks for which steps are counted, if something follows the step.
+        over: ranges of batches to pass over when their turn comes, as [start, stop, step], by their numbers on a rank.
         ahead: the state of the next epoch, if some ranks had begun it.
     """
 
@@ -83,12 +90,18 @@ class Meta:
     skip: int = field(default=0, metadata=COUNT)
     mixes: dict[str, dict[str, Any]] | None = field(default=None, metadata={"fits": are_mixes})
     ranks: int | None = field(default=None, metadata={"fits": lambda value: _is_step(value) and value > 0})
+    over: list[list[int]] | None = field(default=None, metadata=RANGES)
     ahead: dict[str, str] | None = field(default=None, metadata={"fits": _is_state})
 
     @property
     def data_epoch(self) -> int:
         """The epoch whose data this is: with ``steps_per_epoch`` the one in which the stream began."""
         return self.epoch if self.stream is None else self.stream
+
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """The changes of mixes, but for the weights that they began with."""
+        return [entry for record in (self.mixes or {}).values() for entry in record["journal"][1:]]
 
     def saved(self) -> dict[str, Any]:
         """Return the fields that are saved, under their names in JSON."""
@@ -123,11 +136,11 @@ class LaneState:
     settings: dict[str, Any] = field(default_factory=dict, metadata={"fits": are_settings, "optional": True})
     nodes: str = "null"
 
-    @property
-    def settings_from_start(self) -> dict[str, Any]:
-        """The settings for the beginning of the lane: what has no mark yet changes where the lane stands."""
-        before = self.settings.get("before", 0)
-        return {"before": 0, "marks": self.settings.get("marks", {}), "from": before + self.k}
+    def settings_known(self, later: LaneState) -> dict[str, Any]:
+        """Return the settings with the marks that a later state of the lane knows; what has none changes there."""
+        known = later.settings
+        made = known.get("before", 0) + later.k
+        return {"before": self.settings.get("before", 0), "marks": known.get("marks", {}), "from": made}
 
     @property
     def node_states(self) -> dict[str, Any] | None:

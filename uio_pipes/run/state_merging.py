@@ -32,8 +32,7 @@ class _Saved:
     @property
     def age(self) -> tuple[int, bool, int, int]:
         """Orders states. Of ranks in the same epoch, the one that knows most changes of mixes is the newest."""
-        mixes = (self.meta.mixes or {}).values()
-        return self.epoch, self.meta.ended, self.meta.step or 0, sum(len(one["journal"]) for one in mixes)
+        return self.epoch, self.meta.ended, self.meta.step or 0, len(self.meta.changes)
 
 
 def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +30,11 @@ def plot(pipeline: Graph, path: str | os.PathLike[str], count: int = 3) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise PipelineError(f"count must be a whole number above 0, not {count!r}; 3 fit on a page")
     utterances = type(pipeline)(_before_batches(pipeline.stages))
-    drawn = [_drawn(utterances.stages, records) for records in trace(utterances, count)]
+    draw([_drawn(utterances.stages, records) for records in trace(utterances, count)], path)
+
+
+def draw(drawn: list[Drawn], path: str | os.PathLike[str]) -> None:
+    """Draw utterances to a PNG file. Raises: PipelineError if there is nothing to draw, or matplotlib is missing."""
     columns = [name for name in ("wav", "plain", "feat") if any(getattr(d, name) is not None for d in drawn)]
     if not columns:
         raise PipelineError("there is nothing to draw: the utterances have neither audio nor features; add .fbank()")
@@ -51,7 +57,7 @@ def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
     last = records[-1].item
     if not isinstance(last, dict):
         raise PipelineError("plot draws utterances, and none comes out here; add .load_from_tar() or .load_from_raw()")
-    wav, feat = _array(last.get("wav")), _array(last.get("feat"))
+    feat = _array(last.get("feat"))
     plain, masked, names = None, None, []
     for i, stage in enumerate(stages):
         if stage.name in MASKING and feat is not None:
@@ -59,8 +65,7 @@ def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
             plain = before if plain is None else plain
             masked = _changed(before, after, feat, masked)
             names.append(stage.name)
-    rate = int(last.get("sample_rate", 0))
-    return Drawn(str(last.get("key", "")), str(last.get("txt", "")), wav, rate, plain, feat, masked, ", ".join(names))
+    return replace(finished(last), plain=plain, masked=masked, made_by=", ".join(names))
 
 
 def _changed(before: Array | None, after: Array | None, feat: Array, masked: Array | None) -> Array | None:
@@ -71,6 +76,13 @@ def _changed(before: Array | None, after: Array | None, feat: Array, masked: Arr
     changed = before[:frames] != after[:frames]
     both: Array = changed if masked is None else masked | changed
     return both
+
+
+def finished(fields: Mapping[str, Any]) -> Drawn:
+    """Return what is to be drawn of a finished utterance, of which no stage is known."""
+    wav, feat = _array(fields.get("wav")), _array(fields.get("feat"))
+    rate = int(fields.get("sample_rate", 0))
+    return Drawn(str(fields.get("key", "")), str(fields.get("txt", "")), wav, rate, None, feat, None, "")
 
 
 def _array(value: Any) -> Array | None:

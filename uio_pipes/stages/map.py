@@ -15,6 +15,7 @@ from uio_pipes.core.describe import wants
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.per_utterance import PerUtterance, StageLink
+from uio_pipes.core.realize import wanted
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 
@@ -87,6 +88,10 @@ class _MapNode(Node):
     def _other(self, item: Any) -> Any:
         if self.rng:
             raise PipelineError("map: a function with a rng parameter works on utterances; put it before batching")
+        if isinstance(item, list) and item and isinstance(item[0], Sample):
+            if self.lane.mode.skimming:
+                return item
+            item = wanted(item, self.lane)
         if isinstance(item, (list, dict)) and not item:
             return item
         try:

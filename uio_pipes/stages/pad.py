@@ -91,10 +91,10 @@ class _PadNode(Node):
         super().__init__(source)
         self.lane, self.stage = lane, stage
 
-    def next(self) -> dict[str, Any]:
+    def next(self) -> Any:
         samples: list[Sample] = self.source.next()
         if self.lane.mode.skimming:
-            return {}
+            return samples
         collate = self.stage.collate
         chains = {id(sample.chain): sample.chain for sample in samples}.values()  # of the sources of a mix
         batch = _Batch(len(samples), self.stage, list(dict.fromkeys(of for chain in chains for of in chain.named)))

@@ -1,0 +1,261 @@
+"""``loader.skip`` of a range of steps, and of utterances by their keys: all else stays as it is, on any topology."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from command import ranks as run_ranks
+from contract import carried, digest, keys_of
+from corpus import Corpus
+from journeys import GRAPHS, training
+from tones import tone, wav_bytes
+
+import uio_pipes as uio
+
+
+def ranks(pipeline: uio.Pipeline, world: int, **options: Any) -> list[uio.Loader]:
+    place = {"seed": 3, "uneven": "join", **options}
+    return [uio.Loader(pipeline, rank=rank, world_size=world, **place) for rank in range(world)]
+
+
+OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 6}
+WORLDS = pytest.mark.parametrize(("world", "workers"), [(1, 0), (2, 2), (3, 0)])
+
+
+def spied(corpus: Corpus, decoded: list[str]) -> uio.Pipeline:
+    def spy(sample: Any) -> Any:
+        decoded.append(sample["key"])
+        return sample
+
+    return uio.from_shard_list(corpus.list, shuffle=True).decode_audio().map(spy, length="same").batch(3).pad()
+
+
+# A range of steps
+
+
+@WORLDS
+@pytest.mark.parametrize("given_at", [0, 2, 4])
+def test_steps_are_passed_over_when_their_turn_comes(
+    many_shards: Corpus, world: int, workers: int, given_at: int
+) -> None:
+    graph = training(many_shards.list)
+    for whole, loader in zip(
+        ranks(graph, world, lanes=6), ranks(graph, world, lanes=6, num_workers=workers), strict=True
+    ):
+        expected = [digest(batch) for batch in whole]
+        batches = iter(loader)
+        got = [digest(next(batches)) for _ in range(given_at)]
+        loader.skip(range(3, 6))
+        loader.skip(range(7, 1000, 2))
+        wanted = [d for n, d in enumerate(expected) if n < given_at or (n not in range(3, 6) and (n < 7 or n % 2 == 0))]
+        assert got + [digest(batch) for batch in batches] == wanted
+        loader.set_epoch(1)
+        whole.set_epoch(1)
+        assert [digest(b) for b in loader] == [digest(b) for b in whole]  # another epoch forgets it
+
+
+def test_nothing_is_decoded_of_the_steps_and_nothing_else_is_counted(many_shards: Corpus) -> None:
+    decoded: list[str] = []
+    loader = uio.Loader(spied(many_shards, decoded), **OPTIONS)
+    loader.skip(range(2, 5))
+    delivered = [key for batch in loader for key in batch["keys"]]
+    assert sorted(decoded) == sorted(delivered)
+    assert loader.stats().utterances == len(delivered) == len(many_shards.keys) - 9
+
+
+def test_a_state_remembers_steps_to_come(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    expected = [digest(batch) for batch in uio.Loader(graph, **OPTIONS)]
+    plain = uio.Loader(graph, **OPTIONS).state_dict()
+    loader = uio.Loader(graph, **OPTIONS)
+    loader.skip(range(4, 8))
+    batches = iter(loader)
+    got = [digest(next(batches)) for _ in range(3)]
+    state = carried(loader.state_dict())
+    for workers in (0, 2):
+        resumed = uio.Loader(graph, num_workers=workers, **OPTIONS)
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        assert got + [digest(batch) for batch in resumed] == expected[:4] + expected[8:]
+    got += [digest(next(batches)) for _ in range(2)]
+    assert "over" not in loader.state_dict()["meta"]  # as without them, once they have passed
+    assert got == expected[:4] + expected[8:9]
+    loader.load_state_dict(plain)
+    assert digest(next(iter(loader))) == expected[0]
+    loader.skip(range(0, 1))  # has passed, so that a script may say it after every resume
+    assert digest(next(iter(loader))) == expected[1]
+
+
+def test_steps_of_a_stream(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    whole = uio.Loader(graph, steps_per_epoch=9, **OPTIONS)
+    first, second, third = ([digest(batch) for batch in whole] for _ in range(3))
+    loader = uio.Loader(graph, steps_per_epoch=9, num_workers=2, **OPTIONS)
+    loader.skip(range(2, 4))
+    assert [digest(batch) for batch in loader] == first[:2] + first[4:]
+    loader.set_epoch(1)
+    loader.skip(range(6, 100))
+    batches = iter(loader)
+    got = [digest(next(batches)) for _ in range(5)]
+    resumed = uio.Loader(graph, steps_per_epoch=9, **OPTIONS)
+    resumed.load_state_dict(carried(loader.state_dict()))
+    assert digest(resumed.batch_at(6)) == second[6]
+    for one in (loader, resumed):
+        assert got + [digest(batch) for batch in (batches if one is loader else one)] == second[:6]
+        one.set_epoch(2)
+        assert [digest(batch) for batch in one] == third
+
+
+@pytest.mark.parametrize("wrong", [range(-1, 3), range(5, 2, -1), "3", 1.5])
+def test_what_cannot_be_passed_over(many_shards: Corpus, wrong: Any) -> None:
+    with pytest.raises(uio.PipelineError, match="skip"):
+        uio.Loader(training(many_shards.list)).skip(wrong)
+
+
+def test_an_epoch_of_which_all_is_passed_over_is_no_error(many_shards: Corpus) -> None:
+    loader = uio.Loader(training(many_shards.list), **OPTIONS)
+    loader.skip(range(1000))
+    assert list(loader) == []
+    assert loader.finished
+
+
+# Utterances
+
+
+def without(batch: Any, bad: set[str]) -> Any:
+    """Return a padded batch without the rows of some keys."""
+    rows = [i for i, key in enumerate(batch["keys"]) if key not in bad]
+    longest = int(batch["feats_lengths"][rows].max())
+    return {
+        "keys": [batch["keys"][i] for i in rows],
+        "feats": batch["feats"][rows][:, :longest].contiguous(),
+        "feats_lengths": batch["feats_lengths"][rows],
+    }
+
+
+@WORLDS
+def test_utterances_are_left_out_of_their_batches_and_nothing_else_changes(
+    many_shards: Corpus, world: int, workers: int
+) -> None:
+    graph = training(many_shards.list)
+    bad, left_out = set(many_shards.keys[::4]), 0
+    for whole, loader in zip(
+        ranks(graph, world, lanes=6), ranks(graph, world, lanes=6, num_workers=workers), strict=True
+    ):
+        expected = list(whole)
+        batches = iter(loader)
+        got = [next(batches) for _ in range(2)]
+        loader.skip(bad.__contains__)
+        got += list(batches)
+        later = [without(batch, bad) for batch in expected[2:] if not bad.issuperset(batch["keys"])]
+        assert [digest(batch) for batch in got] == [digest(batch) for batch in [*expected[:2], *later]]
+        stats = loader.stats()
+        assert (stats.failures, stats.utterances) == (0, sum(len(batch["keys"]) for batch in got))
+        left_out = stats.skipped["skip"]
+        assert left_out == sum(len(batch["keys"]) for batch in expected) - stats.utterances
+        loader.set_epoch(1)
+        assert bad.isdisjoint(key for batch in loader for key in batch["keys"])  # it holds for the loader
+
+
+def test_no_state_holds_a_function_and_given_again_it_goes_on(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    bad = set(many_shards.keys[::3])
+    whole = uio.Loader(graph, **OPTIONS)
+    whole.skip(bad.__contains__)
+    expected = [digest(batch) for batch in whole]
+    loader = uio.Loader(graph, **OPTIONS)
+    loader.skip(bad.__contains__)
+    batches = iter(loader)
+    got = [digest(next(batches)) for _ in range(4)]
+    parts = []
+    for rank in range(3):
+        resumed = uio.Loader(graph, rank=rank, world_size=3, uneven="join", **OPTIONS)
+        resumed.load_state_dict(carried(loader.state_dict()))
+        resumed.skip(bad.__contains__)
+        parts += [digest(batch) for batch in resumed]
+    assert sorted(got + parts) == sorted(expected)
+    plain = uio.Loader(graph, **OPTIONS)
+    plain.load_state_dict(loader.state_dict())
+    assert not bad.isdisjoint(key for batch in plain for key in batch["keys"])
+
+
+def test_nothing_is_decoded_of_utterances_left_out(many_shards: Corpus) -> None:
+    decoded: list[str] = []
+    loader = uio.Loader(spied(many_shards, decoded), **OPTIONS)
+    loader.skip(lambda key: key == many_shards.keys[0])
+    loader.skip(lambda key: key == many_shards.keys[5])
+    delivered = [key for batch in loader for key in batch["keys"]]
+    assert sorted(decoded) == sorted(delivered) == sorted({*many_shards.keys} - {many_shards.keys[i] for i in (0, 5)})
+    assert loader.stats().skipped == {"skip": 2}
+
+
+@pytest.mark.parametrize("end", ["single", "batch", "map_of_a_batch", "map_of_a_padded_batch", "three_streams"])
+def test_whatever_makes_the_batches(many_shards: Corpus, end: str) -> None:
+    source = uio.from_shard_list(many_shards.list, shuffle=True).decode_audio().fbank(8)
+    graph = {
+        "single": lambda: source,
+        "batch": lambda: source.batch(3),
+        "map_of_a_batch": lambda: source.batch(3).map(_collated),
+        "map_of_a_padded_batch": lambda: source.batch(3).pad().map(lambda batch: {"keys": batch["keys"]}),
+        "three_streams": lambda: GRAPHS[end](many_shards.list),
+    }[end]()
+    whole, loader = (uio.Loader(graph, **OPTIONS) for _ in range(2))
+    bad = set(many_shards.keys[1::5])
+    loader.skip(bad.__contains__)
+    expected = [[key for key in keys_of(batch) if key not in bad] for batch in whole]
+    assert [keys_of(batch) for batch in loader] == [keys for keys in expected if keys]
+    assert loader.stats().skipped["skip"] > 0
+
+
+def _collated(batch: list[Any]) -> dict[str, Any]:
+    return {"keys": [sample["key"] for sample in batch], "frames": torch.tensor([len(s["feat"]) for s in batch])}
+
+
+def test_an_epoch_without_an_utterance_says_why(many_shards: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+    loader = uio.Loader(training(many_shards.list), **OPTIONS)
+    loader.skip(lambda key: True)
+    assert list(loader) == []
+    assert f"loader.skip left out {len(many_shards.keys)} as skip" in caplog.text
+
+
+def test_a_stream_of_which_all_is_left_out_is_an_error(many_shards: Corpus) -> None:
+    loader = uio.Loader(training(many_shards.list), steps_per_epoch=5, **OPTIONS)
+    loader.skip(lambda key: True)
+    with pytest.raises(uio.ListError, match=r"loader\.skip left out"):
+        list(loader)
+
+
+# Ranks that step together
+
+
+def main(out: str) -> None:
+    """Two ranks, of which the first has a batch of which nothing is left: it comes to the steps one batch later."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    items = [{"key": f"U{i}", "wav": b"RIFF" if i == 2 else wav_bytes(tone(8000, i))} for i in range(30)]
+    graph = uio.from_iterable(items).sharding_filter().decode_audio().batch(1).pad()
+    seen = []
+    for workers in (0, 1):
+        loader = uio.Loader(graph, num_workers=workers, uneven="stop")
+        loader.skip(range(4, 9))
+        seen.append([batch["keys"][0] for batch in loader])
+    Path(out, f"{rank}.json").write_text(json.dumps(seen))
+    dist.destroy_process_group()
+
+
+def test_ranks_that_step_together_need_not_come_to_the_steps_together(tmp_path: Path) -> None:
+    done = run_ranks(2, __file__, tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == [[f"U{2 * n}" for n in range(15) if n != 1 and n not in range(4, 9)]] * 2
+    assert second == [[f"U{2 * n + 1}" for n in range(15) if n not in range(4, 9)][: len(first[0])]] * 2
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
