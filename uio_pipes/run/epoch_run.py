@@ -75,7 +75,7 @@ class EpochRun(Iterator[Any]):
         """Start the lanes at these states."""
         options, plan = self.options, self.options.plan if self.tuner is None else self.tuner.plan
         runner_of = start_lanes(
-            spec_of(options, self.progress, pass_over), states, plan, options.world_size, options.pins
+            spec_of(options, self.progress, pass_over), states, plan, options.world_size, options.pins, options.fleet
         )
         self._run_by(plan, list(dict.fromkeys(runner_of.values())), len(runner_of))
         return runner_of

@@ -18,7 +18,7 @@ from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.no_batches import Losses
 from uio_pipes.run.position import Position
 from uio_pipes.run.state import LaneState
-from uio_pipes.run.workers import Runner, Worker
+from uio_pipes.run.workers import InProcess, Runner
 
 
 class Merge:
@@ -55,7 +55,7 @@ class Merge:
         self._due = due(positions, runner_of, repeat)
         self._mover = mover
         # For a GPU, with workers: a thread that waits for the next message, pins it and begins its copy.
-        ahead = (mover is not None or pin) and any(isinstance(runner, Worker) for runner in runner_of.values())
+        ahead = (mover is not None or pin) and any(not isinstance(runner, InProcess) for runner in runner_of.values())
         self._thread = _thread(pin) if ahead else None
         self._ahead: Future[Message] | None = None
 

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -105,10 +105,7 @@ class Worker:
 
     def take(self) -> Message:
         """Return the next message of these lanes, in their order."""
-        message = self._receive()
-        if message.error is not None:
-            raise message.error from WorkerTraceback(message.reports[0])
-        return message
+        return checked(self._receive())
 
     def _receive(self) -> Message:
         with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
@@ -124,7 +121,15 @@ class Worker:
             shut_down(batches)
 
 
-Runner = InProcess | Worker
+class Runner(Protocol):
+    """Runs lanes somewhere, and gives their messages in order."""
+
+    def take(self) -> Message:
+        """Return the next message."""
+
+    def close(self) -> None:
+        """End what runs the lanes."""
+
 
 _AT_EXIT: weakref.WeakSet[Worker] = weakref.WeakSet()
 
@@ -167,9 +172,7 @@ class _WorkerLanes(IterableDataset[Any]):
                     return
                 yield PackedMessage(message, writer)
         except Exception as error:
-            yield PackedMessage(
-                Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()]), Writer(None)
-            )
+            yield PackedMessage(failed(error), Writer(None))
 
     def _stream(self) -> Iterator[Message]:
         gate = self.gate
@@ -182,7 +185,7 @@ class _WorkerLanes(IterableDataset[Any]):
         return iter(()) if states is None else LaneStream(self.spec, states, prepared)
 
 
-class _Small:
+class Small:
     """A small tensor in a message."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -200,7 +203,7 @@ class PackedMessage:
     def unpacked(self, ring: Ring | None, pin: bool) -> Message:
         """Return the message, with tensors that nobody else writes to."""
         message: Message = pickle.loads(self.data)  # from our own worker
-        message.batch = walk(message.batch, _Small, lambda small: torch.from_numpy(small.array))
+        message.batch = walk(message.batch, Small, lambda small: torch.from_numpy(small.array))
         if pin:
             message.batch = _pinned(message.batch)
         if self.slot is not None and ring is not None:
@@ -210,17 +213,34 @@ class PackedMessage:
 
 def _packed(tensor: torch.Tensor, writer: Writer) -> Any:
     """Return what stands for the tensor in the message: an array, a place in the ring, or the tensor itself."""
-    usual = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in PLAIN
-    if not usual or tensor.requires_grad or not tensor.is_cpu:
+    if not is_plain(tensor):
         return tensor
     place = writer.place(tensor) if tensor.nbytes > SMALL else None
     if place is not None:
         return place
-    return _Small(tensor) if tensor.nbytes <= MEDIUM else tensor
+    return Small(tensor) if tensor.nbytes <= MEDIUM else tensor
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor is nothing but an array."""
+    usual = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in PLAIN
+    return usual and not tensor.requires_grad and tensor.is_cpu
 
 
 class WorkerTraceback(Exception):
     """The traceback of an error in a worker, as text."""
+
+
+def failed(error: Exception) -> Message:
+    """Return the last message of a worker, which an error ended."""
+    return Message(-1, 0, 0, error=_portable(error), reports=[traceback.format_exc()])
+
+
+def checked(message: Message) -> Message:
+    """Return the message. Raises: the error that it brings."""
+    if message.error is not None:
+        raise message.error from WorkerTraceback(message.reports[0])
+    return message
 
 
 def _portable(error: Exception) -> Exception:

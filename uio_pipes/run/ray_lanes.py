@@ -1,0 +1,106 @@
+"""What a Ray actor runs: lanes, as in a worker process, of one worker of the trainer's or of several.
+
+A message travels in two parts: its large tensors as arrays, which Ray's object store holds without copying them into a
+pickle, and all else as bytes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from uio_pipes.run.lane_runner import Message, RunSpec
+from uio_pipes.run.lane_stream import LaneStream
+from uio_pipes.run.state import LaneState
+from uio_pipes.run.workers import SMALL, Small, failed, is_plain, walk
+
+Packed = tuple[bytes, list["np.ndarray[Any, Any]"]]
+
+
+class _Place(NamedTuple):
+    """The place of a tensor in a message: it is the array of this number."""
+
+    array: int
+    dtype: torch.dtype
+
+
+class Lanes:
+    """The actor. Calls of its first group are answered one after the other; ``ping`` and ``end`` belong to another."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, Iterator[Message] | None] = {}  # by the number that the trainer gave; None: ended
+
+    def node(self) -> str:
+        """Return the ID of the node where the actor runs."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def ping(self) -> None:
+        """Show that the actor answers."""
+
+    def begin(self, number: int, spec: RunSpec, states: dict[int, LaneState]) -> None:
+        """Begin lanes at these states."""
+        if number not in self._streams:
+            self._streams[number] = _messages(spec, states)
+
+    def next(self, number: int) -> Packed | None:
+        """Return the next message of these lanes; None if there are no more."""
+        stream = self._streams.get(number)
+        message = None if stream is None else next(stream, None)
+        if message is None:
+            return None
+        try:
+            return _packed(message)
+        except Exception as error:
+            return _packed(failed(error))
+
+    def end(self, number: int) -> None:
+        """Drop these lanes, and what was asked of them."""
+        self._streams[number] = None
+
+
+def _messages(spec: RunSpec, states: dict[int, LaneState]) -> Iterator[Message]:
+    try:
+        yield from LaneStream(spec, states)
+    except Exception as error:
+        yield failed(error)
+
+
+def _packed(message: Message) -> Packed:
+    from ray import cloudpickle  # which knows classes of the trainer's script, too
+
+    arrays: list[np.ndarray[Any, Any]] = []
+
+    def placed(tensor: torch.Tensor) -> Any:
+        if not is_plain(tensor):
+            return tensor
+        if tensor.nbytes <= SMALL:
+            return Small(tensor)
+        arrays.append(tensor.contiguous().numpy())
+        return _Place(len(arrays) - 1, tensor.dtype)
+
+    message.batch = walk(message.batch, torch.Tensor, placed)
+    data: bytes = cloudpickle.dumps(message, protocol=4)  # type: ignore[no-untyped-call]
+    return data, arrays
+
+
+def unpacked(packed: Packed, pin: bool) -> Message:
+    """Return the message. Its tensors are copied out of the object store, where they could not be written to."""
+    data, arrays = packed
+    message: Message = pickle.loads(data)  # from our own actor
+
+    def copied(place: _Place) -> torch.Tensor:
+        array = arrays[place.array]
+        made = torch.empty(array.shape, dtype=place.dtype, pin_memory=pin)
+        np.copyto(made.numpy(), array)
+        return made
+
+    message.batch = walk(message.batch, _Place, copied)
+    small = walk(message.batch, Small, lambda small: torch.from_numpy(small.array))
+    message.batch = walk(small, torch.Tensor, lambda tensor: tensor.pin_memory()) if pin else small
+    return message
