@@ -24,6 +24,6 @@ def join_cluster(ray: Any, cores: int) -> bool:
     """
     if ray.is_initialized():
         return False
-    local = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": cores, "include_dashboard": False}
-    ray.init(logging_level="ERROR", log_to_driver=False, **local)
+    local = {"address": "local", "num_cpus": cores, "include_dashboard": False}
+    ray.init(logging_level="ERROR", log_to_driver=False, **({} if os.environ.get("RAY_ADDRESS") else local))
     return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import time
 import weakref
 from collections.abc import Mapping
@@ -115,6 +116,7 @@ class Fleet:
 
     def __init__(self, workers: RayWorkers) -> None:
         """Raises: UioError if Ray is not installed."""
+        self._pid = -1  # of the process that has joined the cluster
         self.ray = import_ray("RayWorkers")
         self.nodes: dict[str, NodeStats] = {}
         self.numbers = itertools.count()
@@ -131,10 +133,12 @@ class Fleet:
         """Let the fleet know a worker, the one of this number, and return its actor."""
         if not self._homes:
             join_cluster(self.ray, 2 * self._settings.count)
+            self._pid = os.getpid()
         while len(self._homes) <= place:
             self._homes.append(self._start())
+        host = self.host(place)
         self._workers.add(worker)
-        return self.host(place)
+        return host
 
     def leave(self, worker: LaneWorker) -> None:
         """Forget a worker."""
@@ -167,8 +171,13 @@ class Fleet:
         return Host(self.ray, actor, frozenset(self._avoided))
 
     def stats(self, host: Host) -> NodeStats:
-        """Return the counts of the actor's node."""
-        return self.nodes.setdefault(host.name, NodeStats())
+        """Return the counts of the node of an actor that has started."""
+        return self.nodes.setdefault(host.name if host.started else "", NodeStats())
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid() and self.ray.is_initialized():
+            for host in self._homes:  # Ray itself would end them some time after their handles have gone
+                self.ray.kill(host.actor)
 
     # Losses
 
@@ -202,7 +211,8 @@ class Fleet:
             self._avoided[host.node] = time.monotonic() + AVOIDED
         why = "died" if dead else "does not answer"
         logger.warning("the Ray actor on node %s %s: its lanes go on elsewhere", host.name or "(none yet)", why)
-        self.stats(host).restarts += 1
+        if host.started:
+            self.stats(host).restarts += 1
         self._replace(host, error if dead else None)
 
     def _replace(self, host: Host, error: Exception | None = None) -> None:

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from uio_pipes.run.lane_runner import Message, RunSpec
+from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.lane_stream import LaneStream
-from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import SMALL, Small, failed, is_plain, walk
 
 Packed = tuple[bytes, list["np.ndarray[Any, Any]"]]
@@ -43,10 +42,10 @@ class Lanes:
     def ping(self) -> None:
         """Show that the actor answers."""
 
-    def begin(self, number: int, spec: RunSpec, states: dict[int, LaneState]) -> None:
-        """Begin lanes at these states."""
+    def begin(self, number: int, given: bytes) -> None:
+        """Begin lanes: ``given`` is a pickle of a RunSpec and the states of the lanes."""
         if number not in self._streams:
-            self._streams[number] = _messages(spec, states)
+            self._streams[number] = _messages(given)
 
     def next(self, number: int) -> Packed | None:
         """Return the next message of these lanes; None if there are no more."""
@@ -64,16 +63,22 @@ class Lanes:
         self._streams[number] = None
 
 
-def _messages(spec: RunSpec, states: dict[int, LaneState]) -> Iterator[Message]:
+def _messages(given: bytes) -> Iterator[Message]:
     try:
-        yield from LaneStream(spec, states)
+        yield from LaneStream(*pickle.loads(given))  # from our own trainer
     except Exception as error:
         yield failed(error)
 
 
-def _packed(message: Message) -> Packed:
-    from ray import cloudpickle  # which knows classes of the trainer's script, too
+def pickled(value: Any) -> bytes:
+    """Return a pickle, which may contain functions and classes of the trainer's script."""
+    from ray import cloudpickle
 
+    made: bytes = cloudpickle.dumps(value, protocol=4)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _packed(message: Message) -> Packed:
     arrays: list[np.ndarray[Any, Any]] = []
 
     def placed(tensor: torch.Tensor) -> Any:
@@ -85,8 +90,7 @@ def _packed(message: Message) -> Packed:
         return _Place(len(arrays) - 1, tensor.dtype)
 
     message.batch = walk(message.batch, torch.Tensor, placed)
-    data: bytes = cloudpickle.dumps(message, protocol=4)  # type: ignore[no-untyped-call]
-    return data, arrays
+    return pickled(message), arrays
 
 
 def unpacked(packed: Packed, pin: bool) -> Message:

@@ -15,7 +15,7 @@ from typing import Any
 from uio_pipes.run.lane_runner import Message, RunSpec
 from uio_pipes.run.position import Position
 from uio_pipes.run.ray_fleet import QUIET, Fleet, Host
-from uio_pipes.run.ray_lanes import unpacked
+from uio_pipes.run.ray_lanes import pickled, unpacked
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import checked
 
@@ -40,10 +40,6 @@ class RayWorker:
 
     def take(self) -> Message:
         """Return the next message of these lanes, in their order."""
-        host = self._fleet.host(self._place, alone=self._deaths > 1)
-        if host is not self.host and (host.started or self._deaths > 1):
-            self._leave()
-            self._begin(host)
         message = checked(unpacked(self._received(), self._pin))
         self._deaths = 0
         self._count(message)
@@ -55,6 +51,7 @@ class RayWorker:
         """Return what the next call gave, whichever actor answers it."""
         ray, errors = self._fleet.ray, self._fleet.ray.exceptions
         while not self._closed:
+            self._settle()
             call = self._calls[0]
             try:
                 if ray.wait([call], timeout=QUIET)[0]:  # get with a timeout would begin to fetch it anew each time
@@ -67,12 +64,19 @@ class RayWorker:
             self._fleet.check()
         raise RuntimeError("the loader was closed")
 
+    def _settle(self) -> None:
+        """Go on in an actor that suits better by now: one that has started, or the own one again."""
+        host = self._fleet.host(self._place, alone=self._deaths > 1)
+        if host is not self.host and host.started:
+            self._leave()
+            self._begin(host)
+
     def _begin(self, host: Host) -> None:
         """Begin the lanes in an actor, where the last message left them."""
         self.host, self._number = host, next(self._fleet.numbers)
         left = {lane: max(0, n - self._passed[lane]) for lane, n in self._spec.pass_over.items()}
         states = {lane: position.saved() for lane, position in self._positions.items()}
-        host.actor.begin.remote(self._number, replace(self._spec, pass_over=left), states)
+        host.actor.begin.remote(self._number, pickled((replace(self._spec, pass_over=left), states)))
         self._calls.clear()
         for _ in range(self._prefetch):
             self._ask()
