@@ -25,17 +25,17 @@ STORE = 200 << 20
 WORKERS = sized((1, 2), (1,))
 
 
-def measure(way: str, data: str, workers: int = 2) -> dict[str, Any]:
+def measure(way: str, data: str, workers: int = 2, prefetch: int = 2) -> dict[str, Any]:
     """Measure a way of running workers, or what it costs if something is killed."""
     if way.startswith("killed"):
         return _killed(way, data)
-    return _speed(way, data, workers)
+    return _speed(way, data, workers, prefetch)
 
 
-def _speed(way: str, data: str, workers: int) -> dict[str, Any]:
+def _speed(way: str, data: str, workers: int, prefetch: int) -> dict[str, Any]:
     import ray
 
-    loader = _loader(way, data, workers)
+    loader = _loader(way, data, workers, prefetch)
     batches = iter(loader)
     next(batches)
     for seconds in (SETTLING, SECONDS):
@@ -48,13 +48,13 @@ def _speed(way: str, data: str, workers: int) -> dict[str, Any]:
     return {"speed": frames / wall, "per_cpu": frames / cpu}
 
 
-def _loader(way: str, data: str, workers: int) -> Any:
+def _loader(way: str, data: str, workers: int, prefetch: int = 2) -> Any:
     import uio_pipes as uio
     from benchmarks.peers.uio import pipeline
 
     graph = pipeline(prepare(Path(data)).list("tar"))
     where: dict[str, Any] = {"num_workers": workers} if way == "local" else {"workers": uio.RayWorkers(workers)}
-    return uio.Loader(graph, seed=7, lanes=LANES, steps_per_epoch=10**9, **where)
+    return uio.Loader(graph, seed=7, lanes=LANES, steps_per_epoch=10**9, prefetch=prefetch, **where)
 
 
 def _cpu() -> float:
@@ -114,7 +114,10 @@ def main() -> None:
     report = Report("ray_workers", "Workers on Ray")
     rows, found = [], []
     for workers in WORKERS:
-        jobs = {way: {"way": way, "workers": workers} for way in ("local", "ray")}
+        jobs = {
+            f"{way}, prefetch={prefetch}": {"way": way, "workers": workers, "prefetch": prefetch}
+            for way, prefetch in (("local", 2), ("ray", 2), ("local", 8), ("ray", 8))
+        }
         results = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data))
         local = {field: median(results.get("local", []), field) for field in ("speed", "per_cpu")}
         for way, runs in results.items():

@@ -47,16 +47,18 @@ class Lanes:
         if number not in self._streams:
             self._streams[number] = _messages(given)
 
-    def next(self, number: int) -> Packed | None:
-        """Return the next message of these lanes; None if there are no more."""
-        stream = self._streams.get(number)
-        message = None if stream is None else next(stream, None)
-        if message is None:
-            return None
-        try:
-            return _packed(message)
-        except Exception as error:
-            return _packed(failed(error))
+    def next(self, number: int, count: int) -> list[Packed]:
+        """Return the next messages of these lanes, ``count`` if there are as many."""
+        made: list[Packed] = []
+        while len(made) < count and (stream := self._streams.get(number)) is not None:
+            message = next(stream, None)
+            if message is None:
+                break
+            try:
+                made.append(_packed(message))
+            except Exception as error:
+                made.append(_packed(failed(error)))
+        return made
 
     def end(self, number: int) -> None:
         """Drop these lanes, and what was asked of them."""

@@ -1,8 +1,8 @@
 """A worker whose lanes run in a Ray actor, on this machine or another one.
 
-The actor makes a message for each call, and a fixed number of calls is under way: so it works ahead as far as a local
-worker does. Whoever runs the lanes, their state is here: it moves with the messages that were taken. If the actor is
-lost, another one begins where the last message left the lanes, and the trainer only waits.
+The actor makes a message for each call, or a few, and a number of calls is under way: so it works ahead as far as a
+local worker does. Whoever runs the lanes, their state is here: it moves with the messages that were taken. If the actor
+is lost, another one begins where the last message left the lanes, and the trainer only waits.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 from uio_pipes.run.lane_runner import Message, RunSpec
 from uio_pipes.run.position import Position
 from uio_pipes.run.ray_fleet import QUIET, Fleet, Host
-from uio_pipes.run.ray_lanes import pickled, unpacked
+from uio_pipes.run.ray_lanes import Packed, pickled, unpacked
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import checked
 
+GROUP = 4  # most messages of a call: each call costs Ray some milliseconds of CPU time, however large the messages are
 DEATHS = 3  # actors in a row that may die before the same message
 
 
@@ -28,13 +29,16 @@ class RayWorker:
     def __init__(
         self, fleet: Fleet, place: int, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int
     ) -> None:
-        self._fleet, self._place, self._spec, self._pin, self._prefetch = fleet, place, spec, pin, prefetch
+        self._fleet, self._place, self._spec, self._pin = fleet, place, spec, pin
+        self._group = max(1, min(GROUP, prefetch // 2))
+        self._most = prefetch // self._group  # calls that are under way, and the one whose messages are being taken
         self._positions = {lane: Position(replace(state)) for lane, state in states.items()}
         self._passed: Counter[int] = Counter()  # of each lane, batches since the beginning
         self._deaths = 0  # since the last message
         self._pid = os.getpid()
         self._closed = False
         self._calls: deque[Any] = deque()
+        self._packed: deque[Packed] = deque()  # received, and not taken yet
         self.host = fleet.enter(self, place)
         self._begin(self.host)
 
@@ -47,22 +51,26 @@ class RayWorker:
         self._passed[message.lane] += not message.done
         return message
 
-    def _received(self) -> Any:
-        """Return what the next call gave, whichever actor answers it."""
+    def _received(self) -> Packed:
+        """Return the next message, whichever actor makes it."""
         ray, errors = self._fleet.ray, self._fleet.ray.exceptions
-        while not self._closed:
+        while not self._packed:
+            if self._closed:
+                raise RuntimeError("the loader was closed")
             self._settle()
             call = self._calls[0]
             try:
                 if ray.wait([call], timeout=QUIET)[0]:  # get with a timeout would begin to fetch it anew each time
-                    packed = ray.get(call)
+                    self._packed.extend(ray.get(call))
                     self._calls.popleft()
-                    self._ask()
-                    return packed
+                    break
             except (errors.RayActorError, errors.ObjectLostError, errors.OutOfMemoryError) as error:
                 self._fleet.lose(self.host, error)
             self._fleet.check()
-        raise RuntimeError("the loader was closed")
+        packed = self._packed.popleft()
+        if not self._packed:
+            self._ask()
+        return packed
 
     def _settle(self) -> None:
         """Go on in an actor that suits better by now: one that has started, or the own one again."""
@@ -77,12 +85,13 @@ class RayWorker:
         left = {lane: max(0, n - self._passed[lane]) for lane, n in self._spec.pass_over.items()}
         states = {lane: position.saved() for lane, position in self._positions.items()}
         host.actor.begin.remote(self._number, pickled((replace(self._spec, pass_over=left), states)))
+        self._packed.clear()
         self._calls.clear()
-        for _ in range(self._prefetch):
+        for _ in range(self._most):
             self._ask()
 
     def _ask(self) -> None:
-        self._calls.append(self.host.actor.next.remote(self._number))
+        self._calls.append(self.host.actor.next.remote(self._number, self._group))
 
     def moved(self, error: Exception | None) -> None:
         """Go on in another actor: this one died of ``error``, or does not answer."""
