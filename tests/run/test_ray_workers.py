@@ -103,7 +103,7 @@ def test_batches_and_states_are_those_of_local_workers_in_every_epoch(cluster: C
         assert run(there) == run(here)
         assert stripped(there.state_dict()) == stripped(here.state_dict())
     nodes = there.stats().nodes
-    assert set(nodes) == {"node0", "node1"}
+    assert nodes.keys() <= {"node0", "node1"}
     assert sum(node.utterances for node in nodes.values()) == 2 * len(shards.keys)
     assert all(node.speed > 0 and node.restarts == 0 for node in nodes.values())
 
@@ -128,12 +128,14 @@ def test_batches_may_be_written_to(cluster: Cluster, shards: corpus.Corpus) -> N
         return sample
 
     graph = uio.from_shard_list(shards.list).decode_audio().map(with_array).fbank(8).batch(6)
-    for padded in (graph.pad(), graph):
-        for batch in remote(padded):
-            for sample in [batch] if isinstance(batch, dict) else batch:
-                for value in sample.values():
-                    if isinstance(value, (np.ndarray, torch.Tensor)):
-                        value[...] = 0
+    kinds = set()
+    for batch in remote(graph):
+        for sample in batch:
+            for value in sample.values():
+                if isinstance(value, (np.ndarray, torch.Tensor)):
+                    value[...] = 0
+                    kinds.add(type(value))
+    assert kinds == {np.ndarray, torch.Tensor}
 
 
 def killed_when(flag: Path, path: Path) -> uio.Pipeline:
@@ -225,7 +227,7 @@ def test_watch_and_tensorboard_show_each_node(
     loader = remote(training(shards.list))
     for _ in uio.watch(loader):
         pass
-    assert len(re.findall(r" \| node\d+ [\d,]+/s", capsys.readouterr().err)) == 2
+    shown = re.findall(r" \| (node\d+) [\d,]+/s", capsys.readouterr().err)
     scalars: dict[str, float] = {}
 
     class Writer:
@@ -235,6 +237,7 @@ def test_watch_and_tensorboard_show_each_node(
     stats = loader.stats()
     stats.log_to(Writer(), 1)
     assert {name.rpartition("/")[2] for name in scalars if "utterances_per_second" in name} == set(stats.nodes)
+    assert shown == sorted(stats.nodes) != []
 
 
 def test_the_speed_of_a_node_is_that_of_its_work() -> None:

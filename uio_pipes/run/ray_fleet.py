@@ -81,8 +81,8 @@ class LaneWorker(Protocol):
 class Host:
     """An actor, as the trainer knows it."""
 
-    def __init__(self, ray: Any, actor: Any, avoided: frozenset[str]) -> None:
-        self._ray, self.actor, self.avoided = ray, actor, avoided
+    def __init__(self, ray: Any, actor: Any, avoided: frozenset[str], first: bool) -> None:
+        self._ray, self.actor, self.avoided, self.first = ray, actor, avoided, first
         self.node = self.name = ""  # ID and name of its node
         self.lost = False
         self.error: Exception | None = None  # why it could not be started
@@ -135,7 +135,7 @@ class Fleet:
             join_cluster(self.ray, 2 * self._settings.count)
             self._pid = os.getpid()
         while len(self._homes) <= place:
-            self._homes.append(self._start())
+            self._homes.append(self._start(first=True))
         host = self.host(place)
         self._workers.add(worker)
         return host
@@ -145,10 +145,10 @@ class Fleet:
         self._workers.discard(worker)
 
     def host(self, place: int, alone: bool = False) -> Host:
-        """Return the actor for a worker: its own, or while that starts, the least busy of the others (``alone``: its
-        own in any case)."""
+        """Return the actor for a worker: its own, or while a new one starts, the least busy of the others (``alone``:
+        its own in any case)."""
         home = self._homes[place]
-        if alone or home.started:
+        if alone or home.started or (home.first and time.monotonic() - home.since < TOLD):
             return home
         self._tend()
         others = [host for host in self._homes if host.started and host.node not in self._avoided]
@@ -157,7 +157,7 @@ class Fleet:
     def _load(self, host: Host) -> int:
         return sum(worker.host is host for worker in self._workers)
 
-    def _start(self) -> Host:
+    def _start(self, first: bool = False) -> Host:
         now = time.monotonic()
         self._avoided = {node: until for node, until in self._avoided.items() if until > now}
         options = {**DEFAULTS, **self._settings.options}
@@ -168,7 +168,7 @@ class Fleet:
             actor = self.ray.remote(concurrency_groups={"pulse": 1})(Lanes).options(**options).remote()
         except (TypeError, ValueError) as error:
             raise PipelineError(f"RayWorkers: options={dict(self._settings.options)!r}: {error}") from error
-        return Host(self.ray, actor, frozenset(self._avoided))
+        return Host(self.ray, actor, frozenset(self._avoided), first)
 
     def stats(self, host: Host) -> NodeStats:
         """Return the counts of the node of an actor that has started."""
