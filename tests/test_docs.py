@@ -90,6 +90,7 @@ def test_hardly_a_block_is_passed_over() -> None:
         ("README.md", "uio_pipes"),
         ("README.md", "Install"),
         ("README.md", "Recipes"),
+        ("ray.md", "The cluster"),
         ("remote.md", "HDFS and JuiceFS"),
     ]
 

@@ -10,6 +10,7 @@ from uio_pipes.dsp.fbank_module import FbankModule
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
 from uio_pipes.run.loader import Loader, gather_state, to_device
+from uio_pipes.run.ray_fleet import RayWorkers
 from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.trainers import Gathered, LightningLoader
 from uio_pipes.seeing.watch import watch
@@ -48,6 +49,7 @@ __all__ = [
     "Pipeline",
     "PipelineDataset",
     "PipelineError",
+    "RayWorkers",
     "Sample",
     "SentencePieceTokenizer",
     "StateError",

@@ -19,6 +19,30 @@ class ScalarWriter(Protocol):
 
 
 @dataclass
+class NodeStats:
+    """What came from one node of a Ray cluster to this rank, since its loader was made.
+
+    Attributes:
+        batches: batches that the trainer's process took. Default: 0.
+        utterances: utterances in them. Default: 0.
+        frames: frames in them, as in :class:`Stats`. Default: 0.
+        seconds: time that actors of the node worked on them. Default: 0.0.
+        restarts: actors on the node that were lost and started anew, there or elsewhere. Default: 0.
+    """
+
+    batches: int = 0
+    utterances: int = 0
+    frames: int = 0
+    seconds: float = 0.0
+    restarts: int = 0
+
+    @property
+    def speed(self) -> float:
+        """Utterances per second of an actor's work."""
+        return self.utterances / self.seconds if self.seconds else 0.0
+
+
+@dataclass
 class Stats:
     """Counts of this rank's lanes in the epoch under way, up to the last batch that the trainer received.
 
@@ -37,6 +61,8 @@ class Stats:
         delivered: utterances that all ranks delivered, after such an epoch. Default: 0.
         workers: worker processes that ``num_workers="auto"`` has chosen by now. Default: None, they were given.
         prefetch: batches that each of them prepares ahead. Default: None, as for ``workers``.
+        nodes: of each node of a Ray cluster, by its name, what came from there. Default: {}, without
+            ``RayWorkers``.
         tokens: labels delivered, without padding; of ``pack``, places that are in use. Default: 0.
         padded_tokens: labels delivered, padding included; of ``pack``, all places. Default: 0.
         items_are_utterances: whether list items are single utterances, not shards of them. Default: False.
@@ -53,6 +79,7 @@ class Stats:
     delivered: int = 0
     workers: int | None = field(default=None, compare=False)
     prefetch: int | None = field(default=None, compare=False)
+    nodes: dict[str, NodeStats] = field(default_factory=dict, compare=False)
     tokens: int = 0
     padded_tokens: int = 0
     items_are_utterances: bool = field(default=False, repr=False, compare=False)
@@ -108,9 +135,9 @@ class Stats:
 
         They are ``data/batches``, ``data/utterances``, ``data/hours``, ``data/padding_ratio``, ``data/failures``,
         ``data/waited_seconds`` and one ``data/skipped/REASON`` for each reason; with ``num_workers="auto"`` also
-        ``data/workers`` and ``data/prefetch``. After an epoch that the ranks ended
-        together there are also ``data/delivered_share``, ``data/left_out_utterances`` (at least) and
-        ``data/left_out_items``, of all ranks.
+        ``data/workers`` and ``data/prefetch``, with ``RayWorkers`` one ``data/utterances_per_second/NODE`` for each
+        node. After an epoch that the ranks ended together there are also ``data/delivered_share``,
+        ``data/left_out_utterances`` (at least) and ``data/left_out_items``, of all ranks.
 
         Args:
             writer: a ``torch.utils.tensorboard.SummaryWriter``, or anything with ``add_scalar``.
@@ -127,5 +154,6 @@ class Stats:
             scalars["delivered_share"] = self.delivered_share
             scalars["left_out_utterances"], scalars["left_out_items"] = self.left_out
         scalars.update((f"skipped/{reason}", n) for reason, n in sorted(self.skipped.items()))
+        scalars.update((f"utterances_per_second/{name}", node.speed) for name, node in sorted(self.nodes.items()))
         for name, value in scalars.items():
             writer.add_scalar(f"{prefix}/{name}", value, step)

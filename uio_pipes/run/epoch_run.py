@@ -94,7 +94,7 @@ class EpochRun(Iterator[Any]):
     def _start_here(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> dict[int, Runner]:
         options, plan = self.options, self.options.plan if self.tuner is None else self.tuner.plan
         runner_of = start_lanes(
-            spec_of(options, self.progress, pass_over), states, plan, options.world_size, options.pins
+            spec_of(options, self.progress, pass_over), states, plan, options.world_size, options.pins, options.fleet
         )
         self._run_by(plan, list(dict.fromkeys(runner_of.values())), len(runner_of))
         return runner_of
@@ -105,9 +105,7 @@ class EpochRun(Iterator[Any]):
 
     def _begin_over(self, states: dict[int, LaneState], count: int) -> None:
         """Let the lanes begin anew at these states, so that they do not make the next ``count`` batches."""
-        for runner in (*self.runners, *([] if self.successors is None else [self.successors])):
-            runner.close()
-        self.successors = None
+        self._end_runners()
         positions = {lane: Position(state) for lane, state in states.items()}
         self.merge.move(self._start(states, shares(positions, count, self.options.repeat)))
         self.passed_over += count
@@ -272,6 +270,9 @@ class EpochRun(Iterator[Any]):
 
     def _stop_runners(self) -> None:
         self.merge.close()
+        self._end_runners()
+
+    def _end_runners(self) -> None:
         if self.successors is not None:
             self.successors.close()
             self.successors = None

@@ -6,6 +6,8 @@ from uio_pipes.core.lane import worker_of
 from uio_pipes.run.lane_runner import RunSpec
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.progress import EpochProgress
+from uio_pipes.run.ray_fleet import Fleet
+from uio_pipes.run.ray_workers import RayWorker
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import Plan
 from uio_pipes.run.workers import InProcess, Runner, Worker
@@ -31,11 +33,19 @@ def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, i
     )
 
 
-def start_lanes(spec: RunSpec, states: States, plan: Plan, world_size: int, pin: bool) -> dict[int, Runner]:
-    """Return lane → its runner, for all lanes that have not ended."""
+def start_lanes(
+    spec: RunSpec, states: States, plan: Plan, world_size: int, pin: bool, fleet: Fleet | None = None
+) -> dict[int, Runner]:
+    """Return lane → its runner, for all lanes that have not ended; with a ``fleet`` workers are actors of it."""
     runner_of: dict[int, Runner] = {}
-    for group in _groups(spec, states, plan, world_size):
-        runner = Worker(spec, group, pin, plan.prefetch) if plan.workers else InProcess(spec, group, pin)
+    for number, group in enumerate(_groups(spec, states, plan, world_size)):
+        runner: Runner
+        if not plan.workers:
+            runner = InProcess(spec, group, pin)
+        elif fleet is not None:
+            runner = RayWorker(fleet, number, spec, group, pin, plan.prefetch)
+        else:
+            runner = Worker(spec, group, pin, plan.prefetch)
         runner_of.update(dict.fromkeys(group, runner))
     return runner_of
 

@@ -27,9 +27,10 @@ from uio_pipes.run.epoch_end import choose_uneven, group_for_states
 from uio_pipes.run.epoch_run import EpochRun
 from uio_pipes.run.lengths import Lengths
 from uio_pipes.run.mixes import Mixes
-from uio_pipes.run.options import RunOptions, default_lanes, open_quarantine
+from uio_pipes.run.options import RunOptions, default_lanes, fleet_of, open_quarantine
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import ranks_of
+from uio_pipes.run.ray_fleet import RayWorkers
 from uio_pipes.run.state import read_meta
 from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.tuning import Plan, Tuner
@@ -50,6 +51,8 @@ class Loader:
         num_workers: worker processes of each rank; 0 runs the graph in this process. "auto" begins with one and adds
             others, up to one for each CPU core, as long as the trainer waits and they help; each rank by itself.
             Batches and states are those of any other number with the same lanes. Default: 0.
+        workers: ``uio.RayWorkers(count)`` runs as many workers of each rank on a Ray cluster; leave out ``num_workers``
+            then. Batches and states are those of local ones. Default: None, they are local.
         lanes: number of ordered streams that an epoch is dealt to, at least ``world_size``. A fixed number, such as
             64, makes epochs equal on any number of ranks and workers. Default: None, ranks × workers, as in WeNet; with
             ``num_workers="auto"`` ranks × 16.
@@ -99,6 +102,7 @@ class Loader:
         *,
         seed: int = 0,
         num_workers: int | Literal["auto"] = 0,
+        workers: RayWorkers | None = None,
         lanes: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
@@ -119,6 +123,8 @@ class Loader:
         peers: Literal["read", "receive"] = "read",
     ) -> None:
         ranks = ranks_of(rank, world_size, group, mesh, data, partition, peers)
+        fleet = fleet_of(workers, num_workers)
+        num_workers = num_workers if workers is None else workers.count
         self._options = options = RunOptions(
             pipeline,
             seed=seed,
@@ -132,6 +138,7 @@ class Loader:
             snapshot_every=snapshot_every,
             policy=Policy(on_error, max_failures, max_consecutive_failures),
             on_change=on_change,
+            fleet=fleet,
         )
         self._options = options = replace(options, mixes=Mixes.of(pipeline))
         self.pipeline, self.seed = pipeline, seed
@@ -302,6 +309,8 @@ class Loader:
         stats = self._progress.stats(self.pipeline)
         if self._tuner is not None:
             stats.workers, stats.prefetch = self._tuner.plan
+        if self._options.fleet is not None:
+            stats.nodes = {name: replace(node) for name, node in self._options.fleet.nodes.items()}
         return stats
 
     @property

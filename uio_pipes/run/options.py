@@ -18,6 +18,7 @@ from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.run.device import Mover
 from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.ranks import Ranks
+from uio_pipes.run.ray_fleet import Fleet, RayWorkers
 from uio_pipes.run.tuning import LANES, Plan
 
 
@@ -44,6 +45,7 @@ class RunOptions:
     mover: Mover | None = None
     left_out: tuple[Callable[[str], bool], ...] = ()  # by loader.skip
     utterances: bool = False  # to give those of each batch, finished, instead of its tensors
+    fleet: Fleet | None = None  # that the workers run in, instead of processes of this machine
 
     def __post_init__(self) -> None:
         if not isinstance(self.pipeline, Graph):
@@ -130,6 +132,17 @@ def default_lanes(world_size: int, num_workers: int | Literal["auto"]) -> int:
     """
     _check_workers(num_workers)
     return world_size * (LANES if num_workers == "auto" else max(1, num_workers))
+
+
+def fleet_of(workers: RayWorkers | None, num_workers: int | Literal["auto"]) -> Fleet | None:
+    """Return the Ray actors to run the lanes in, if any. Raises: PipelineError if there are two kinds of workers."""
+    if workers is None:
+        return None
+    if not isinstance(workers, RayWorkers):
+        raise PipelineError(f"workers must be uio.RayWorkers(…), not {workers!r}; num_workers=… is for local ones")
+    if num_workers != 0:
+        raise PipelineError(f"workers={workers!r} and num_workers={num_workers!r} exclude each other: leave out one")
+    return Fleet(workers)
 
 
 def _check_workers(num_workers: object) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +25,7 @@ import torch.distributed as dist
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.ranks import Ranks, private_group
 from uio_pipes.run.shared_memory import ALIGN
-from uio_pipes.run.workers import MessageSource, Runner, as_arrays, as_tensors, checked, pinned, portable
+from uio_pipes.run.workers import MessageSource, Runner, as_arrays, as_tensors, checked, failed, pinned
 
 _runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # by the peers' group
 READER_ENDED = "the process that reads for this one has ended; load the last state to go on"
@@ -115,7 +114,7 @@ class HandedOver:
         try:
             message = self._runner.take()
         except Exception as error:
-            self._handover.send(Message(-1, 0, 0, error=portable(error), reports=[traceback.format_exc()]))
+            self._handover.send(failed(error))
             self._handover.failed = error
             raise
         self._handover.send(message)

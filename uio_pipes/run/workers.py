@@ -134,7 +134,12 @@ class Worker:
             shut_down(batches)
 
 
-Runner = InProcess | Worker
+class Runner(MessageSource, Protocol):
+    """Runs lanes somewhere."""
+
+    def close(self) -> None:
+        """End what runs the lanes."""
+
 
 _AT_EXIT: weakref.WeakSet[Worker] = weakref.WeakSet()
 
@@ -177,9 +182,7 @@ class _WorkerLanes(IterableDataset[Any]):
                     return
                 yield PackedMessage(message, writer)
         except Exception as error:
-            yield PackedMessage(
-                Message(-1, 0, 0, error=portable(error), reports=[traceback.format_exc()]), Writer(None)
-            )
+            yield PackedMessage(failed(error), Writer(None))
 
     def _stream(self) -> Iterator[Message]:
         gate = self.gate
@@ -192,7 +195,7 @@ class _WorkerLanes(IterableDataset[Any]):
         return iter(()) if states is None else LaneStream(self.spec, states, prepared)
 
 
-class _AsArray:
+class AsArray:
     """A tensor that is sent as an array."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -220,39 +223,44 @@ class PackedMessage:
 
 def _packed(tensor: torch.Tensor, writer: Writer) -> Any:
     """Return what stands for the tensor in the message: an array, a place in the ring, or the tensor itself."""
-    if not _is_plain(tensor):
+    if not is_plain(tensor):
         return tensor
     place = writer.place(tensor) if tensor.nbytes > SMALL else None
     if place is not None:
         return place
-    return _AsArray(tensor) if tensor.nbytes <= MEDIUM else tensor
+    return AsArray(tensor) if tensor.nbytes <= MEDIUM else tensor
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor is as good as an array."""
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor is nothing but an array."""
     usual = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.dtype in PLAIN
     return usual and not tensor.requires_grad and tensor.is_cpu
 
 
 def as_arrays(batch: Any) -> Any:
     """Return the batch with arrays instead of its plain tensors, for :func:`as_tensors`; they share memory."""
-    return walk(batch, torch.Tensor, lambda tensor: _AsArray(tensor) if _is_plain(tensor) else tensor)
+    return walk(batch, torch.Tensor, lambda tensor: AsArray(tensor) if is_plain(tensor) else tensor)
 
 
 def as_tensors(batch: Any) -> Any:
     """Return the batch with the tensors that were sent as arrays."""
-    return walk(batch, _AsArray, lambda sent: torch.from_numpy(sent.array))
-
-
-def checked(message: Message) -> Message:
-    """Return the message, or raise the error that it brings from another process."""
-    if message.error is not None:
-        raise message.error from WorkerTraceback(message.reports[0])
-    return message
+    return walk(batch, AsArray, lambda sent: torch.from_numpy(sent.array))
 
 
 class WorkerTraceback(Exception):
     """The traceback of an error in a worker, as text."""
+
+
+def failed(error: Exception) -> Message:
+    """Return the last message of a worker, which an error ended."""
+    return Message(-1, 0, 0, error=portable(error), reports=[traceback.format_exc()])
+
+
+def checked(message: Message) -> Message:
+    """Return the message. Raises: the error that it brings."""
+    if message.error is not None:
+        raise message.error from WorkerTraceback(message.reports[0])
+    return message
 
 
 def portable(error: Exception) -> Exception:

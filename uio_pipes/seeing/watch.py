@@ -17,7 +17,7 @@ import torch.distributed as dist
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.printable import counted
-from uio_pipes.core.statistics import Stats
+from uio_pipes.core.statistics import NodeStats, Stats
 from uio_pipes.run.loader import Loader
 
 logger = logging.getLogger("uio_pipes")
@@ -29,6 +29,7 @@ class _Moment(NamedTuple):
     time: float
     frames: int
     waited: float
+    nodes: dict[str, NodeStats]
 
 
 class _Line:
@@ -39,7 +40,7 @@ class _Line:
         self.moments: deque[_Moment] = deque([self._moment(loader.stats())])
 
     def _moment(self, stats: Stats) -> _Moment:
-        return _Moment(time.perf_counter(), stats.frames, stats.waited)
+        return _Moment(time.perf_counter(), stats.frames, stats.waited, stats.nodes)
 
     def text(self) -> str:
         loader, stats = self.loader, self.loader.stats()
@@ -61,9 +62,18 @@ class _Line:
         ]
         if stats.workers is not None:
             parts.append(counted(stats.workers, "worker"))
+        parts += [_node(name, node, first.nodes.get(name)) for name, node in sorted(stats.nodes.items())]
         if any(stats.left_out):  # the ranks have ended the epoch
             parts.append(f"delivered {stats.delivered_share:.0%}")
         return " | ".join(parts) + (f" (rank 0 of {loader.world_size})" if loader.world_size > 1 else "")
+
+
+def _node(name: str, now: NodeStats, before: NodeStats | None) -> str:
+    """Return how fast actors of a node work, and how many were lost."""
+    before = before or NodeStats()
+    lately = NodeStats(utterances=now.utterances - before.utterances, seconds=now.seconds - before.seconds)
+    restarts = f" ({counted(now.restarts, 'restart')})" if now.restarts else ""
+    return f"{name} {lately.speed or now.speed:,.0f}/s{restarts}"
 
 
 class Watched:
@@ -92,10 +102,10 @@ def watch(loader: Loader, every: float = 30.0) -> Watched:
 
     A line on stderr shows utterances, hours of audio per second (over the last 10 s; a frame is 10 ms), padding,
     skipped utterances, the share of the time that the trainer waited for batches, and with ``num_workers="auto"`` the
-    workers that there are by now. After an epoch that ranks ended
-    together it also shows the share of all utterances that was delivered, unless it is all of them. The other counts
-    are those of rank 0; other ranks show nothing. Batches, ``loader.state_dict()`` in the loop, ``break`` and
-    exceptions work as without it.
+    workers that there are by now; with ``RayWorkers`` the utterances that an actor of each node makes in a second of
+    its work, and the restarts. After an epoch that ranks ended together it also shows the share of all utterances that
+    was delivered, unless it is all of them. The other counts are those of rank 0; other ranks show nothing. Batches,
+    ``loader.state_dict()`` in the loop, ``break`` and exceptions work as without it.
 
     Args:
         loader: the loader to iterate over.

@@ -7,11 +7,11 @@ those that one machine writes. A lost node's tasks run again elsewhere.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 from typing import Any
 
 from uio_pipes.base.errors import UioError
+from uio_pipes.base.ray_cluster import import_ray, join_cluster
 from uio_pipes.prep.packing.grouping import PackSettings, Placement
 from uio_pipes.prep.packing.tasks import Placed, cut_task
 from uio_pipes.prep.reading.utterance_lists import Utterance
@@ -31,8 +31,8 @@ def pack_on_ray(
 
     Joins the cluster that ``RAY_ADDRESS`` names, or starts Ray on ``jobs`` cores of this machine.
     """
-    ray = _import_ray()
-    begun = _begin(ray, jobs)
+    ray = import_ray("executor ray")
+    begun = join_cluster(ray, jobs)
     try:
         yield from _Cluster(ray, placement, folder, mark).pack(tasks)
     except ray.exceptions.RayError as error:
@@ -41,22 +41,6 @@ def pack_on_ray(
     finally:
         if begun:
             ray.shutdown()
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise UioError("executor ray needs the package: pip install 'uio_pipes[ray]'") from error
-    return ray
-
-
-def _begin(ray: Any, jobs: int) -> bool:
-    if ray.is_initialized():
-        return False
-    cores = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": jobs, "include_dashboard": False}
-    ray.init(logging_level="ERROR", log_to_driver=False, **cores)
-    return True
 
 
 class _Cluster:

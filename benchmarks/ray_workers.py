@@ -1,0 +1,146 @@
+"""Claim: workers on Ray are as fast as local ones (at least 90 %), and a killed node costs the trainer at most 5 s.
+
+Frames per second of wall time, and of the CPU time of all processes (with Ray's own), on one machine, from an endless
+stream: once the loader has run for a while. Then two nodes of a cluster on this machine, of which one is killed, or one
+of its actors: ``python -m benchmarks.ray_workers``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
+from benchmarks.corpus import prepare
+
+MODULE = "benchmarks.ray_workers"
+SETTLING, SECONDS = sized((4.0, 10.0), (0.5, 0.5))
+LANES = 6  # one for each shard
+STORE = 200 << 20
+WORKERS = sized((1, 2), (1,))
+
+
+def measure(way: str, data: str, workers: int = 2, prefetch: int = 2) -> dict[str, Any]:
+    """Measure a way of running workers, or what it costs if something is killed."""
+    if way.startswith("killed"):
+        return _killed(way, data)
+    return _speed(way, data, workers, prefetch)
+
+
+def _speed(way: str, data: str, workers: int, prefetch: int) -> dict[str, Any]:
+    import ray
+
+    loader = _loader(way, data, workers, prefetch)
+    batches = iter(loader)
+    next(batches)
+    for seconds in (SETTLING, SECONDS):
+        since, frames, cpu = time.perf_counter(), loader.stats().frames, _cpu()
+        while time.perf_counter() < since + seconds:
+            next(batches)
+    frames, cpu, wall = loader.stats().frames - frames, _cpu() - cpu, time.perf_counter() - since
+    del batches
+    ray.shutdown()
+    return {"speed": frames / wall, "per_cpu": frames / cpu}
+
+
+def _loader(way: str, data: str, workers: int, prefetch: int = 2) -> Any:
+    import uio_pipes as uio
+    from benchmarks.peers.uio import pipeline
+
+    graph = pipeline(prepare(Path(data)).list("tar"))
+    where: dict[str, Any] = {"num_workers": workers} if way == "local" else {"workers": uio.RayWorkers(workers)}
+    return uio.Loader(graph, seed=7, lanes=LANES, steps_per_epoch=10**9, prefetch=prefetch, **where)
+
+
+def _cpu() -> float:
+    """Return the CPU seconds of this process and all that descend from it, so far."""
+    return sum(sum(map(int, fields[11:15])) for _, fields in _processes()) / os.sysconf("SC_CLK_TCK")
+
+
+def _processes() -> Iterator[tuple[int, list[str]]]:
+    """Yield the ID of this process and of all that descend from it, with the rest of ``/proc/PID/stat``."""
+    found: dict[int, list[str]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            found[int(folder.name)] = (folder / "stat").read_text().rpartition(")")[2].split()
+    todo = [os.getpid()]
+    while todo:
+        pid = todo.pop()
+        yield pid, found[pid]
+        todo += [child for child, fields in found.items() if int(fields[1]) == pid]
+
+
+def _killed(what: str, data: str) -> dict[str, Any]:
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE})
+    nodes = [cluster.add_node(num_cpus=2, object_store_memory=STORE, node_name=f"node{i}") for i in range(2)]
+    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    loader = _loader("ray", data, 2)
+    gaps, moment = [], 25
+    batches, at = iter(loader), time.perf_counter()
+    for step in range(3 * moment):
+        next(batches)
+        gaps.append(time.perf_counter() - at)
+        time.sleep(0.05)  # the trainer works on it
+        if step == moment and what == "killed node":
+            cluster.remove_node(nodes[0], allow_graceful=False)
+        elif step == moment:
+            os.kill(_pid_of_an_actor(), signal.SIGKILL)
+        at = time.perf_counter()
+    restarts = sum(node.restarts for node in loader.stats().nodes.values())
+    del batches, loader
+    ray.shutdown()
+    cluster.shutdown()
+    return {"pause": max(gaps[moment:]), "usual": max(gaps[5:moment]), "restarts": restarts}
+
+
+def _pid_of_an_actor() -> int:
+    """Return the process of an actor that runs lanes."""
+    return next(pid for pid, _ in _processes() if b"ray::Lanes" in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def main() -> None:
+    """Measure all and write results/ray_workers.md."""
+    os.environ.update(RAY_worker_niceness="0")  # as local workers; Ray's give way to all other processes otherwise
+    arguments = begin(measure, parser(__doc__, repeats=5))
+    prepare(arguments.data)
+    report = Report("ray_workers", "Workers on Ray")
+    rows, found = [], []
+    for workers in WORKERS:
+        jobs = {
+            f"{way}, prefetch={prefetch}": {"way": way, "workers": workers, "prefetch": prefetch}
+            for way, prefetch in (("local", 2), ("ray", 2), ("local", 8), ("ray", 8))
+        }
+        results = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data))
+        local = {field: median(results.get("local", []), field) for field in ("speed", "per_cpu")}
+        for way, runs in results.items():
+            wall, cpu = (ratio(median(runs, field), local[field]) for field in local)
+            rows.append(
+                [f"{way}, {workers}", spread(runs, "speed", ",.0f"), wall, spread(runs, "per_cpu", ",.0f"), cpu]
+            )
+        found.append(median(results.get("ray", []), "per_cpu") / local["per_cpu"])
+    columns = ["workers", "frames/s", "of local", "frames per s of CPU", "of local"]
+    report.table("Throughput on one machine", columns, rows, plot=[1])
+    worst = min(found)
+    report.target("at least 90 % of local workers' throughput per core", worst >= 0.9, f"{100 * worst:.0f} %")
+    jobs = {way: {"way": way} for way in ("killed node", "killed actor")}
+    results = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data))
+    rows = [
+        [name, spread(runs, "pause"), spread(runs, "usual"), spread(runs, "restarts", ".0f")]
+        for name, runs in results.items()
+    ]
+    report.table("A pause of the trainer, two nodes with an actor each", ["", "s", "before, s", "restarts"], rows)
+    longest = max((run["pause"] for run in results.get("killed node", [])), default=float("inf"))
+    report.target("a killed node costs at most 5 s", longest <= 5, f"at most {longest:.1f} s")
+    report.write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""Workers on a Ray cluster of several nodes: batches and states are those of local ones, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import corpus
+import numpy as np
+import pytest
+import torch
+from contract import carried, digest
+from journeys import training
+from processes import environment
+
+import uio_pipes as uio
+from uio_pipes.core.statistics import NodeStats
+
+ray = pytest.importorskip("ray")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+
+STORE = 80 << 20
+State = dict[str, str]
+
+
+class Cluster:
+    """Nodes on this machine, each with processes and an object store of its own. The trainer's one has no CPUs."""
+
+    def __init__(self) -> None:
+        head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+        self._cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+        self._nodes: list[Any] = []
+        self._count = 0
+        self.grow(2)
+        ray.init(address=self._cluster.address, logging_level="ERROR", log_to_driver=False)
+
+    def grow(self, size: int) -> None:
+        """Add nodes until there are so many."""
+        while len(self._nodes) < size:
+            name = f"node{self._count}"
+            self._nodes.append(self._cluster.add_node(num_cpus=2, object_store_memory=STORE, node_name=name))
+            self._count += 1
+
+    def kill_node(self) -> None:
+        """Kill the node that is there for longest, and all that runs on it."""
+        self._cluster.remove_node(self._nodes.pop(0), allow_graceful=False)
+
+    def end(self) -> None:
+        ray.shutdown()
+        self._cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])  # of the nodes
+        patch.setenv("RAY_worker_niceness", "0")  # on a busy machine they would wait for all others
+        made = Cluster()
+        yield made
+        made.end()
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> corpus.Corpus:
+    return corpus.shards(tmp_path_factory.mktemp("shards"), [6] * 12, seconds=(0.3, 0.9))
+
+
+def local(pipeline: uio.Pipeline, **options: Any) -> uio.Loader:
+    return uio.Loader(pipeline, seed=5, lanes=4, **{"num_workers": 2, **options})
+
+
+def remote(pipeline: uio.Pipeline, **options: Any) -> uio.Loader:
+    return uio.Loader(pipeline, seed=5, lanes=4, workers=uio.RayWorkers(2), **options)
+
+
+def stripped(state: State) -> State:
+    """A state without the time that its trainer waited."""
+    return {name: re.sub(r', "waited_us": \d+', "", text) for name, text in state.items()}
+
+
+def run(loader: uio.Loader, steps: int | None = None, each: Callable[[int], None] = lambda step: None) -> list[Any]:
+    """The next batches, as digests, with the state after each."""
+    ran = []
+    for step, batch in enumerate(loader):
+        ran.append((digest(batch), stripped(loader.state_dict())))
+        each(step)
+        if step + 1 == steps:
+            break
+    return ran
+
+
+def test_batches_and_states_are_those_of_local_workers_in_every_epoch(cluster: Cluster, shards: corpus.Corpus) -> None:
+    graph = training(shards.list)
+    here, there = local(graph), remote(graph)
+    for _ in range(2):
+        assert run(there) == run(here)
+        assert stripped(there.state_dict()) == stripped(here.state_dict())
+    nodes = there.stats().nodes
+    assert nodes.keys() <= {"node0", "node1"}
+    assert sum(node.utterances for node in nodes.values()) == 2 * len(shards.keys)
+    assert all(node.speed > 0 and node.restarts == 0 for node in nodes.values())
+
+
+def test_a_run_goes_from_remote_workers_to_local_ones_and_back(cluster: Cluster, shards: corpus.Corpus) -> None:
+    graph = training(shards.list)
+    expected = run(local(graph))
+    state, done, makers = None, 0, [remote, local, remote]
+    for make, steps in zip(makers, (9, 7, None), strict=True):
+        loader = make(graph)
+        if state is not None:
+            loader.load_state_dict(carried(state))
+        part = run(loader, steps)
+        assert part == expected[done : done + len(part)]
+        state, done = loader.state_dict(), done + len(part)
+    assert done == len(expected)
+
+
+def test_batches_may_be_written_to(cluster: Cluster, shards: corpus.Corpus) -> None:
+    def with_array(sample: uio.Sample) -> uio.Sample:
+        sample["extra"] = np.ones(9, np.float32)
+        return sample
+
+    graph = uio.from_shard_list(shards.list).decode_audio().map(with_array).fbank(8).batch(6)
+    kinds = set()
+    for batch in remote(graph):
+        for sample in batch:
+            for value in sample.values():
+                if isinstance(value, (np.ndarray, torch.Tensor)):
+                    value[...] = 0
+                    kinds.add(type(value))
+    assert kinds == {np.ndarray, torch.Tensor}
+
+
+def killed_when(flag: Path, path: Path) -> uio.Pipeline:
+    """A graph in which whoever works on an utterance is killed if there is a file ``flag``; it is gone then."""
+
+    def survive(sample: uio.Sample) -> uio.Sample:
+        if flag.exists():
+            flag.unlink(missing_ok=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sample
+
+    return uio.from_shard_list(path, shuffle=True).map(survive).decode_audio().fbank(8).shuffle(4).batch(1).pad()
+
+
+def test_killed_actors_make_no_difference(cluster: Cluster, shards: corpus.Corpus, tmp_path: Path) -> None:
+    flag = tmp_path / "kill"
+    graph = killed_when(flag, shards.list)
+    expected = run(local(graph))
+    draw = random.Random(3)
+    moments = set(draw.sample(range(len(expected) - 12), 3))
+    loader = remote(graph)
+    assert run(loader, each=lambda step: flag.touch() if step in moments else None) == expected
+    assert sum(node.restarts for node in loader.stats().nodes.values()) == 3
+
+
+def test_batches_that_were_passed_over_are_not_passed_over_again(
+    cluster: Cluster, shards: corpus.Corpus, tmp_path: Path
+) -> None:
+    flag = tmp_path / "kill"
+    graph = killed_when(flag, shards.list)
+
+    def skipping(loader: uio.Loader, kill: bool) -> list[Any]:
+        ran = run(loader, 3)
+        loader.skip(7)
+        return ran + run(loader, each=lambda step: flag.touch() if kill and step == 1 else None)
+
+    assert skipping(remote(graph, prefetch=1), kill=True) == skipping(local(graph), kill=False)
+
+
+def test_actors_that_die_at_the_same_batch_each_time_are_an_error(cluster: Cluster, shards: corpus.Corpus) -> None:
+    def die(sample: uio.Sample) -> uio.Sample:
+        if sample["key"] == shards.keys[20]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sample
+
+    loader = remote(uio.from_shard_list(shards.list).map(die).batch(1))
+    with pytest.raises(RuntimeError, match="3 Ray actors in a row died before the same batch") as caught:
+        run(loader)
+    traceback.clear_frames(caught.tb)
+
+
+def test_an_error_of_a_lane_is_that_of_a_local_worker(cluster: Cluster, shards: corpus.Corpus) -> None:
+    def fail(sample: uio.Sample) -> uio.Sample:
+        if sample["key"] == shards.keys[20]:
+            raise ValueError("no such thing")
+        return sample
+
+    graph = uio.from_shard_list(shards.list).map(fail).batch(1)
+    errors = []
+    for make in (local, remote):
+        got: list[str] = []
+        with pytest.raises(uio.DataError) as caught:
+            got.extend(batch[0]["key"] for batch in make(graph, on_error="raise"))
+        traceback.clear_frames(caught.tb)  # and with them the loader
+        errors.append((got, type(caught.value), str(caught.value), "no such thing" in str(caught.value.__cause__)))
+    assert errors[0] == errors[1]
+
+
+def test_what_an_actor_prepares_is_bounded_by_prefetch(cluster: Cluster, shards: corpus.Corpus, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    def note(sample: uio.Sample) -> uio.Sample:
+        with made.open("a") as file:
+            file.write(f"{sample['key']}\n")
+        return sample
+
+    loader = remote(uio.from_shard_list(shards.list).map(note).batch(1), prefetch=3)
+    batches = iter(loader)
+    taken = [next(batches)[0]["key"] for _ in range(8)]
+    fleet = loader._options.fleet
+    assert fleet is not None
+    ray.get([host.actor.node.remote() for host in fleet._homes])  # which they answer after all that they were asked
+    assert len(made.read_text().splitlines()) == len(taken) + 2 * 3
+
+
+def test_watch_and_tensorboard_show_each_node(
+    cluster: Cluster, shards: corpus.Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loader = remote(training(shards.list))
+    for _ in uio.watch(loader):
+        pass
+    shown = re.findall(r" \| (node\d+) [\d,]+/s", capsys.readouterr().err)
+    scalars: dict[str, float] = {}
+
+    class Writer:
+        def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> None:
+            scalars[tag] = scalar_value
+
+    stats = loader.stats()
+    stats.log_to(Writer(), 1)
+    assert {name.rpartition("/")[2] for name in scalars if "utterances_per_second" in name} == set(stats.nodes)
+    assert shown == sorted(stats.nodes) != []
+
+
+def test_the_speed_of_a_node_is_that_of_its_work() -> None:
+    assert NodeStats(utterances=30, seconds=1.5).speed == 20
+    assert NodeStats().speed == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: uio.RayWorkers(0), "count must be a whole number, 1 or more, not 0"),
+        (lambda: uio.RayWorkers(2, {"max_restarts": 3}), "options must be of .*num_cpus.*, not 'max_restarts'"),
+        (lambda: uio.RayWorkers(2, 3), "options must be a mapping, not 3"),  # type: ignore[arg-type]
+        (lambda: remote(_texts(), num_workers=2), "exclude each other: leave out one"),
+        (lambda: remote(_texts(), num_workers="auto"), "exclude each other: leave out one"),
+        (lambda: uio.Loader(_texts(), workers=2), r"must be uio\.RayWorkers\(…\), not 2"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_arguments_are_refused(make: Callable[[], Any], match: str) -> None:
+    with pytest.raises(uio.PipelineError, match=match):
+        make()
+
+
+def test_an_option_that_ray_refuses_is_named(cluster: Cluster) -> None:
+    loader = uio.Loader(_texts(), workers=uio.RayWorkers(1, {"num_cpus": -1}))
+    with pytest.raises(uio.PipelineError, match=r"RayWorkers: options=\{'num_cpus': -1\}: .*num_cpus"):
+        next(iter(loader))
+
+
+def _texts() -> uio.Pipeline:
+    return uio.from_iterable([{"key": "a", "txt": "b"}]).batch(1)
+
+
+def test_lanes_are_as_many_as_the_actors() -> None:
+    loader = uio.Loader(uio.from_shard_list("x.list"), workers=uio.RayWorkers(3), rank=0, world_size=2)
+    assert (loader.num_workers, loader.lanes) == (3, 6)
+
+
+def test_killed_nodes_make_no_difference(
+    cluster: Cluster, shards: corpus.Corpus, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = training(shards.list)
+    expected = run(local(graph))
+    first, second = random.Random(4).sample(range(2, len(expected) - 3), 2)
+    loader = remote(graph)
+
+    def kill(step: int) -> None:
+        if step in (first, second):
+            cluster.grow(2)
+            cluster.kill_node()
+
+    with caplog.at_level(logging.WARNING, "uio_pipes"):
+        assert run(loader, each=kill) == expected
+    assert "goes on" not in caplog.text
+    assert re.search(r"the Ray actor on node node\d (died|does not answer): its lanes go on elsewhere", caplog.text)
+    cluster.grow(2)
+    assert run(loader) == run_epoch(local(graph), 1)  # in other actors, if need be
+
+
+def run_epoch(loader: uio.Loader, epoch: int) -> list[Any]:
+    loader.set_epoch(epoch)
+    return run(loader)

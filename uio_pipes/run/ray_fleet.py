@@ -1,0 +1,243 @@
+"""The Ray actors of a loader: one for each of its workers. They stay from epoch to epoch, and lost ones are replaced.
+
+A new actor takes seconds to start. Until then a worker whose actor was lost has its lanes run by the actor of another
+one, which is ready at once. So a cluster without room for a new actor goes on, too, if more slowly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from uio_pipes.base.checks import require_whole
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.printable import counted
+from uio_pipes.base.ray_cluster import import_ray, join_cluster
+from uio_pipes.core.statistics import NodeStats
+from uio_pipes.run.ray_lanes import Lanes
+
+QUIET = 0.5  # seconds without a message that is due, after which all actors are asked whether they are there
+PATIENCE = 1.0  # seconds that an actor has to answer; double for each time that one did not, of late
+AVOIDED = 30.0  # seconds for which nothing is started on a node that did not answer
+TOLD = 10.0  # seconds between two messages that an actor has not started yet
+DEFAULTS: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
+PLACING = (
+    "accelerator_type",
+    "label_selector",
+    "memory",
+    "num_cpus",
+    "num_gpus",
+    "resources",
+    "runtime_env",
+    "scheduling_strategy",
+)
+
+logger = logging.getLogger("uio_pipes")
+
+
+@dataclass(frozen=True)
+class RayWorkers:
+    """Workers of a loader as actors on a Ray cluster: ``uio.Loader(…, workers=uio.RayWorkers(8))``.
+
+    The loader joins the cluster of ``ray.init(…)`` if the trainer has called it, otherwise the one that ``RAY_ADDRESS``
+    names; without that it starts Ray on this machine. The nodes need this package and see the data at the same paths.
+
+    Args:
+        count: actors of each rank.
+        options: options of Ray's for placing each of them, such as ``{"num_cpus": 2, "resources": {"cpu_node": 1}}``.
+            Default: one CPU, and spread over the nodes.
+
+    Raises:
+        PipelineError: ``count`` is not a whole number, or is below 1; or an option is not for placing actors.
+    """
+
+    count: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_whole("RayWorkers: count", self.count, 1)
+        if not isinstance(self.options, Mapping):
+            raise PipelineError(f"RayWorkers: options must be a mapping, not {self.options!r}; as in {{'num_cpus': 2}}")
+        for name in self.options:
+            if name not in PLACING:
+                raise PipelineError(f"RayWorkers: options must be of {', '.join(PLACING)}, not {name!r}; leave it out")
+
+
+class LaneWorker(Protocol):
+    """A worker whose lanes run in an actor of the fleet."""
+
+    host: Host
+
+    def moved(self, error: Exception | None) -> None:
+        """Called when the actor is lost; ``error``: what it died of."""
+
+
+class Host:
+    """An actor, as the trainer knows it."""
+
+    def __init__(self, ray: Any, actor: Any, avoided: frozenset[str], first: bool) -> None:
+        self._ray, self.actor, self.avoided, self.first = ray, actor, avoided, first
+        self.node = self.name = ""  # ID and name of its node
+        self.lost = False
+        self.error: Exception | None = None  # why it could not be started
+        self.since = time.monotonic()
+        self._node = actor.node.remote()
+
+    @property
+    def started(self) -> bool:
+        """True if it has started, wherever it is now."""
+        if not self.node and self._ray.wait([self._node], timeout=0)[0]:
+            try:
+                self.node = self._ray.get(self._node)
+            except self._ray.exceptions.RayError as error:
+                self.error = error
+                return False
+            nodes = {node["NodeID"]: node for node in self._ray.nodes()}
+            self.name = nodes.get(self.node, {}).get("NodeName", self.node)
+        return bool(self.node)
+
+    def ping(self) -> Any:
+        """Ask whether it is there."""
+        return self.actor.ping.options(concurrency_group="pulse").remote()
+
+
+class Fleet:
+    """The actors of a loader.
+
+    Attributes:
+        nodes: name of a node → what came from it.
+    """
+
+    def __init__(self, workers: RayWorkers) -> None:
+        """Raises: UioError if Ray is not installed."""
+        self._pid = -1  # of the process that has joined the cluster
+        self.ray = import_ray("RayWorkers")
+        self.nodes: dict[str, NodeStats] = {}
+        self.numbers = itertools.count()
+        self._settings = workers
+        self._homes: list[Host] = []
+        self._workers: weakref.WeakSet[LaneWorker] = weakref.WeakSet()
+        self._avoided: dict[str, float] = {}  # node → until when
+        self._silences: list[float] = []  # when actors did not answer
+        self._told = 0.0
+
+    # Who runs the lanes of a worker
+
+    def enter(self, worker: LaneWorker, place: int) -> Host:
+        """Let the fleet know a worker, the one of this number, and return its actor."""
+        if not self._homes:
+            join_cluster(self.ray, 2 * self._settings.count)
+            self._pid = os.getpid()
+        while len(self._homes) <= place:
+            self._homes.append(self._start(first=True))
+        host = self.host(place)
+        self._workers.add(worker)
+        return host
+
+    def leave(self, worker: LaneWorker) -> None:
+        """Forget a worker."""
+        self._workers.discard(worker)
+
+    def host(self, place: int, alone: bool = False) -> Host:
+        """Return the actor for a worker: its own, or while a new one starts, the least busy of the others (``alone``:
+        its own in any case)."""
+        home = self._homes[place]
+        if alone or home.started or (home.first and time.monotonic() - home.since < TOLD):
+            return home
+        self._tend()
+        others = [host for host in self._homes if host.started and host.node not in self._avoided]
+        return min(others, key=self._load, default=home)
+
+    def _load(self, host: Host) -> int:
+        return sum(worker.host is host for worker in self._workers)
+
+    def _start(self, first: bool = False) -> Host:
+        now = time.monotonic()
+        self._avoided = {node: until for node, until in self._avoided.items() if until > now}
+        options = {**DEFAULTS, **self._settings.options}
+        if self._avoided and isinstance(options["scheduling_strategy"], str):
+            apart = {"ray.io/node-id": f"!in({','.join(self._avoided)})"}
+            options["label_selector"] = {**options.get("label_selector", {}), **apart}
+        try:
+            actor = self.ray.remote(concurrency_groups={"pulse": 1})(Lanes).options(**options).remote()
+        except (TypeError, ValueError) as error:
+            raise PipelineError(f"RayWorkers: options={dict(self._settings.options)!r}: {error}") from error
+        return Host(self.ray, actor, frozenset(self._avoided), first)
+
+    def stats(self, host: Host) -> NodeStats:
+        """Return the counts of the node of an actor that has started."""
+        return self.nodes.setdefault(host.name if host.started else "", NodeStats())
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid() and self.ray.is_initialized():
+            for host in self._homes:  # Ray itself would end them some time after their handles have gone
+                self.ray.kill(host.actor)
+
+    # Losses
+
+    def check(self) -> None:
+        """Ask all actors whether they are there, and replace those that are not."""
+        hosts = [host for host in self._homes if host.started]
+        pings = {host: host.ping() for host in hosts}
+        self._silences = [at for at in self._silences if time.monotonic() - at < AVOIDED]
+        patience = PATIENCE * 2 ** len(self._silences)
+        if hosts:
+            self.ray.wait(list(pings.values()), num_returns=len(hosts), timeout=patience)
+        silent = False
+        for host, ping in pings.items():
+            try:
+                self.ray.get(ping, timeout=0)
+            except self.ray.exceptions.GetTimeoutError:
+                silent = True
+                self.lose(host, None)
+            except self.ray.exceptions.RayError as error:
+                self.lose(host, error)
+        if silent:
+            self._silences.append(time.monotonic())
+        self._tend()
+
+    def lose(self, host: Host, error: Exception | None) -> None:
+        """Replace an actor that died of ``error``, or does not answer, and move its lanes."""
+        if host.lost or host not in self._homes:
+            return
+        dead = isinstance(error, self.ray.exceptions.ActorDiedError)
+        if not dead:  # the node may be cut off, or dead, and Ray does not know yet
+            self._avoided[host.node] = time.monotonic() + AVOIDED
+        why = "died" if dead else "does not answer"
+        logger.warning("the Ray actor on node %s %s: its lanes go on elsewhere", host.name or "(none yet)", why)
+        if host.started:
+            self.stats(host).restarts += 1
+        self._replace(host, error if dead else None)
+
+    def _replace(self, host: Host, error: Exception | None = None) -> None:
+        host.lost = True
+        self.ray.kill(host.actor)  # if it comes back, it is ended, and nobody listens to it
+        self._homes[self._homes.index(host)] = self._start()
+        for worker in list(self._workers):
+            if worker.host is host:
+                worker.moved(error)
+
+    def _tend(self) -> None:
+        """Tell of an actor that has not started yet, and try again if that failed, or may find room elsewhere now."""
+        now = time.monotonic()
+        late = [host for host in self._homes if not host.started and now - max(host.since, self._told) >= TOLD]
+        if not late:
+            return
+        self._told = now
+        logger.warning(
+            "%s of %s not started yet, for %.0f s: is there room for options=%s? Free: %s",
+            counted(len(late), "Ray actor"),
+            len(self._homes),
+            now - late[0].since,
+            {**DEFAULTS, **self._settings.options},
+            self.ray.available_resources(),
+        )
+        for host in late:
+            if host.error is not None or host.avoided - {node for node, until in self._avoided.items() if until > now}:
+                self._replace(host)
