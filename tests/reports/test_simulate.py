@@ -258,3 +258,13 @@ def test_mixing_is_how_far_apart_neighbours_of_a_shard_come(many_shards: Corpus)
     assert median(uio.from_shard_list(many_shards.list, interleave=3)) == 3
     assert median(uio.from_shard_list(many_shards.list).shuffle(30)) > 5
     assert not len(simulate(uio.from_iterable([{"key": "a", "txt": ""}]).batch(2)).apart)
+
+
+def test_steps_go_on_when_lanes_begin_again() -> None:
+    items = [{"key": f"k{i}", "txt": "a" * (1 + i * 7 % 11)} for i in range(50)]
+    text = uio.from_iterable(items).sharding_filter().tokenize(code_points)
+    pipeline = text.filter(length="tokens", max_length=uio.by_step({0: 3, 5: 200})).batch(2)
+    run = simulate(pipeline, world_size=2, lanes=3, uneven="repeat")
+    options = {"seed": 0, "lanes": 3, "rank": 1, "world_size": 2, "steps_per_epoch": run.steps[1]}
+    real = [len(batch) for batch in uio.Loader(pipeline, **options)]  # type: ignore[arg-type]
+    assert run.counts[1].tolist() == real

@@ -11,9 +11,12 @@ from typing import Any
 
 import corpus
 import edits
+import numpy as np
 import pytest
+from torch.utils.data import DataLoader
 
 import uio_pipes as uio
+from uio_pipes.reports.steps import steps
 
 JOURNEYS = int(os.environ.get("UIO_EDITS", "6"))  # 1,000 were run
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 4}
@@ -287,3 +290,204 @@ def test_ranks_that_know_a_change_and_ranks_that_do_not_yet_are_joined() -> None
 def test_random_journeys_with_edits_kills_and_moves(tmp_path: Path) -> None:
     made = corpus.shards(tmp_path, edits.SHARDS, seconds=(0.3, 0.8))
     assert not edits.different(made.list, JOURNEYS, seed=7)
+
+
+# What a sceptic found
+
+
+def test_a_change_deep_within_mixes_is_saved_in_later_rounds_too() -> None:
+    def graph() -> uio.Pipeline:
+        sources = {name: texts(name, 20).sharding_filter() for name in "abcd"}
+        inner = uio.mix({"news": sources["a"], "talks": sources["b"]})
+        return uio.mix({"speech": uio.mix({"en": inner, "zh": sources["c"]}), "noise": sources["d"]}).batch(4)
+
+    loader = uio.Loader(graph(), steps_per_epoch=10)
+    for epoch in range(4):
+        loader.set_epoch(epoch)
+        assert len(list(loader)) == 10
+        loader.reweight({"speech/en/news": epoch + 2})
+    again = uio.Loader(graph(), steps_per_epoch=10)
+    again.load_state_dict(loader.state_dict())
+    for one in (loader, again):
+        one.set_epoch(4)
+    assert [keys(batch) for batch in again] == [keys(batch) for batch in loader]
+
+
+def test_steps_can_be_made_again_once_the_stream_has_begun_again() -> None:
+    sources = {name: texts(name, 20).sharding_filter() for name in "ab"}
+    loader = uio.Loader(uio.mix(sources).batch(5), steps_per_epoch=40)
+    batches = iter(loader)
+    made = some(batches, 14)
+    loader.reweight({"a": 3})
+    assert [keys(loader.batch_at(step)) for step in range(14)] == made
+    made += some(batches, 12)
+    assert [keys(loader.batch_at(step)) for step in range(26)] == made
+
+
+def test_adopting_a_source_keeps_the_weights_that_were_given_by_hand() -> None:
+    loader = uio.Loader(mixed(), **OPTIONS)
+    batches = iter(loader)
+    some(batches, 8)
+    loader.reweight({"a": 9})
+    adopted = resumed(mixed({"a": 1, "b": 2, "c": 1}), loader.state_dict(), on_change="adopt")
+    assert meta(adopted.state_dict())["mixes"][""]["journal"][-1]["weights"] == {"a": 9, "b": 2, "c": 1}
+
+
+def test_lightning_saves_a_change_where_it_came() -> None:
+    lightning = uio.LightningLoader(mixed(), **OPTIONS)
+    batches = iter(lightning)
+    some(batches, 6)
+    lightning.loader.reweight({"a": 0})
+    state = lightning.state_dict()
+    rest = some(batches, 60)
+    again = uio.LightningLoader(mixed(), **OPTIONS)
+    again.load_state_dict(state)
+    assert some(iter(again), 61)[1:] == rest  # it takes the batch that was ahead again
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_of_another_loader_are_no_ranks(workers: int) -> None:
+    short = texts("a", 400).sharding_filter().tokenize(ones)
+    kept = short.filter(length="tokens", max_length=uio.by_step({0: 1, 20: 200})).batch(1)
+    longest = [
+        max(len(s["label"]) for s in b) for b in DataLoader(kept.as_dataset(), batch_size=None, num_workers=workers)
+    ]
+    assert longest[:20] == [1] * 20
+    assert max(longest[20:24]) > 1
+
+
+def test_ranks_apart_by_an_epoch_are_joined_after_an_edit() -> None:
+    def graph(*names: str) -> uio.Pipeline:
+        return uio.mix({name: texts(name, 20).sharding_filter() for name in names}).batch(3)
+
+    def ranks(names: str, state: Any, steps: tuple[int, int], **options: Any) -> list[dict[str, str]]:
+        states = []
+        for rank in range(2):
+            loader = uio.Loader(graph(*names), lanes=2, rank=rank, world_size=2, uneven="join", **options)
+            if state is not None:
+                loader.load_state_dict(state)
+            for _ in range(steps[rank]):
+                if next(batches := iter(loader), None) is None:
+                    next(batches, None)
+            states.append(loader.state_dict())
+        return states
+
+    state = uio.merge_states(ranks("ab", None, (3, 9)))
+    assert uio.merge_states(ranks("abc", state, (2, 2), on_change="adopt"))
+
+
+def test_the_length_counts_steps_as_the_epoch_began() -> None:
+    short = texts("a", 400).sharding_filter().tokenize(ones)
+    pipeline = short.filter(length="tokens", max_length=uio.by_step({0: 200, 6: 3})).batch(5)
+    ranks = [uio.Loader(pipeline, lanes=4, rank=rank, world_size=4, uneven="join") for rank in range(4)]
+    for loader in ranks:
+        some(iter(loader), 2)
+    whole = uio.Loader(pipeline, lanes=4)
+    whole.load_state_dict(uio.merge_states(loader.state_dict() for loader in ranks))
+    assert len(whole) == 8 + len(list(whole))
+
+
+def test_the_length_is_known_again_after_the_epoch_of_a_change() -> None:
+    loader = uio.Loader(mixed(stop="first"), **OPTIONS)
+    some(iter(loader), 3)
+    loader.reweight({"a": 3})
+    with pytest.raises(TypeError, match="weights of a mix have changed in this epoch"):
+        len(loader)
+    loader.set_epoch(1)
+    assert len(loader) == len(list(loader))
+
+
+@pytest.mark.parametrize("stop", ["all", "cycle"])
+def test_a_source_that_rests_until_a_step_is_read_if_the_others_end_before(stop: Any) -> None:
+    sources = {"a": texts("a", 20).sharding_filter(), "b": texts("b", 200).sharding_filter()}
+    pipeline = uio.mix(sources, {"a": 1, "b": uio.by_step({0: 0, 100: 1})}, stop=stop).batch(4)
+    loader = uio.Loader(pipeline)
+    made, states = list[list[str]](), list[dict[str, str]]()
+    for batch in loader:
+        made.append(keys(batch))
+        states.append(loader.state_dict())
+    assert of(made) == ({"a": 20, "b": 200} if stop == "all" else {"a": of(made)["a"], "b": 200})
+    for number in (3, 4, 5, 6, 30):
+        assert [keys(batch) for batch in resumed(pipeline, states[number], seed=0, lanes=1)] == made[number + 1 :]
+
+
+def test_ranks_that_give_other_weights_are_refused() -> None:
+    states = []
+    for rank in range(2):
+        loader = uio.Loader(mixed(), **OPTIONS, rank=rank, world_size=2, uneven="join")
+        some(iter(loader), 3)
+        loader.reweight({"a": 2 + rank})
+        states.append(loader.state_dict())
+    with pytest.raises(uio.StateError, match="all ranks must give reweight the same weights"):
+        uio.merge_states(states)
+
+
+def test_many_changes_cost_little() -> None:
+    """A batch does not carry all changes, and weights that are the same again are none."""
+    loader = uio.Loader(mixed(stop="endless"), **OPTIONS, steps_per_epoch=10**6)
+    batches = iter(loader)
+    for number in range(100):
+        loader.reweight({"a": 1 + number % 3})
+        loader.reweight({"a": 1 + number % 3})
+        next(batches)
+    assert len(meta(loader.state_dict())["mixes"][""]["journal"]) == 100  # the first one is what was there
+    assert loader._run is not None
+    message = loader._run.merge._runner_of[0].take()
+    assert message.settings is None or len(message.settings["marks"]["/mix"]) <= 100
+
+
+@pytest.mark.parametrize("weights", [None, 5, "a", [1, 2], {"a": 1e-320, "b": 0}, {"a": float("nan")}, {"a": True}])
+def test_what_is_no_weight_is_refused(weights: Any) -> None:
+    with pytest.raises(uio.PipelineError, match="reweight: "):
+        uio.Loader(mixed(), **OPTIONS).reweight(weights)
+
+
+def test_numbers_of_numpy_are_weights() -> None:
+    loader = uio.Loader(mixed(), **OPTIONS)
+    loader.reweight({"a": np.float32(2), "b": np.int64(3)})
+    assert meta(loader.state_dict())["mixes"][""]["journal"][-1]["weights"] == {"a": 2.0, "b": 3.0}
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda mixes: mixes[""]["journal"][-1]["weights"].update(x=1),
+        lambda mixes: mixes[""]["journal"][-1].pop("epoch"),
+        lambda mixes: mixes[""]["journal"].pop(),
+        lambda mixes: mixes[""].update(weights={"a": -1}),
+        lambda mixes: mixes.update(nope=7),
+    ],
+)
+def test_forged_journals_are_refused(forge: Any) -> None:
+    loader = uio.Loader(mixed(), **OPTIONS)
+    loader.reweight({"a": 2})
+    state = loader.state_dict()
+    saved = meta(state)
+    forge(saved["mixes"])
+    with pytest.raises(uio.StateError, match="damaged"):
+        resumed(mixed(), state | {"meta": json.dumps(saved)})
+
+
+def test_steps_by_plan_are_those_that_were_made() -> None:
+    """Before and after changes, from the beginning and from the state on."""
+    pipeline = following()
+    loader = uio.Loader(pipeline, **OPTIONS)
+    batches = iter(loader)
+    made = some(batches, 12)
+    loader.reweight({"a": 0})
+    states = [loader.state_dict()]
+    made += some(batches, 3)
+    states.append(loader.state_dict())
+    made += some(batches, 25)
+    states.append(loader.state_dict())
+    made += some(batches, 20)
+    for state in states:
+        for first in (0, 20):
+            planned = steps(pipeline, state, 1, first, 59)
+            assert [step.keys for step in planned] == made[first:]
+
+
+def following() -> uio.Pipeline:
+    sources = {name: texts(name).sharding_filter() for name in "ab"}
+    kept = uio.mix(sources).tokenize(ones).filter(length="tokens", max_length=uio.by_step({0: 6, 9: 11}))
+    return kept.shuffle(20).dynamic_batch(max_tokens=24)

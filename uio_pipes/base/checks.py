@@ -18,6 +18,11 @@ def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
 
 
+def is_weight(value: object) -> bool:
+    """True if ``value`` can be the weight of a source: 0, or a number that is neither tiny nor huge."""
+    return is_number(value) and (value == 0 or 1e-100 < value < 1e100)  # type: ignore[operator]
+
+
 def _all(fits: Callable[[object], bool], value: object) -> bool:
     return isinstance(value, (list, tuple)) and all(map(fits, value))
 

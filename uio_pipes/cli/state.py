@@ -104,11 +104,16 @@ def _mixes(seen: StateView) -> list[Rows]:
     for path, record in (seen.meta.mixes or {}).items():
         if journal := record["journal"]:
             rows = [
-                (entry["epoch"], entry["step"], ", ".join(f"{name} {w:g}" for name, w in entry["weights"].items()))
+                (
+                    entry["epoch"],
+                    entry["step"],
+                    entry["ranks"],
+                    ", ".join(f"{name} {w:g}" for name, w in entry["weights"].items()),
+                )
                 for entry in journal
             ]
             title = "Weights of the mix" + (f" {path}" if path else "")
-            found.append((title, ("epoch", "from step", "weights"), rows))
+            found.append((title, ("epoch", "from step", "of ranks", "weights"), rows))
     return found
 
 

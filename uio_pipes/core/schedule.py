@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, fields
 from inspect import BoundArguments
+from itertools import pairwise
 from typing import Any, TypeVar, cast
 
 from uio_pipes.base.checks import is_whole, require
@@ -95,12 +96,17 @@ def scheduled(stage: Any, given: BoundArguments) -> Any:
     following = [name for name, value in given.arguments.items() if isinstance(value, BySteps)]
     if not following:
         return stage(*given.args, **given.kwargs)
-    rule = f"{', '.join(following)} cannot follow the step"
-    require(stage.follows_steps, stage.name, rule, "by_step(…)", "arguments of filter and dynamic_batch can")
+    for name in following:
+        known = ", ".join(sorted(stage.follows_steps)) or "those of filter and dynamic_batch"
+        ok, rule = name in stage.follows_steps, f"{name} cannot follow the step"
+        require(ok, stage.name, rule, given.arguments[name], f"these can: {known}")
     arguments = dict(given.arguments)
     steps = sorted(steps_in(arguments))
-    versions = tuple((step, stage(**at_step(arguments, step))) for step in steps)
-    made = copy(versions[0][1])
+    every = [(step, stage(**at_step(arguments, step))) for step in steps]
+    versions = [one for before, one in pairwise([(0, None), *every]) if one[1] != before[1]]
+    if len(versions) == 1:
+        return versions[0][1]
+    steps, made = [step for step, _ in versions], copy(versions[0][1])
     for name in (f.name for f in fields(made)):
         values = tuple(getattr(one, name) for _, one in versions)
         if any(value != values[0] for value in values):

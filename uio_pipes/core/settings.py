@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from uio_pipes.base.errors import StateError
-from uio_pipes.core.state_kinds import DAMAGED, whole
+from uio_pipes.core.state_kinds import DAMAGED
 
 Mark = tuple[int, int]  # the pass, and the number of the item from which a value holds
 
@@ -77,6 +77,7 @@ class Settings:
         }
         self._made: int | None = None  # batches before the one being made; None while nodes are restored
         self._live: dict[str, Setting] = {}
+        self._told = (self._before, sum(map(len, self._marks.values())))
 
     def follow(self, name: str, values: Sequence[Any], steps: Sequence[int] | None = None, pass_: int = 0) -> Setting:
         """Return the setting for a node that is to be made. Raises: StateError if the marks are of other values."""
@@ -109,21 +110,33 @@ class Settings:
         return len(setting.values) if self._made >= self._from else len(setting.marks) + 1
 
     def saved(self) -> dict[str, Any]:
-        """Return what a state keeps; nothing if there are no settings that change."""
-        if not self._marks:
+        """Return what a state keeps; nothing in a first pass in which nothing has changed."""
+        marks = {name: list(map(list, marks)) for name, marks in self._marks.items() if marks}
+        if not marks and not self._before:
             return {}
-        return {"before": self._before, "marks": {name: list(map(list, marks)) for name, marks in self._marks.items()}}
+        due = {"from": self._from} if self._from > (self._made or 0) else {}
+        return {"before": self._before, "marks": marks, **due}
+
+    def news(self) -> dict[str, Any] | None:
+        """Return what a state keeps if it has changed since the last call."""
+        version = (self._before, sum(map(len, self._marks.values())))
+        if version == self._told:
+            return None
+        self._told = version
+        return self.saved()
 
 
 def fits(saved: object) -> bool:
     """Return whether this can have been returned by :meth:`Settings.saved`."""
 
-    is_count = whole().fits
+    def is_count(value: object) -> bool:  # passes have 32 bits for each level of rounds
+        return type(value) is int and value >= 0
 
     def are_marks(marks: Any) -> bool:
         pairs = isinstance(marks, list) and all(isinstance(m, list) and len(m) == 2 for m in marks)
         return pairs and all(is_count(n) for m in marks for n in m) and sorted(marks) == marks
 
-    if not isinstance(saved, dict) or saved.keys() != {"before", "marks"} or not is_count(saved["before"]):
+    if not isinstance(saved, dict) or not {"before", "marks"} <= saved.keys() <= {"before", "marks", "from"}:
         return False
-    return isinstance(saved["marks"], dict) and all(map(are_marks, saved["marks"].values()))
+    counts = is_count(saved["before"]) and is_count(saved.get("from", 0))
+    return counts and isinstance(saved["marks"], dict) and all(map(are_marks, saved["marks"].values()))

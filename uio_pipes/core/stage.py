@@ -84,7 +84,7 @@ class Stage:
         in_buckets: each of its batches has utterances of about the same length.
         reasons: the words under which it leaves utterances out on purpose.
         silent: it may leave utterances out without counting them.
-        follows_steps: its arguments can change with the step (``uio.by_step``).
+        follows_steps: the arguments that can change with the step (``uio.by_step``).
 
     Attributes:
         versions: the steps from which other arguments hold, each with the stage that has them; empty if none change.
@@ -106,7 +106,7 @@ class Stage:
     in_buckets: ClassVar[bool] = False
     reasons: ClassVar[frozenset[str]] = frozenset()
     silent: ClassVar[bool] = False
-    follows_steps: ClassVar[bool] = False
+    follows_steps: ClassVar[frozenset[str]] = frozenset()
     versions: ClassVar[Sequence[tuple[int, Stage]]] = ()  # of an instance: set by core/schedule.py
 
     def __post_init__(self) -> None:

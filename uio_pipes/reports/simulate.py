@@ -70,7 +70,9 @@ def simulate(
     if uneven != "join" and not min(own):
         raise no_batch(why=losses.describe(pipeline))
     if uneven == "repeat":
-        again = _Again(pipeline, lanes, seed, epoch, world_size, names)
+        again = _Again(
+            pipeline, lanes, seed, epoch, world_size, names, Counter({plan.lane: len(plan.counts) for plan in plans})
+        )
         ranks = [again.extend(rank, r, max(own)) for r, rank in enumerate(ranks)]
     made = own if uneven == "join" else [{"stop": min, "repeat": max}[uneven](own)] * world_size
     seen = [rank.first(n) for rank, n in zip(ranks, made, strict=True)]
@@ -178,14 +180,17 @@ class _Again:
     epoch: int
     world_size: int
     names: list[str]
+    made: Counter[int]  # batches of each lane so far
 
     def extend(self, rank: Rank, number: int, steps: int) -> Rank:
         pass_ = 0
         while len(rank.counts) < steps:
             pass_ += 1
             mine = lanes_of(self.lanes, number, self.world_size)
-            plans = plan_lanes(self.pipeline, self.lanes, self.seed, self.epoch, mine, pass_, self.world_size)
-            more = _in_order(list(plans), self.names)
+            given = self.pipeline, self.lanes, self.seed, self.epoch
+            plans = list(plan_lanes(*given, mine, pass_, self.world_size, made=self.made))
+            self.made.update({plan.lane: len(plan.counts) for plan in plans})
+            more = _in_order(plans, self.names)
             if not len(more.counts):
                 raise no_batch("use fewer ranks")
             pairs = zip(vars(rank).values(), vars(more).values(), strict=True)

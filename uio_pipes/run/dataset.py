@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import ranks_of
 from uio_pipes.run.torch_private import collate_by
 
@@ -115,6 +117,8 @@ class _OfWorker(Loader):
 
     def __init__(self, ends: torch.Tensor, worker: int, workers: int, pipeline: Graph, **options: Any) -> None:
         super().__init__(pipeline, **options)
+        self._options = replace(self._options, counted=self.world_size // workers)  # workers are no ranks for steps
+        self._progress = EpochProgress.fresh(0, self._options)
         self.ends, self.worker = ends[:workers], worker
 
     def _at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:

@@ -58,7 +58,7 @@ class Message:
     counts: dict[str, Any] = field(default_factory=dict)
     reports: list[str] = field(default_factory=list)
     remaining: tuple[int, int] = (0, 0)
-    settings: dict[str, Any] = field(default_factory=dict)  # see Settings.saved
+    settings: dict[str, Any] | None = None  # see Settings.saved; None, if they are what they were
     memory: int = 0  # bytes, estimated, in the buffers of this process; with a lane's first batch
     error: Exception | None = None
     took: float = 0.0  # seconds that it took to make
@@ -196,7 +196,7 @@ class LaneRunner:
         counts = self.ledger.save()
         remaining = self.node.remaining()
         memory = self.node.memory() if k == 0 else 0
-        rest = (counts, reports, remaining, self.settings.saved(), memory)
+        rest = (counts, reports, remaining, self.settings.news(), memory)
         return Message(self.lane, self.pass_, k, batch, self.done, snapshot, *rest)
 
 

@@ -26,7 +26,7 @@ def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, i
         snapshot_every=options.snapshot_every,
         repeat=options.repeat,
         pass_over=pass_over,
-        changes=options.mixes.changes,
+        changes=options.mixes.changes(progress.stream, options.in_steps),
         ranks=progress.ranks,
         left_out=options.left_out,
         utterances=options.utterances,

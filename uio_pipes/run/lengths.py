@@ -23,28 +23,29 @@ class Lengths:
         """Return whether the batches have been counted for this stream and number of lanes."""
         return bool(self._lanes) and self._of == (stream, lanes)
 
-    def of_rank(self, stream: int, lanes: int, calls: bool) -> int:
-        """Return the number for this rank. ``calls``: user functions may be called. Raises: TypeError if unknown."""
+    def of_rank(self, stream: int, lanes: int, calls: bool, ranks: int) -> int:
+        """Return the number for this rank. ``calls``: user functions may be called; ``ranks``: for which steps are
+        counted. Raises: TypeError if unknown."""
         options = self._options
-        of_lane = self._count(stream, lanes, calls)
-        ranks = [
+        of_lane = self._count(stream, lanes, calls, ranks)
+        of_ranks = [
             sum(of_lane[lane] for lane in lanes_of(lanes, rank, options.world_size))
             for rank in range(options.world_size)
         ]
-        return {"stop": min(ranks), "repeat": max(ranks)}.get(options.uneven, ranks[options.rank])
+        return {"stop": min(of_ranks), "repeat": max(of_ranks)}.get(options.uneven, of_ranks[options.rank])
 
-    def _count(self, stream: int, lanes: int, calls: bool) -> list[int]:
+    def _count(self, stream: int, lanes: int, calls: bool, ranks: int) -> list[int]:
         if self._of != (stream, lanes):
             from uio_pipes.run.planning import NotKnown, count_batches  # takes time, and most loaders do not need it
 
             graph = self._options.pipeline
             try:
-                if self._options.mixes.journals:
-                    raise NotKnown("weights of a mix have changed during the run")
-                counted = graph._count(lanes)
-                self._lanes = counted or count_batches(
-                    graph, lanes, self._options.seed, stream, calls, self._options.world_size
-                )
+                changes = self._options.mixes.changes(stream, self._options.in_steps)
+                if any(len(weights) > 1 for weights in changes.values()):
+                    raise NotKnown("weights of a mix have changed in this epoch")
+                counted = None if changes else graph._count(lanes)
+                seed = self._options.seed
+                self._lanes = counted or count_batches(graph, lanes, seed, stream, calls, ranks, changes)
             except NotKnown as error:
                 self._lanes, self._unknown = None, str(error)
                 error.__cause__ = error.__traceback__ = None  # frees the loader when it is forgotten

@@ -26,7 +26,7 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import choose_uneven, group_for_states
 from uio_pipes.run.epoch_run import EpochRun
 from uio_pipes.run.lengths import Lengths
-from uio_pipes.run.mixes import Mixes
+from uio_pipes.run.mixes import Mixes, Where
 from uio_pipes.run.options import RunOptions, default_lanes, fleet_of, open_quarantine
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import ranks_of
@@ -244,10 +244,13 @@ class Loader:
             PipelineError: there is no such source, a weight is not a number or below 0, no weight is left, or the mix
                 stands before ``sharding_filter``.
         """
-        options, progress = self._options, self._progress
-        step = progress.step if options.in_steps else progress.received
-        mixes = options.mixes.reweighted(weights, options.pipeline, progress.epoch, step)
-        self._follow(replace(options, mixes=mixes))
+        mixes = self._options.mixes.reweighted(weights, self._options.pipeline, self._where)
+        if mixes is not self._options.mixes:
+            self._follow(replace(self._options, mixes=mixes))
+
+    @property
+    def _where(self) -> Where:
+        return Where(self.epoch, self._progress.number(self._options.in_steps), self.world_size)
 
     def batch_at(self, step: int) -> Any:
         """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.
@@ -298,8 +301,10 @@ class Loader:
         """
         if self.steps_per_epoch is not None:
             return self.steps_per_epoch
-        run = self._run
-        return self._lengths.of_rank(self._progress.stream, self._progress.lanes, calls=run is None or run.closed)
+        run, progress = self._run, self._progress
+        return self._lengths.of_rank(
+            progress.stream, progress.lanes, calls=run is None or run.closed, ranks=progress.ranks
+        )
 
     def __bool__(self) -> bool:
         return True  # also without a length, or with length 0
@@ -326,6 +331,10 @@ class Loader:
         Between loading a state and the next batch it is the state that was loaded.
         """
         return self._progress.state(self._options, self.fingerprints())
+
+    def _known_since(self, state: dict[str, str]) -> dict[str, str]:
+        """Return an earlier state of this loader with the changes of mixes since then, where they came."""
+        return self._progress.known_since(state, self._options, self.fingerprints())
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to where a state was saved, also on another number of ranks (up to its number of lanes) and of workers.
@@ -354,8 +363,7 @@ class Loader:
             self._progress = EpochProgress.fresh(epoch, self._options)
         else:
             self._progress = EpochProgress.loaded_from(meta, state_dict, self.rank, self.world_size)
-            step = self._progress.step if options.in_steps else self._progress.received
-            self._follow(replace(options, mixes=options.mixes.adopted(meta, step)))
+            self._follow(replace(options, mixes=options.mixes.adopted(meta.mixes or {}, self._where)))
             self._go_to(epoch)
 
     def _follow(self, options: RunOptions) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from numbers import Real
+from typing import Any, NamedTuple
 
-from uio_pipes.base.checks import is_number
+from uio_pipes.base.checks import is_weight
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Site
@@ -24,11 +25,25 @@ SHOWN = 8  # sources that a message names
 _SITE = Site("mix", 0)  # it is the first stage of its graph
 
 
+class Where(NamedTuple):
+    """Where a rank stands: epoch and step, and of how many ranks."""
+
+    epoch: int
+    step: int
+    ranks: int
+
+
+def _of_epoch(journal: list[dict[str, Any]], epoch: int, goes_on: bool) -> list[dict[str, Any]]:
+    first, *rest = journal
+    before = [entry for entry in rest if entry["epoch"] < epoch]
+    return [(before or [first])[-1], *(e for e in rest if e["epoch"] == epoch or (goes_on and e["epoch"] > epoch))]
+
+
 @dataclass(frozen=True)
 class Mixes:
     """The mixes of a graph by their paths ("" for the one that the graph begins with), and their journals.
 
-    Each entry of a journal is ``{"epoch": …, "step": …, "weights": {…}}``.
+    Each entry of a journal is ``{"epoch": …, "step": …, "ranks": …, "weights": {…}}``: where a rank stood, of how many.
     """
 
     weights: Mapping[str, Weights] = field(default_factory=dict)
@@ -38,8 +53,8 @@ class Mixes:
     def of(cls, graph: Graph, records: Mapping[str, Record] | None = None) -> Mixes:
         """Return the mixes of a graph, with the journals that a state has of them."""
         weights = {path: weights for path, _, weights in _mixes(graph)}
-        journals = {path: record["journal"] for path, record in (records or {}).items() if record["journal"]}
-        return cls(weights, journals)
+        known = {path: record["journal"] for path, record in (records or {}).items()}
+        return cls(weights, {path: journal for path, journal in known.items() if journal and path in weights})
 
     @property
     def saved(self) -> dict[str, Record] | None:
@@ -47,11 +62,15 @@ class Mixes:
         found = {p: {"weights": dict(w), "journal": self.journals.get(p, [])} for p, w in self.weights.items()}
         return found or None
 
-    @property
-    def changes(self) -> dict[str, list[list[float]]]:
-        """The weights by number of the source, first to last, for each mix that has changed, by its place."""
+    def changes(self, epoch: int, goes_on: bool) -> dict[str, list[list[float]]]:
+        """Return the weights of ``epoch``, by number of the source, for each mix that has changed, by its place: those
+        that it begins with, and those of each change in it. ``goes_on``: it is a stream, to which later epochs belong.
+        """
         return {
-            _SITE.within(path): [[entry["weights"].get(name, 0.0) for name in self.weights[path]] for entry in journal]
+            _SITE.within(path): [
+                [entry["weights"].get(name, 0.0) for name in self.weights[path]]
+                for entry in _of_epoch(journal, epoch, goes_on)
+            ]
             for path, journal in self.journals.items()
         }
 
@@ -60,11 +79,13 @@ class Mixes:
         journal = self.journals.get(path)
         return journal[-1]["weights"] if journal else self.weights[path]
 
-    def changed(self, path: str, weights: Weights, epoch: int, step: int, before: Weights | None = None) -> Mixes:
+    def changed(self, path: str, weights: Weights, where: Where, before: Weights | None = None) -> Mixes:
         """Return these mixes with other weights for one of them from a step on; ``before``: those of the graph then."""
-        first = {"epoch": 0, "step": 0, "weights": dict(before or self.weights[path])}
+        first = {**Where(0, 0, where.ranks)._asdict(), "weights": dict(before or self.weights[path])}
         journal = self.journals.get(path) or [first]
-        entry = {"epoch": epoch, "step": step, "weights": dict(weights)}
+        if weights == journal[-1]["weights"]:
+            return self
+        entry = {**where._asdict(), "weights": dict(weights)}
         return replace(self, journals={**self.journals, path: [*journal, entry]})
 
     def edits(self, records: Mapping[str, Record]) -> list[str]:
@@ -81,27 +102,32 @@ class Mixes:
                 out.append(f"graph changed since the state was saved, but only the weights of {mix}: {shown}")
         return out
 
-    def adopted(self, meta: Any, step: int) -> Mixes:
-        """Return these mixes, with what was edited since a state was saved as changes at the step where it stands."""
+    def adopted(self, records: Mapping[str, Record], where: Where) -> Mixes:
+        """Return these mixes, with what was edited in them since a state was saved as changes where it stands."""
         new = self
-        for path, record in (meta.mixes or {}).items():
-            if path in self.weights and record["weights"] != self.weights[path]:
-                new = new.changed(path, self.weights[path], meta.epoch, step, before=record["weights"])
+        for path, record in records.items():
+            if (weights := self.weights.get(path)) not in (None, record["weights"]):
+                old, now = record["weights"], new.journals.get(path, [record])[-1]["weights"]
+                edited = {name: w if old.get(name) != w else now[name] for name, w in (weights or {}).items()}
+                new = new.changed(path, edited, where, before=old)
         return new
 
-    def reweighted(self, given: Weights, graph: Graph, epoch: int, step: int) -> Mixes:
+    def reweighted(self, given: Weights, graph: Graph, where: Where) -> Mixes:
         """Return these mixes with the weights given for sources by name or ``group/name``. Raises: PipelineError."""
+        if not isinstance(given, Mapping):
+            raise PipelineError(f'reweight: give weights by the names of sources, not {given!r}; as in {{"read": 2}}')
         by_path: dict[str, dict[str, float]] = {}
         for name, weight in given.items():
-            if not (is_number(weight) and weight >= 0):
+            known = float(weight) if isinstance(weight, Real) and not isinstance(weight, bool) else None
+            if known is None or not is_weight(known):
                 raise PipelineError(f"reweight: the weight of {name!r} must be a number, 0 or more, not {weight!r}")
             path, source = self._find(name)
-            by_path.setdefault(path, dict(self.now(path)))[source] = weight
+            by_path.setdefault(path, dict(self.now(path)))[source] = known
         new = self
         for path, weights in by_path.items():
             if not any(weights.values()):
                 raise PipelineError(f"reweight: at least one source must keep a weight above 0, not {weights}")
-            new = new.changed(path, weights, epoch, step)
+            new = new.changed(path, weights, where)
         self.check_dealt(graph, by_path)
         return new
 
@@ -133,17 +159,19 @@ def fits(records: object) -> bool:
     """Return whether these can be the mixes of a state."""
 
     def are_weights(value: object) -> bool:
-        return isinstance(value, dict) and any(value.values()) and all(is_number(w) and w >= 0 for w in value.values())
+        return isinstance(value, dict) and any(value.values()) and all(map(is_weight, value.values()))
 
     def is_entry(value: object) -> bool:
-        return isinstance(value, dict) and are_weights(value.get("weights")) and whole().fits(value.get("step"))
+        if not isinstance(value, dict):
+            return False
+        return all(whole().fits(value.get(name)) for name in Where._fields) and are_weights(value.get("weights"))
 
     return isinstance(records, dict) and all(
         isinstance(one, dict)
         and are_weights(one.get("weights"))
         and isinstance(one.get("journal"), list)
         and len(one["journal"]) != 1
-        and all(map(is_entry, one["journal"]))
+        and all(is_entry(entry) and entry["weights"].keys() <= one["weights"].keys() for entry in one["journal"])
         for one in records.values()
     )
 

@@ -45,6 +45,7 @@ class RunOptions:
     mover: Mover | None = None
     left_out: tuple[Callable[[str], bool], ...] = ()  # by loader.skip
     utterances: bool = False  # to give those of each batch, finished, instead of its tensors
+    counted: int | None = None  # ranks for which steps are counted; None, these
     fleet: Fleet | None = None  # that the workers run in, instead of processes of this machine
 
     def __post_init__(self) -> None:

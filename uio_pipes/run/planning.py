@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
@@ -139,10 +139,12 @@ def plan_lanes(
     pass_: int = 0,
     ranks: int = 1,
     most: int | None = None,
+    made: Mapping[int, int] | None = None,
 ) -> Iterator[LanePlan]:
     """Plan the batches of each lane (or of ``only`` these) in ``epoch``. Headers are read if no index has the lengths.
 
-    ``ranks``: for which steps are counted, where something follows the step; ``most``: batches of a lane to plan.
+    ``ranks``: for which steps are counted, where something follows the step; ``most``: batches of a lane to plan;
+    ``made``: batches of each lane in earlier passes.
 
     Raises: PipelineError if the graph has no end, or a node of the user's stands after the batches.
     """
@@ -153,7 +155,7 @@ def plan_lanes(
     batching = next((stage for stage in reversed(graph.stages) if stage.sized_by is not None), Batch())
     size = None if batching.sized_by is None else measure_of(batching.sized_by)
     for index in range(lanes) if only is None else only:
-        lane = _lane(index, lanes, seed, epoch, pass_, tables, ranks)
+        lane = _lane(index, lanes, seed, epoch, pass_, tables, ranks, before=(made or {}).get(index, 0))
         plan = LanePlan(index, names_of(batching.sized_by))
         node = planned.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
@@ -223,7 +225,15 @@ def _keys(
             yield runner.pass_, runner.k - 1, lane, keys
 
 
-def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool = True, ranks: int = 1) -> list[int]:
+def count_batches(
+    graph: Graph,
+    lanes: int,
+    seed: int,
+    epoch: int,
+    calls: bool = True,
+    ranks: int = 1,
+    changes: Mapping[str, Sequence[Any]] | None = None,
+) -> list[int]:
     """Return how many batches each lane gives in ``epoch`` if none fails. Only lists and indexes are read.
 
     ``calls``: the user's functions on utterances may be called for it.
@@ -235,7 +245,7 @@ def count_batches(graph: Graph, lanes: int, seed: int, epoch: int, calls: bool =
     if not graph._skims:
         raise NotKnown("a node given to .through(…) stands after the batches")
     planned, tables = _by_plan(graph, strict=True, calls=calls), dict[Hashable, Any]()
-    made = [_lane(index, lanes, seed, epoch, 0, tables, ranks) for index in range(lanes)]
+    made = [_lane(index, lanes, seed, epoch, 0, tables, ranks, changes) for index in range(lanes)]
     nodes = [(planned.build(lane), lane.settings) for lane in made]
     return [sum(1 for item in items_of(*node) if not isinstance(item, list) or item) for node in nodes]
 
@@ -250,9 +260,17 @@ def _boundaries(node: Node | None) -> list[Any] | None:
 
 
 def _lane(
-    index: int, lanes: int, seed: int, epoch: int, pass_: int, tables: dict[Hashable, Any], ranks: int = 1
+    index: int,
+    lanes: int,
+    seed: int,
+    epoch: int,
+    pass_: int,
+    tables: dict[Hashable, Any],
+    ranks: int = 1,
+    changes: Mapping[str, Sequence[Any]] | None = None,
+    before: int = 0,
 ) -> Lane:
-    mode, settings = Mode(skimming=True), Settings(lane=index, lanes=lanes, ranks=ranks)
+    mode, settings = Mode(skimming=True), Settings(changes, {"before": before}, index, lanes, ranks)
     return Lane(Ledger(LENIENT), index, lanes, seed, epoch, pass_, tables=tables, mode=mode, settings=settings)
 
 

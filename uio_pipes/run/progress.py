@@ -53,7 +53,13 @@ class EpochProgress:
     def fresh(cls, epoch: int, options: RunOptions) -> EpochProgress:
         """Return the beginning of an epoch."""
         mine = lanes_of(options.lanes, options.rank, options.world_size)
-        return cls(epoch, options.lanes, {lane: Position(LaneState(epoch)) for lane in mine}, epoch, options.world_size)
+        return cls(
+            epoch,
+            options.lanes,
+            {lane: Position(LaneState(epoch)) for lane in mine},
+            epoch,
+            options.counted or options.world_size,
+        )
 
     @classmethod
     def loaded_from(cls, meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> EpochProgress:
@@ -174,7 +180,7 @@ class EpochProgress:
             over=self._to_come(options),
             mixes=options.mixes.saved,
             ranks=self.ranks if options.pipeline._follows_steps else None,
-            ahead=self.ahead.loaded if self.ahead is not None else None,
+            ahead=self._ahead(options, fingerprints),
         )
         lanes = {lane_name(lane): position.saved().text for lane, position in self.positions.items()}
         return {"meta": meta.text, **lanes}
@@ -185,7 +191,24 @@ class EpochProgress:
         new = replace(meta, skip=self.skip, over=self._to_come(options))
         if options.mixes.journals != Mixes.of(options.pipeline, meta.mixes).journals:
             new = replace(new, mixes=options.mixes.saved, graph=fingerprints["graph"], listed=fingerprints["list"])
+            new = replace(new, ahead=self._ahead(options, fingerprints))
         return text if new == meta else new.text
+
+    def _ahead(self, options: RunOptions, fingerprints: Mapping[str, Any]) -> dict[str, str] | None:
+        return None if self.ahead is None else self.ahead.state(options, fingerprints)
+
+    def known_since(
+        self, state: dict[str, str], options: RunOptions, fingerprints: Mapping[str, Any]
+    ) -> dict[str, str]:
+        """Return an earlier state of the epoch with the changes of mixes since then, where they came."""
+        meta = self._now(state["meta"], options, fingerprints)
+        if meta == state["meta"]:
+            return state
+        lanes = {}
+        for lane, position in self.positions.items():
+            then = read_lane(state, lane)
+            lanes[lane_name(lane)] = replace(then, settings=then.settings_known(position.state)).text
+        return state | lanes | {"meta": meta}
 
     def _to_come(self, options: RunOptions) -> list[list[int]] | None:
         """Return the ranges of batches to pass over that lie ahead, as they are saved."""

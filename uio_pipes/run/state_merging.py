@@ -52,6 +52,7 @@ def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
     saved = [_saved(state) for state in given]
     carried = [_saved(s.meta.ahead, own=False) for s in saved if s.meta.ahead is not None]
     newest = max([*saved, *carried], key=lambda s: s.age)
+    _check_changes([one.meta for one in saved], newest.meta)
     for one in [*saved, *carried]:
         _check_same(one, newest, ("seed", "graph", "list"))
         if one.epoch == newest.epoch or newest.meta.stream is not None:
@@ -81,6 +82,20 @@ def _check_same(one: _Saved, other: _Saved, names: tuple[str, ...]) -> None:
             raise StateError(
                 f"{name}: one state has {ours!r}, another {theirs!r}; join only states that the ranks of one run saved"
             )
+
+
+def _check_changes(metas: list[Meta], newest: Meta) -> None:
+    """Raises: StateError if ranks have given other weights to a mix than the newest one."""
+    for meta in metas:
+        for path, record in (meta.mixes or {}).items():
+            ours, theirs = (
+                [entry["weights"] for entry in one["journal"]] for one in (record, (newest.mixes or {})[path])
+            )
+            if ours != theirs[: len(ours)]:
+                raise StateError(
+                    f"mixes: one rank has changed the weights to {ours[-1]}, another to {theirs[-1]}: all ranks must "
+                    "give reweight the same weights"
+                )
 
 
 def _newest(saved: Iterable[_Saved]) -> dict[int, str]:

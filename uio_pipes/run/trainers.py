@@ -95,7 +95,8 @@ class LightningLoader:
 
     def state_dict(self) -> dict[str, str]:
         """Return where all lanes of all ranks stand, on every rank: a collective, which Lightning calls as one."""
-        return _gathered(self.loader, self._trained or self.loader.state_dict())
+        loader = self.loader
+        return _gathered(loader, loader._known_since(self._trained) if self._trained else loader.state_dict())
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """As :meth:`Loader.load_state_dict`, on any number of ranks."""

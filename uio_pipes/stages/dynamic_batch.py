@@ -41,7 +41,7 @@ class DynamicBatch(BudgetStage):
     """
 
     name: ClassVar[str] = "dynamic_batch"
-    follows_steps: ClassVar[bool] = True
+    follows_steps: ClassVar[frozenset[str]] = frozenset(["max_frames", "max_samples", "max_tokens"])
 
     max_frames: int | None = None
     max_samples: int | None = None

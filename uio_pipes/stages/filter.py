@@ -44,7 +44,19 @@ class Filter(Stage):
 
     name: ClassVar[str] = "filter"
     note: ClassVar[str] = "by the plan: nothing is decoded"
-    follows_steps: ClassVar[bool] = True
+    follows_steps: ClassVar[frozenset[str]] = frozenset(
+        [
+            "function",
+            "min_frames",
+            "max_frames",
+            "token_min_length",
+            "token_max_length",
+            "min_output_input_ratio",
+            "max_output_input_ratio",
+            "min_length",
+            "max_length",
+        ]
+    )
     reasons: ClassVar[frozenset[str]] = frozenset(
         [
             "filter",

@@ -13,7 +13,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.schedule import BySteps, at_step, steps_in
 from uio_pipes.core.stage import Stage
-from uio_pipes.stages.mix_node import Chooser, InTurns, MixNode, Shares, Stop, Weighted
+from uio_pipes.stages.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
@@ -157,7 +157,7 @@ class Mix(_Several):
         changed = lane.settings.changes.get(name)
         steps = None if changed else self.changes_at
         values = changed or [self.weights_at(step) for step in self.changes_at]
-        setting = lane.settings.follow(name, [Shares(weights) for weights in values], steps, lane.pass_)
+        setting = lane.settings.follow(name, values, steps, lane.pass_)
         return Weighted(setting, lane.key(site))
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:

@@ -41,6 +41,9 @@ class Chooser(Protocol):
     def sources(self, position: int) -> Sequence[int] | None:
         """Return the numbers of the sources that there are at this position; None for all of them."""
 
+    def go_on(self) -> bool:
+        """Let those begin that rest until a later step, as all others have ended. Return False if there are none."""
+
     def at(self, left: list[int], position: int) -> int: ...
     def after(self, at: int, position: int) -> int:
         """Return the position after source ``at`` has given something."""
@@ -57,6 +60,9 @@ class InTurns:
 
     def sources(self, position: int) -> None:
         return None
+
+    def go_on(self) -> bool:
+        return False
 
     def at(self, left: list[int], position: int) -> int:
         return left[bisect_left(left, position) % len(left)]
@@ -78,18 +84,33 @@ class Shares:
 
 
 class Weighted:
-    """Draws by weights, a ``Setting`` of ``Shares``. Position: the number of draws."""
+    """Draws by weights, a ``Setting`` of lists of them. Position: the number of draws."""
 
     positions = MOST
 
     def __init__(self, setting: Setting, key: int) -> None:
         self.setting, self.key = setting, key
         self.left: list[int] = []
-        self.shares: Shares | None = None
+        self.weights: Sequence[float] = ()
+        self._find(0)
+
+    def _find(self, position: int) -> Shares:
+        """Return the shares at this position."""
+        weights: Sequence[float] = self.setting.at(position)
+        if weights is not self.weights:
+            self.weights, self.shares, self.left = weights, Shares(weights), []
+        return self.shares
 
     def sources(self, position: int) -> Sequence[int]:
-        shares: Shares = self.setting.at(position)
-        return shares.there
+        return self._find(position).there
+
+    def go_on(self) -> bool:
+        """Let the next weights begin, if the step brings others later on. Return whether there are any."""
+        marks = len(self.setting.marks)
+        if self.setting.steps is None or marks + 1 >= len(self.setting.values):
+            return False
+        self.setting.turn(marks + 2)
+        return True
 
     def after(self, at: int, position: int) -> int:
         return position + 1
@@ -98,9 +119,9 @@ class Weighted:
         return position + 1
 
     def at(self, left: list[int], position: int) -> int:
-        shares: Shares = self.setting.at(position)
-        if left != self.left or shares is not self.shares:
-            self.left, self.shares, self.bounds = list(left), shares, list(accumulate(shares.weights[i] for i in left))
+        shares = self._find(position)
+        if left != self.left:
+            self.left, self.bounds = list(left), list(accumulate(shares.weights[i] for i in left))
         return left[bisect_right(self.bounds, pick(self.key, position, self.bounds[-1]))]
 
 
@@ -219,10 +240,7 @@ class MixNode(Node):
 
     def next(self) -> Any:
         self._look()
-        if (there := self.chooser.sources(self.position)) is not self.there:
-            self.there = there
-            self._count_left()
-        while self.left and not self.over:
+        while not self.over and self._goes_on():
             at = self.chooser.at(self.left, self.position)
             source = self._source(at)
             try:
@@ -237,6 +255,15 @@ class MixNode(Node):
         if not self.over:
             self.over, self.position = True, self.chooser.after_end(self.position)
         raise StopIteration
+
+    def _goes_on(self) -> bool:
+        """Find the sources to choose from. Return False if there are none."""
+        while True:
+            if (there := self.chooser.sources(self.position)) is not self.there:
+                self.there = there
+                self._count_left()
+            if self.left or self.stop not in ("all", "cycle") or not self.chooser.go_on():
+                return bool(self.left)
 
     def _source(self, at: int) -> _Source:
         if at not in self.begun:

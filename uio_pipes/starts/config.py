@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple, get_args
 
 import uio_pipes.tokenizers as tokenizers
-from uio_pipes.base.checks import is_number, require
+from uio_pipes.base.checks import is_number, is_weight, require
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.core.schedule import by_step, changed, each_value
 from uio_pipes.io.access import Access
@@ -154,7 +154,7 @@ def _weights(sources: list[Entry], temperature: float) -> list[float]:
         return [1.0] * len(sources)
     weights = [_made(one.place("weight"), one.values.get("weight")) for one in sources]
     for one, weight in zip(sources, weights, strict=True):
-        if not all(is_number(w) and w >= 0 for w in each_value(weight)):
+        if not all(map(is_weight, each_value(weight))):
             rule = "weight must be a number, 0 or more, or follow by_step, and all sources of a group have one"
             one.fail("weight", f"{rule}, not {one.values.get('weight')!r}")
     return [changed(weight, lambda w: w if temperature == 1 or not w else w**temperature) for weight in weights]

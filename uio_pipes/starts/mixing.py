@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uio_pipes.base.checks import is_number, require
+from uio_pipes.base.checks import is_weight, require
 from uio_pipes.core.schedule import BySteps, at_step, changed, steps_in
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.mix import Interleave, Mix
@@ -63,6 +63,7 @@ def _named(stage: str, given: Pipelines) -> dict[str, Pipeline]:
     for name, pipeline in named.items():
         ok = isinstance(name, str) and isinstance(pipeline, Pipeline)
         require(ok, stage, f"source {name!r} must be a Pipeline", pipeline, "begin with uio.from_shard_list(…)")
+        require(name != "", stage, "each source needs a name", name, "give it one")
     return named
 
 
@@ -77,7 +78,7 @@ def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[flo
         given = [given[name] for name in named]
     ok = isinstance(given, Sequence) and len(given) == len(named)
     for weights in [at_step(given, step) for step in steps_in(given)] if ok else ():
-        ok = ok and all(is_number(w) and w >= 0 for w in weights) and any(weights)
+        ok = ok and all(map(is_weight, weights)) and any(weights)
     require(
         ok,
         "mix",
