@@ -26,7 +26,8 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import choose_uneven, group_for_states
 from uio_pipes.run.epoch_run import EpochRun
 from uio_pipes.run.lengths import Lengths
-from uio_pipes.run.mixes import Mixes, Where
+from uio_pipes.run.mix_records import Where
+from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.options import RunOptions, default_lanes, fleet_of, open_quarantine
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import ranks_of

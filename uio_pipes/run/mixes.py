@@ -10,27 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 from uio_pipes.base.checks import is_weight
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Site
 from uio_pipes.core.stage import Stage
-from uio_pipes.core.state_kinds import whole
+from uio_pipes.run.mix_records import Record, Where
 
 Weights = Mapping[str, float]
-Record = dict[str, Any]  # of a mix in a state: "weights" by source, and "journal"
 SHOWN = 8  # sources that a message names
 _SITE = Site("mix", 0)  # it is the first stage of its graph
-
-
-class Where(NamedTuple):
-    """Where a rank stands: epoch and step, and of how many ranks."""
-
-    epoch: int
-    step: int
-    ranks: int
 
 
 def _of_epoch(journal: list[dict[str, Any]], epoch: int, goes_on: bool) -> list[dict[str, Any]]:
@@ -153,27 +144,6 @@ class Mixes:
                 where = f"the mix {path!r}" if path else "the mix"
                 remedy = "put .sharding_filter() into each of its sources"
                 raise PipelineError(f"{where} stands before sharding_filter and cannot change during a run: {remedy}")
-
-
-def fits(records: object) -> bool:
-    """Return whether these can be the mixes of a state."""
-
-    def are_weights(value: object) -> bool:
-        return isinstance(value, dict) and any(value.values()) and all(map(is_weight, value.values()))
-
-    def is_entry(value: object) -> bool:
-        if not isinstance(value, dict):
-            return False
-        return all(whole().fits(value.get(name)) for name in Where._fields) and are_weights(value.get("weights"))
-
-    return isinstance(records, dict) and all(
-        isinstance(one, dict)
-        and are_weights(one.get("weights"))
-        and isinstance(one.get("journal"), list)
-        and len(one["journal"]) != 1
-        and all(is_entry(entry) and entry["weights"].keys() <= one["weights"].keys() for entry in one["journal"])
-        for one in records.values()
-    )
 
 
 def arranged(graph: Graph, records: Mapping[str, Record], *, edited: bool, path: str = "") -> Graph:

@@ -16,7 +16,7 @@ from typing import Any
 from uio_pipes.base.errors import StateError
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.settings import fits as are_settings
-from uio_pipes.run.mixes import fits as are_mixes
+from uio_pipes.run.mix_records import fits as are_mixes
 
 SCHEMA = 1
 _MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")
