@@ -151,6 +151,7 @@ def journey(path: Path, seed: str) -> str:
     follows, stop = rng.random() < 0.5, rng.choice(["all", "all", "cycle", "first"])
     names, legs, state = ["a", "b"], rng.randint(2, 5), None
     weights = _weights(rng, names)
+    now = dict(weights)  # that hold, whatever the file says
     first = rng.choice(TOPOLOGIES)
     expected = Expected(mixed(path, weights | {"c": 0, "d": 0}, follows, stop), first[0])
     most = sum(map(len, expected.lanes))
@@ -161,6 +162,7 @@ def journey(path: Path, seed: str) -> str:
             names += [name for name in ("c", "d") if name not in names][: rng.randint(0, 1)]
             edited = _weights(rng, names)
             adopted = edited if edited != weights else None
+            now = {name: w if weights.get(name) != w else now[name] for name, w in edited.items()}
             weights = edited
         last = number == legs - 1
         cuts = [rng.randint(0, most // (3 * topology[0])) for _ in range(rng.randint(1, 3))]
@@ -172,13 +174,14 @@ def journey(path: Path, seed: str) -> str:
             mixed(path, {name: weights[name] for name in order} if number else weights, follows, stop), leg, state
         )
         if adopted is not None:
-            expected.change(adopted)
+            expected.change(dict(now))
         due: list[list[str]] = [[] for _ in range(topology[0])]
         for steps, new in segments:
             for rank, of_rank in enumerate(due):
                 of_rank += expected.take(rank, topology[0], steps)
             if new is not None:
                 expected.change(new)
+                now |= new
         if [got for got, _ in made] != due:
             return f"seed {seed}: leg {number} differs: {leg}"
         state = uio.merge_states([saved for _, saved in made])

@@ -259,3 +259,35 @@ def test_ranks_that_step_together_need_not_come_to_the_steps_together(tmp_path: 
 
 if __name__ == "__main__":
     main(sys.argv[1])
+
+
+# What a sceptic found
+
+
+def test_after_the_end_of_an_epoch_it_is_for_the_next_one(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    other = uio.Loader(graph, seed=3)
+    other.set_epoch(1)
+    second = [digest(batch) for batch in other]
+    for what, expected in ((3, second[3:]), (range(2, 5), second[:2] + second[5:])):
+        loader = uio.Loader(graph, seed=3)
+        assert list(loader)
+        loader.skip(what)
+        assert [digest(batch) for batch in loader] == expected
+
+
+def test_an_open_end_is_no_long_count(many_shards: Corpus) -> None:
+    graph = training(many_shards.list)
+    loader, whole = uio.Loader(graph, seed=3), [digest(batch) for batch in uio.Loader(graph, seed=3)]
+    loader.skip(range(5, sys.maxsize))
+    assert [digest(batch) for batch in loader] == whole[:5]
+
+
+def test_utterances_that_were_joined_are_found_by_their_own_keys(many_shards: Corpus) -> None:
+    joined = uio.from_shard_list(many_shards.list).decode_audio().concat(max_seconds=2).batch(1)
+    made = [sample["key"] for batch in uio.Loader(joined) for sample in batch]
+    inner = next(key for key in made if "+" in key)
+    loader = uio.Loader(joined)
+    loader.skip({inner.split("+")[1]}.__contains__)
+    assert [sample["key"] for batch in loader for sample in batch] == [key for key in made if key != inner]
+    assert loader.stats().skipped["skip"] == 1

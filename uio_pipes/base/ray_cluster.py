@@ -7,6 +7,8 @@ from typing import Any
 
 from uio_pipes.base.errors import UioError
 
+_started = False  # Ray, by join_cluster
+
 
 def import_ray(what: str) -> Any:
     """Return the package ``ray``. Raises: UioError if it is missing, which names ``what`` needs it."""
@@ -22,8 +24,15 @@ def join_cluster(ray: Any, cores: int) -> bool:
 
     Returns False if this process has joined one before.
     """
+    global _started
     if ray.is_initialized():
         return False
     local = {"address": "local", "num_cpus": cores, "include_dashboard": False}
-    ray.init(logging_level="ERROR", log_to_driver=False, **({} if os.environ.get("RAY_ADDRESS") else local))
+    _started = not os.environ.get("RAY_ADDRESS")
+    ray.init(logging_level="ERROR", log_to_driver=False, **(local if _started else {}))
     return True
+
+
+def started_here() -> bool:
+    """Return whether the cluster is one that ``join_cluster`` started, for this process alone."""
+    return _started

@@ -71,10 +71,19 @@ def seen(
         print_json({"seen": [one._asdict() for one in found], "missing": missing})
     else:
         rows = [
-            (s.key, s.epoch, s.step, s.rank, s.lane, s.row, "before the state" if s.before else "to come")
+            (
+                s.key,
+                s.epoch,
+                s.step,
+                s.rank,
+                s.lane,
+                s.row,
+                "before the state" if s.before else "to be passed over" if s.over else "to come",
+            )
             for s in found
         ]
         print_tables([("Utterances", ("key", "epoch", "step", "rank", "lane", "row", "is"), rows)])
         for key in missing:
-            say(f"{key}: not in this epoch; the list does not have it, or a stage leaves it out")
+            where = "this epoch" if last is None else f"the steps up to {last}"
+            say(f"{key}: not in {where}; the list does not have it, a stage leaves it out, or it comes at other steps")
     verdict(not missing)

@@ -40,10 +40,17 @@ def wanted(samples: list[Sample], lane: Lane) -> list[Sample]:
     """Return the samples without those that ``loader.skip`` leaves out; these are counted."""
     if not lane.left_out:
         return samples
-    kept = [sample for sample in samples if not any(leave_out(sample.key) for leave_out in lane.left_out)]
+    kept = [
+        sample for sample in samples if not any(leave_out(key) for leave_out in lane.left_out for key in _keys(sample))
+    ]
     for _ in range(len(samples) - len(kept)):
         lane.ledger.count(SKIPPED)
     return kept
+
+
+def _keys(sample: Sample) -> list[str]:
+    """Return the key, or those of the utterances that were joined."""
+    return [part.key for part in getattr(sample, "parts", ())] or [sample.key]
 
 
 def compute(sample: Sample) -> int:

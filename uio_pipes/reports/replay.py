@@ -12,10 +12,11 @@ import torch
 from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
+from uio_pipes.core.lane import lanes_of
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.progress import EpochProgress
-from uio_pipes.run.state import read_meta
+from uio_pipes.run.state import Meta, lanes_in, read_meta
 
 LONG = 2**31  # steps of an epoch, which none has
 
@@ -41,11 +42,17 @@ class Replay:
         for name in ("seed", "graph", "listed"):
             if len({str(getattr(meta, name)) for meta in metas}) > 1:
                 raise StateError(f"{name}: it is not the same in all states: name only those that one run saved")
+        given = [
+            (meta, state) for meta, state in zip(metas, states, strict=True) if _has(meta, state, rank, world_size)
+        ]
+        metas, states = [meta for meta, _ in given] or metas, [state for _, state in given] or states
         known = [
             EpochProgress.loaded_from(meta, state, rank, world_size) for meta, state in zip(metas, states, strict=True)
         ]
         wanted = max(one.epoch for one in known) if epoch is None else epoch
         in_steps = metas[0].stream is not None
+        if in_steps and wanted not in {one.epoch for one in known}:
+            raise StateError(f"the steps of a stream's epoch {wanted} are known to a state of it: name one")
         at = {n: one.number(in_steps) for n, one in enumerate(known) if one.epoch == wanted}
         before = max(
             (n for n in at if at[n] <= step), key=at.__getitem__, default=min(at, key=at.__getitem__, default=0)
@@ -81,6 +88,11 @@ class Replay:
                 rule = f"there are rows 0 to {len(keys) - 1}" if row >= len(keys) else "a node of yours makes the batch"
                 raise PipelineError(f"row {row} cannot be played or drawn: {rule}")
         return [found[keys[row]] for row in rows]
+
+
+def _has(meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> bool:
+    """Return whether a state has the lanes of a rank: one that another rank saved for itself has not."""
+    return lanes_in(state, meta.lanes).issuperset(lanes_of(meta.lanes, rank, world_size))
 
 
 def loader_of(graph: Graph, state: Mapping[str, Any], rank: int, world_size: int) -> Loader:

@@ -11,6 +11,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from textwrap import shorten
 from typing import Any, BinaryIO
 
@@ -41,7 +42,7 @@ def find_state(path: str) -> tuple[str, dict[str, str]]:
 
 
 def find_states(paths: Sequence[str]) -> list[dict[str, str]]:
-    """Find the states in several files. Of a local folder, all files in it are taken that hold one.
+    """Find the states in several files. Of a local folder, all files below it are taken that hold one.
 
     Raises: StateError as :func:`find_state`, or if a folder holds none.
     """
@@ -51,10 +52,10 @@ def find_states(paths: Sequence[str]) -> list[dict[str, str]]:
             found.append(find_state(path)[1])
             continue
         before = len(found)
-        for name in sorted(os.listdir(path)):
-            if os.path.isfile(file := os.path.join(path, name)):
+        for file in sorted(Path(path).rglob("*")):
+            if file.is_file():
                 with contextlib.suppress(StateError):
-                    found.append(find_state(file)[1])
+                    found.append(find_state(str(file))[1])
         if len(found) == before:
             raise StateError(f"no file in the folder {path} holds the state of a uio_pipes loader")
     return found

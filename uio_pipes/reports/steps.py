@@ -19,7 +19,7 @@ from uio_pipes.run.state import LaneState, read_meta
 
 class Step(NamedTuple):
     """A batch: number ``step`` of its rank, number ``k`` of its lane. ``before``: the state was saved after it, whether
-    it was delivered or passed over by ``loader.skip``."""
+    it was delivered or passed over by ``loader.skip``. ``over``: it is to be passed over."""
 
     epoch: int
     step: int
@@ -28,6 +28,7 @@ class Step(NamedTuple):
     k: int
     keys: list[str]
     before: bool
+    over: bool
 
 
 class Seen(NamedTuple):
@@ -40,6 +41,7 @@ class Seen(NamedTuple):
     lane: int
     row: int
     before: bool
+    over: bool
 
 
 def steps(
@@ -69,27 +71,35 @@ def steps(
         begun = {lane: replace(fresh, settings=fresh.settings_known(state)) for lane, state in states.items()}
         begin = states if from_state else begun
         number = one.number(loader._options.in_steps) if from_state else 0
-        ranks.append(_of_rank(meta.epoch, rank, number, states, plan_keys(spec, begin)))
+        at = one.number(loader._options.in_steps)
+        over = [*one.over, range(at, at + one.skip)]
+        ranks.append(_of_rank(meta.epoch, rank, number, states, over, plan_keys(spec, begin)))
     every = heapq.merge(*ranks, key=lambda step: (step.step, step.rank))
     yield from takewhile(lambda s: last is None or s.step <= last, dropwhile(lambda s: s.step < first, every))
 
 
 def _of_rank(
-    epoch: int, rank: int, number: int, states: Mapping[int, LaneState], planned: list[Iterator[Any]]
+    epoch: int,
+    rank: int,
+    number: int,
+    states: Mapping[int, LaneState],
+    over: list[range],
+    planned: list[Iterator[Any]],
 ) -> Iterator[Step]:
     for step, (pass_, k, lane, keys) in enumerate(heapq.merge(*planned), number):
         if keys:
             before = (pass_, k) < (states[lane].pass_, states[lane].k)
-            yield Step(epoch, step, rank, lane, k, keys, before)
+            yield Step(epoch, step, rank, lane, k, keys, before, not before and any(step in one for one in over))
 
 
 def seen(
     graph: Graph, state: Mapping[str, Any], world_size: int, keys: Collection[str], last: int | None = None
 ) -> Iterator[Seen]:
     """Yield where utterances were or will be delivered, up to step ``last``. Raises: as :func:`steps`."""
-    wanted = frozenset(keys)
-    for step in steps(graph, state, world_size, last=last):
+    wanted, meta = frozenset(keys), read_meta(state)
+    first = 0 if meta.data_epoch == meta.epoch else meta.step or 0  # of an older stream, only what comes is known
+    for step in steps(graph, state, world_size, first, last):
         if not wanted.isdisjoint(step.keys):
             for row, key in enumerate(step.keys):
                 if key in wanted:
-                    yield Seen(key, step.epoch, step.step, step.rank, step.lane, row, step.before)
+                    yield Seen(key, step.epoch, step.step, step.rank, step.lane, row, step.before, step.over)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 import torch.distributed as dist
 
-from uio_pipes.base.checks import require_whole
+from uio_pipes.base.checks import is_whole, require_whole
 from uio_pipes.base.cores import cores_of_rank
 from uio_pipes.base.errors import NothingRead, PipelineError, StateError
 from uio_pipes.base.printable import counted
@@ -206,7 +206,8 @@ class Loader:
         Args:
             what: how many batches to pass over next, 0 or more, added to those that are still to be passed over; or a
                 range of steps of this epoch, as ``batch_at`` counts them, of which those that have passed are ignored
-                (a state remembers both, another epoch forgets them); or a function of an utterance's key that is true
+                (a state remembers both, ``set_epoch`` to another epoch forgets them; after the end of an epoch they are
+                of the next one); or a function of an utterance's key that is true
                 if the utterance is to be left out, such as ``bad_keys.__contains__``. It holds for this loader, in
                 later epochs, too. No state can hold it: give it again after a resume. Such utterances are counted
                 in ``stats().skipped["skip"]``.
@@ -226,6 +227,9 @@ class Loader:
         elif callable(what):
             self._follow(replace(self._options, left_out=(*self._options.left_out, what)))
         else:
+            if not is_whole(what):
+                rule = "a number of batches, a range of steps, or a function of keys"
+                raise PipelineError(f"skip: takes {rule}, not {what!r}; of a set of keys give .__contains__")
             require_whole("skip: count", what, 0)
             self._progress.skip += what
 
@@ -286,8 +290,13 @@ class Loader:
             raise PipelineError(f"batch_at: epoch {self.epoch} has no batch {step} on rank {self.rank}") from None
         finally:
             alone._close()
+        again = any(position.state.pass_ for position in alone._progress.positions.values())
+        if again and not self._options.in_steps:
+            raise PipelineError(f'batch_at: under uneven="repeat", step {step} comes after lanes have begun again')
         if not self._options.repeat and alone._progress.received != received:
-            raise PipelineError(f"batch_at: nothing is left of batch {step}: all of its utterances failed")
+            raise PipelineError(
+                f"batch_at: nothing is left of batch {step}: all of its utterances failed, or are skipped"
+            )
         return batch
 
     def __len__(self) -> int:
@@ -392,7 +401,10 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the batches from the current position to the end of the epoch; after it, over the next one."""
         if self._asked is None and (self._progress.ended or self._all_received()):
+            before = self._progress
             self._go_to(self.epoch + 1)
+            if before.ended and before is not self._progress:  # what was asked for after its end
+                self._progress.skip, self._progress.over = before.skip, before.over
         if self._progress.ended:
             logger.warning(
                 "epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", self.epoch, self.epoch + 1
@@ -455,6 +467,8 @@ class _Batches(Iterator[Any]):
             if (end := self.run.take_end()) is not None:
                 self.loader._at_end(*end)
                 self.run.progress.ended = True
+            if not self.run.options.in_steps:
+                self.run.progress.over.clear()
             raise
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,8 @@ from uio_pipes.run.no_batches import Losses
 from uio_pipes.run.position import Position
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import MessageSource
+
+MOST_AT_ONCE = 1 << 14  # batches that runners are told to pass over
 
 
 class Merge:
@@ -141,7 +142,7 @@ class Merge:
 
     def _tell(self) -> None:
         """Let runners begin that do not make the batches which are to be passed over now."""
-        count = next(n for n in itertools.count(1) if not self._over(n))
+        count = next((n for n in range(1, MOST_AT_ONCE) if not self._over(n)), MOST_AT_ONCE)
         self._told = self.number + count
         if (made := self.received()) is not None and count > (ahead := made[1] - len(self._fetched)):
             self.begin_over(made[0], count - ahead)

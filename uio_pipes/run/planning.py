@@ -221,7 +221,8 @@ def _keys(
                 return
             runner.done = True
         else:
-            keys = [str(sample["key"]) for sample in (item if isinstance(item, list) else [item])]
+            samples = item if isinstance(item, list) else [item]
+            keys = [s.key if isinstance(s, Sample) else str(s["key"]) for s in samples]
             yield runner.pass_, runner.k - 1, lane, keys
 
 

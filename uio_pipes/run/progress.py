@@ -11,7 +11,6 @@ from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.statistics import Stats
-from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.position import Position
 from uio_pipes.run.state import LaneState, Meta, lane_name, lanes_in, read_lane, read_meta
@@ -189,7 +188,7 @@ class EpochProgress:
         """Return the ``meta`` of the loaded state with what was asked of the loader since."""
         meta = read_meta({"meta": text})
         new = replace(meta, skip=self.skip, over=self._to_come(options))
-        if options.mixes.journals != Mixes.of(options.pipeline, meta.mixes).journals:
+        if options.mixes.saved != meta.mixes and (meta.mixes is not None or options.mixes.journals):
             new = replace(new, mixes=options.mixes.saved, graph=fingerprints["graph"], listed=fingerprints["list"])
             new = replace(new, ahead=self._ahead(options, fingerprints))
         return text if new == meta else new.text

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.printable import counted
-from uio_pipes.base.ray_cluster import import_ray, join_cluster
+from uio_pipes.base.ray_cluster import import_ray, join_cluster, started_here
 from uio_pipes.core.statistics import NodeStats
 from uio_pipes.run.ray_lanes import Lanes
 
@@ -78,6 +78,13 @@ class LaneWorker(Protocol):
         """Called when the actor is lost; ``error``: what it died of."""
 
 
+def _end(ray: Any, homes: list[Host], pid: int) -> None:
+    """End the actors of a fleet that is gone; Ray itself would do that some time later."""
+    if pid == os.getpid() and ray.is_initialized():
+        for host in homes:
+            ray.kill(host.actor)
+
+
 class Host:
     """An actor, as the trainer knows it."""
 
@@ -116,7 +123,6 @@ class Fleet:
 
     def __init__(self, workers: RayWorkers) -> None:
         """Raises: UioError if Ray is not installed."""
-        self._pid = -1  # of the process that has joined the cluster
         self.ray = import_ray("RayWorkers")
         self.nodes: dict[str, NodeStats] = {}
         self.numbers = itertools.count()
@@ -131,9 +137,11 @@ class Fleet:
 
     def enter(self, worker: LaneWorker, place: int) -> Host:
         """Let the fleet know a worker, the one of this number, and return its actor."""
+        if self._homes and not self.ray.is_initialized():  # Ray was shut down meanwhile
+            self._homes.clear()
         if not self._homes:
             join_cluster(self.ray, 2 * self._settings.count)
-            self._pid = os.getpid()
+            weakref.finalize(self, _end, self.ray, self._homes, os.getpid())
         while len(self._homes) <= place:
             self._homes.append(self._start(first=True))
         host = self.host(place)
@@ -160,7 +168,8 @@ class Fleet:
     def _start(self, first: bool = False) -> Host:
         now = time.monotonic()
         self._avoided = {node: until for node, until in self._avoided.items() if until > now}
-        options = {**DEFAULTS, **self._settings.options}
+        own = {"num_cpus": 0} if started_here() else {}  # its number of CPUs is what the first loader needed
+        options = {**DEFAULTS, **own, **self._settings.options}
         if self._avoided and isinstance(options["scheduling_strategy"], str):
             apart = {"ray.io/node-id": f"!in({','.join(self._avoided)})"}
             options["label_selector"] = {**options.get("label_selector", {}), **apart}
@@ -173,11 +182,6 @@ class Fleet:
     def stats(self, host: Host) -> NodeStats:
         """Return the counts of the node of an actor that has started."""
         return self.nodes.setdefault(host.name if host.started else "", NodeStats())
-
-    def __del__(self) -> None:
-        if self._pid == os.getpid() and self.ray.is_initialized():
-            for host in self._homes:  # Ray itself would end them some time after their handles have gone
-                self.ray.kill(host.actor)
 
     # Losses
 
@@ -231,7 +235,8 @@ class Fleet:
             return
         self._told = now
         logger.warning(
-            "%s of %s not started yet, for %.0f s: is there room for options=%s? Free: %s",
+            "%s of %s not started yet, for %.0f s. Is there room for options=%s? Free: %s. Other loaders may have the "
+            "rest: end them, ask for less by RayWorkers(options=…), or add nodes",
             counted(len(late), "Ray actor"),
             len(self._homes),
             now - late[0].since,

@@ -6,6 +6,8 @@ pickle, and all else as bytes.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -42,8 +44,10 @@ class Lanes:
     def ping(self) -> None:
         """Show that the actor answers."""
 
-    def begin(self, number: int, given: bytes) -> None:
-        """Begin lanes: ``given`` is a pickle of a RunSpec and the states of the lanes."""
+    def begin(self, number: int, given: bytes, folder: str) -> None:
+        """Begin lanes: ``given`` is a pickle of a RunSpec and the states of the lanes; paths start at ``folder``."""
+        with contextlib.suppress(OSError):  # it may not be there, which matters only to relative paths
+            os.chdir(folder)
         if number not in self._streams:
             self._streams[number] = _messages(given)
 

@@ -86,7 +86,7 @@ class RayWorker:
         self.host, self._number = host, next(self._fleet.numbers)
         left = {lane: max(0, n - self._passed[lane]) for lane, n in self._spec.pass_over.items()}
         states = {lane: position.saved() for lane, position in self._positions.items()}
-        host.actor.begin.remote(self._number, pickled((replace(self._spec, pass_over=left), states)))
+        host.actor.begin.remote(self._number, pickled((replace(self._spec, pass_over=left), states)), os.getcwd())
         self._packed.clear()
         self._calls.clear()
         for _ in range(self._most):
