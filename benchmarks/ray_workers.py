@@ -108,7 +108,8 @@ def _pid_of_an_actor() -> int:
 
 def main() -> None:
     """Measure all and write results/ray_workers.md."""
-    os.environ.update(RAY_worker_niceness="0")  # as local workers; Ray's give way to all other processes otherwise
+    # As local workers: Ray lets its own give way to all other processes. Its sockets need a folder with a short name.
+    os.environ.update(RAY_worker_niceness="0", RAY_TMPDIR="/tmp")
     arguments = begin(measure, parser(__doc__, repeats=5))
     prepare(arguments.data)
     report = Report("ray_workers", "Workers on Ray")
