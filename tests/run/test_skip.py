@@ -264,18 +264,6 @@ if __name__ == "__main__":
 # What a sceptic found
 
 
-def test_after_the_end_of_an_epoch_it_is_for_the_next_one(many_shards: Corpus) -> None:
-    graph = training(many_shards.list)
-    other = uio.Loader(graph, seed=3)
-    other.set_epoch(1)
-    second = [digest(batch) for batch in other]
-    for what, expected in ((3, second[3:]), (range(2, 5), second[:2] + second[5:])):
-        loader = uio.Loader(graph, seed=3)
-        assert list(loader)
-        loader.skip(what)
-        assert [digest(batch) for batch in loader] == expected
-
-
 def test_an_open_end_is_no_long_count(many_shards: Corpus) -> None:
     graph = training(many_shards.list)
     loader, whole = uio.Loader(graph, seed=3), [digest(batch) for batch in uio.Loader(graph, seed=3)]

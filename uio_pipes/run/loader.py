@@ -206,8 +206,7 @@ class Loader:
         Args:
             what: how many batches to pass over next, 0 or more, added to those that are still to be passed over; or a
                 range of steps of this epoch, as ``batch_at`` counts them, of which those that have passed are ignored
-                (a state remembers both, ``set_epoch`` to another epoch forgets them; after the end of an epoch they are
-                of the next one); or a function of an utterance's key that is true
+                (a state remembers both, another epoch forgets them: between two epochs, call ``set_epoch`` first); or a function of an utterance's key that is true
                 if the utterance is to be left out, such as ``bad_keys.__contains__``. It holds for this loader, in
                 later epochs, too. No state can hold it: give it again after a resume. Such utterances are counted
                 in ``stats().skipped["skip"]``.
@@ -401,10 +400,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the batches from the current position to the end of the epoch; after it, over the next one."""
         if self._asked is None and (self._progress.ended or self._all_received()):
-            before = self._progress
             self._go_to(self.epoch + 1)
-            if before.ended and before is not self._progress:  # what was asked for after its end
-                self._progress.skip, self._progress.over = before.skip, before.over
         if self._progress.ended:
             logger.warning(
                 "epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", self.epoch, self.epoch + 1
@@ -467,8 +463,6 @@ class _Batches(Iterator[Any]):
             if (end := self.run.take_end()) is not None:
                 self.loader._at_end(*end)
                 self.run.progress.ended = True
-            if not self.run.options.in_steps:
-                self.run.progress.over.clear()
             raise
 
 
