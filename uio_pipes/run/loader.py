@@ -206,10 +206,10 @@ class Loader:
         Args:
             what: how many batches to pass over next, 0 or more, added to those that are still to be passed over; or a
                 range of steps of this epoch, as ``batch_at`` counts them, of which those that have passed are ignored
-                (a state remembers both, another epoch forgets them: between two epochs, call ``set_epoch`` first); or a function of an utterance's key that is true
-                if the utterance is to be left out, such as ``bad_keys.__contains__``. It holds for this loader, in
-                later epochs, too. No state can hold it: give it again after a resume. Such utterances are counted
-                in ``stats().skipped["skip"]``.
+                (a state remembers both, another epoch forgets them: between two epochs, call ``set_epoch`` first); or a
+                function of an utterance's key that is true if the utterance is to be left out, such as
+                ``bad_keys.__contains__``. It holds for this loader, in later epochs, too. No state can hold it: give it
+                again after a resume. Such utterances are counted in ``stats().skipped["skip"]``.
 
         Raises:
             PipelineError: ``what`` is none of these, or below 0; a range under ``uneven="repeat"``, where steps have no
