@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # as a script
 
 import corpus
 from contract import digest
-from journeys import TOPOLOGIES, begun
+from journeys import TOPOLOGIES, begun, in_processes
 
 import uio_pipes as uio
 
@@ -121,24 +121,9 @@ def _run(graph: uio.Pipeline, leg: Leg, state: dict[str, str] | None) -> list[An
     """Run all ranks at the same time; digests and state of each."""
     options = {"lanes": LANES, "snapshot_every": leg.snapshot_every}
     options |= {"on_change": "adopt"} if leg.adopted is not None else {}
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / str(rank) for rank in range(leg.topology[0])]
-        pids = []
-        for rank, file in enumerate(files):
-            if not (pid := os.fork()):
-                status = 1
-                try:
-                    _rank(begun(graph, leg.topology, rank, state, **options), leg, file)
-                    status = 0
-                except BaseException:
-                    sys.excepthook(*sys.exc_info())
-                finally:
-                    sys.stderr.flush()
-                    os._exit(status)
-            pids.append(pid)
-        for pid in pids:
-            os.waitpid(pid, 0)
-        return [json.loads(file.read_text()) if file.exists() else [["nothing"], None] for file in files]
+    return in_processes(
+        leg.topology[0], lambda rank, out: _rank(begun(graph, leg.topology, rank, state, **options), leg, out)
+    )
 
 
 def _weights(rng: random.Random, names: list[str]) -> Weights:

@@ -29,7 +29,7 @@ from contract import carried, digest
 
 import uio_pipes as uio
 
-__all__ = ["GRAPHS", "LANES", "Expected", "Topology", "different", "run_ranks", "training"]
+__all__ = ["GRAPHS", "LANES", "Expected", "Topology", "different", "in_processes", "run_ranks", "training"]
 
 Topology = tuple[int, int]  # ranks, workers of each
 LANES = 16
@@ -173,8 +173,8 @@ def _rank(loader: uio.Loader, steps: int | None, beyond: int, out: Path) -> None
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _leg(make: Callable[[int], uio.Loader], world: int, steps: int | None, beyond: int) -> list[Any]:
-    """Run all ranks at the same time; digests and state of each."""
+def in_processes(world: int, run: Callable[[int, Path], None]) -> list[Any]:
+    """Run all ranks at the same time, each in a process of its own; what each wrote to the path that it was given."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / str(rank) for rank in range(world)]
         pids = []
@@ -182,7 +182,7 @@ def _leg(make: Callable[[int], uio.Loader], world: int, steps: int | None, beyon
             if not (pid := os.fork()):
                 status = 1
                 try:
-                    _rank(make(rank), steps, beyond, file)
+                    run(rank, file)
                     status = 0
                 except BaseException:
                     sys.excepthook(*sys.exc_info())
@@ -193,6 +193,11 @@ def _leg(make: Callable[[int], uio.Loader], world: int, steps: int | None, beyon
         for pid in pids:
             os.waitpid(pid, 0)
         return [json.loads(file.read_text()) if file.exists() else [["nothing"], None] for file in files]
+
+
+def _leg(make: Callable[[int], uio.Loader], world: int, steps: int | None, beyond: int) -> list[Any]:
+    """Run all ranks at the same time; digests and state of each."""
+    return in_processes(world, lambda rank, out: _rank(make(rank), steps, beyond, out))
 
 
 @cache
