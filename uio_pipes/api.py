@@ -13,6 +13,7 @@ from uio_pipes.run.loader import Loader, gather_state, to_device
 from uio_pipes.run.ray_fleet import RayWorkers
 from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.trainers import Gathered, LightningLoader
+from uio_pipes.seeing.fit_budget import BudgetFit, fit_budget
 from uio_pipes.seeing.watch import watch
 from uio_pipes.starts.config import from_config
 from uio_pipes.starts.conversations import from_conversations
@@ -34,6 +35,7 @@ from uio_pipes.tokenizers import (
 from uio_pipes.wenet import wenet_dataset
 
 __all__ = [
+    "BudgetFit",
     "CharTokenizer",
     "DataError",
     "FbankModule",
@@ -59,6 +61,7 @@ __all__ = [
     "TooManyFailures",
     "UioError",
     "by_step",
+    "fit_budget",
     "from_config",
     "from_conversations",
     "from_indexed",

@@ -66,12 +66,15 @@ def _notes(result: Bench) -> list[tuple[str]]:
 
 def tables(result: Bench) -> list[Rows]:
     """Return the tables that the terminal and the page show."""
-    rows = [(r.stage, f"{r.microseconds:,.1f}", f"{r.share:.1%}") for r in result.rows]
+    from uio_pipes.reports.page import Bar
+
+    most = max(r.share for r in result.rows) or 1.0
+    rows = [(r.stage, f"{r.microseconds:,.1f}", f"{r.share:.1%}", Bar(r.share / most)) for r in result.rows]
     speeds = [_speed("this process", result.alone)]
     if result.workers is not None:
         speeds.append(_speed(counted(result.num_workers, "worker"), result.workers))
     found: list[Rows] = [
-        ("Where the time of one process goes", ("stage", "µs per utterance", "share"), rows),
+        ("Where the time of one process goes", ("stage", "µs per utterance", "share", ""), rows),
         ("Speed", ("", "utterances/s", "hours/s", "batches/s", "first batch after"), speeds),
     ]
     if result.workers is not None:

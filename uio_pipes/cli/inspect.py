@@ -49,12 +49,9 @@ def inspect(
         parts.append({"path": source.path, "kind": source.kind, **counts})
         total.add(seen)
     if report is not None:
-        from pathlib import Path
+        from uio_pipes.reports.page import save
 
-        from uio_pipes.reports.page import html
-
-        shown = tables(parts, total) + _characters(total)
-        Path(report).write_text(html("What is in the data", shown), encoding="utf-8")
+        save(report, "What is in the data", tables(parts, total) + _characters(total))
     if as_json:
         print_json({"parts": parts, **total.summary()})
     else:

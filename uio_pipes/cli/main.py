@@ -24,6 +24,7 @@ from uio_pipes.cli import (
     state,
     steps,
     verify,
+    watch,
 )
 
 app = typer.Typer(
@@ -64,6 +65,7 @@ app.command("inspect")(inspect.inspect)
 app.command("simulate")(simulate.simulate)
 app.command("buckets")(buckets.buckets)
 app.command("bench")(bench.bench)
+app.command("watch")(watch.watch)
 app.command("replay")(replay.replay)
 app.command("steps")(steps.steps)
 app.command("seen")(steps.seen)

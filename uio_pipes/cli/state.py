@@ -10,7 +10,7 @@ import typer
 
 from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, keep_inputs, print_json, verdict
-from uio_pipes.cli.tables import print_tables, say
+from uio_pipes.cli.tables import check_suffix, print_tables, say
 
 if TYPE_CHECKING:
     from uio_pipes.reports.page import Rows
@@ -35,9 +35,12 @@ def show(
     data: Annotated[
         str | None, typer.Option("--data", help="The data list, to show which shards are done, under way, to come.")
     ] = None,
+    html: Annotated[str | None, typer.Option(help="Write it as a page: a .html file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show the epoch, each lane with its position and counts, and which shards are open."""
+    check_suffix(html, ".html")
+    keep_inputs([file, data], [html])
     from uio_pipes.reports.state_file import find_state
     from uio_pipes.reports.state_view import view
 
@@ -48,6 +51,13 @@ def show(
         from uio_pipes.reports.shard_progress import progress
 
         items, seen = progress(seen, data)
+    if html is not None:
+        from uio_pipes.reports.page import save
+        from uio_pipes.reports.svg import Chart
+
+        numbers, made = [str(lane.lane) for lane in seen.lanes], [lane.k for lane in seen.lanes]
+        chart = Chart("Batches of each lane", numbers, {"batches": made}, ("lane", "batches"), "bars")
+        save(html, f"The loader's state in {file}", _shown(seen, key, items), [chart])
     if as_json:
         lanes = [_lane(lane) for lane in seen.lanes]
         print_json({"key": key, "meta": seen.meta.saved(), "lanes": lanes, "missing": seen.missing, "items": items})

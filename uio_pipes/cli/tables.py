@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from uio_pipes.base.printable import printable
-from uio_pipes.reports.page import Rows
+from uio_pipes.reports.page import Alarm, Rows, counts
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def print_tables(tables: Iterable[Rows]) -> None:
-    """Print tables on stdout; plain and 200 columns wide if that is not a terminal."""
+    """Print tables on stdout."""
+    out = console()
+    for part in drawn(tables):
+        out.print(part)
+
+
+def console() -> Console:
+    """Return stdout for rich; plain and 200 columns wide if that is not a terminal."""
     from rich.console import Console
+
+    out = Console()
+    return out if out.is_terminal else Console(width=200)
+
+
+def drawn(tables: Iterable[Rows]) -> Iterator[Any]:
+    """Yield what rich prints of tables: title, table, blank line."""
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
     for title, headings, rows in tables:
-        table = Table(box=None, pad_edge=False)
-        filled = [[printable(str(value)) for value in row] for row in rows]
+        table, filled = Table(box=None, pad_edge=False), [list(row) for row in rows]
         for number, heading in enumerate(headings):
-            counts = heading not in ("value", "text") and all(_is_number(row[number]) for row in filled)
-            table.add_column(heading, justify="right" if number and counts else "left", overflow="fold")
+            numeric = number and counts(heading, (row[number] for row in filled))
+            table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
         for row in filled:
-            table.add_row(*map(Text, row))
-        console.print(Text(title, style="bold"))
-        console.print(table)
-        console.print()
-
-
-def _is_number(text: str) -> bool:
-    return not text.strip("0123456789.,%+- sx×")
+            table.add_row(*(Text(printable(str(v)), style="bold red" if isinstance(v, Alarm) else "") for v in row))
+        yield from (Text(printable(title), style="bold"), table, "")
 
 
 def say(text: str) -> None:

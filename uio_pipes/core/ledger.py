@@ -61,9 +61,10 @@ class Ledger:
     reports: list[str] = field(default_factory=list)
     tokens: int = 0
     padded_tokens: int = 0
+    sources: dict[str, int] = field(default_factory=dict)
 
     SAVED = ("batches", "utterances", "frames", "padded", "failures", "skipped", "streaks")
-    SAVED_IF_ANY = ("tokens", "padded_tokens")  # states of earlier versions have none
+    SAVED_IF_ANY = ("tokens", "padded_tokens", "sources")  # states of earlier versions have none
 
     def silent(self) -> Ledger:
         """Return a quiet ledger, for a lane whose failures another lane meets, too, and handles."""
@@ -73,6 +74,11 @@ class Ledger:
         """Count one utterance as left out under ``reason``."""
         if not self.quiet:
             self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+    def came_from(self, source: str) -> None:
+        """Count one utterance as made for a batch, from a source of a mix (its path)."""
+        if source and not self.quiet:
+            self.sources[source] = self.sources.get(source, 0) + 1
 
     def delivered(
         self,
@@ -136,16 +142,14 @@ class Ledger:
 
     def save(self) -> dict[str, Any]:
         """Return a copy of the counts."""
-        counts = {k: dict(v) if isinstance(v := getattr(self, k), dict) else v for k in self.SAVED}
-        return counts | {k: v for k in self.SAVED_IF_ANY if (v := getattr(self, k))}
+        saved = {k: getattr(self, k) for k in (*self.SAVED, *self.SAVED_IF_ANY)}
+        return {k: dict(v) if isinstance(v, dict) else v for k, v in saved.items() if v or k in self.SAVED}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Restore counts that :meth:`save` returned."""
-        for name in self.SAVED:
-            value = saved[name]
+        for name in (*self.SAVED, *self.SAVED_IF_ANY):
+            value = saved[name] if name in self.SAVED else saved.get(name, type(getattr(self, name))())
             setattr(self, name, dict(value) if isinstance(value, dict) else value)
-        for name in self.SAVED_IF_ANY:
-            setattr(self, name, saved.get(name, 0))
 
 
 def check_budget(failures: int, policy: Policy, last: str) -> None:

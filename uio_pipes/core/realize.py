@@ -33,6 +33,7 @@ def realize(
             lane.ledger.fail(error, "realize")
         else:
             lane.ledger.fine("realize")
+            lane.ledger.came_from(sample.origin.source)
             yield sample, length
 
 
@@ -78,16 +79,20 @@ def compute(sample: Sample) -> int:
 
 def check_length(sample: Sample, actual: Plan, planned: Plan, of: str = "") -> None:
     """Raises: DataError ``length_mismatch`` if the realized length is above the plan."""
-    if actual.frames is not None and planned.frames is not None:
-        longer = actual.frames > planned.frames
-        has, most = f"{actual.frames} frames", f"{planned.frames}"
+    framed = actual.frames is not None and planned.frames is not None
+    if framed:
+        longer = actual.frames > planned.frames  # type: ignore[operator]
     else:
         longer = actual.samples * planned.sample_rate > planned.samples * actual.sample_rate
-        has, most = (f"{plan.samples / plan.sample_rate:.3f} s" for plan in (actual, planned))
     if longer:
+        has, most = (_told(plan, framed) for plan in (actual, planned))
         name = audio_names(of)["duration"] if of else "duration"
         duration = sample.fields.get(name)
         told = "its header" if duration is None else f"`{name}`, {duration} in its entry,"
         why = f"{told} is too short, or a stage's length rule is wrong"
         message = f"{of or 'it'} has {has}, at most {most} were planned: {why}"
         raise sample.failure(DataError("length_mismatch", message), "realize")
+
+
+def _told(plan: Plan, framed: bool) -> str:
+    return f"{plan.frames} frames" if framed else f"{plan.samples / plan.sample_rate:.3f} s"

@@ -65,6 +65,7 @@ class Stats:
             ``RayWorkers``.
         tokens: labels delivered, without padding; of ``pack``, places that are in use. Default: 0.
         padded_tokens: labels delivered, padding included; of ``pack``, all places. Default: 0.
+        sources: utterances made for batches from each source of a mix, by its path. Default: {}, without a mix.
         items_are_utterances: whether list items are single utterances, not shards of them. Default: False.
     """
 
@@ -82,6 +83,7 @@ class Stats:
     nodes: dict[str, NodeStats] = field(default_factory=dict, compare=False)
     tokens: int = 0
     padded_tokens: int = 0
+    sources: dict[str, int] = field(default_factory=dict)
     items_are_utterances: bool = field(default=False, repr=False, compare=False)
 
     @property
@@ -126,8 +128,9 @@ class Stats:
         """Add one lane's counts."""
         for name in ("batches", "utterances", "frames", "padded", "failures", "tokens", "padded_tokens"):
             setattr(self, name, getattr(self, name) + counts.get(name, 0))
-        for reason, n in counts.get("skipped", {}).items():
-            self.skipped[reason] = self.skipped.get(reason, 0) + n
+        for table, more in ((self.skipped, counts.get("skipped", {})), (self.sources, counts.get("sources", {}))):
+            for name, n in more.items():
+                table[name] = table.get(name, 0) + n
         self.waited += counts.get("waited_us", 0) / 1e6
 
     def log_to(self, writer: ScalarWriter, step: int, prefix: str = "data") -> None:

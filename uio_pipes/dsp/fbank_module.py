@@ -86,10 +86,10 @@ class FbankModule(nn.Module):
         """Compute log mel energies (B, T, F), those of the padding included."""
         if pcm.shape[1] < len(self.window):
             return pcm.new_zeros(len(pcm), 0, self.num_mel_bins)
-        samples = pcm * SCALE
+        samples = pcm  # the window has the scale of 16-bit samples
         if self.dither and self.training:
             noise = torch.randn(samples.shape, generator=generator, device=samples.device, dtype=samples.dtype)
-            samples = samples + self.dither * noise
+            samples = samples + self.dither / SCALE * noise
         frames = samples.unfold(1, len(self.window), self.shift)
         frames = frames - frames.mean(2, keepdim=True)
         previous = torch.cat((frames[:, :, :1], frames[:, :, :-1]), 2)  # the first sample is its own predecessor

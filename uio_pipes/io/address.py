@@ -6,6 +6,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.io.proxies import Proxy, proxy_for
 
 _PORTS = {"http": 80, "https": 443}
 _SAFE = "%/:=&?~#+!$,;'@()*[]"
@@ -23,6 +24,18 @@ class Address(NamedTuple):
     def origin(self) -> tuple[str, str, int]:
         """Scheme, host and port: credentials for one origin are sent to no other."""
         return self[:3]
+
+    @property
+    def via(self) -> Proxy | None:
+        """The proxy through which the server is reached. Raises: DataError ``unopenable``."""
+        return proxy_for(*self.origin)
+
+    @property
+    def whole(self) -> str:
+        """The URL, as a proxy is asked for it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"  # a signature may be for the name alone
+        return f"{self.scheme}://{host}{port}{self.target}"
 
 
 def address(url: str) -> Address:

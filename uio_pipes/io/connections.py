@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from uio_pipes.io.address import Address
+from uio_pipes.io.proxies import Proxy
 
 STALL = 30.0  # seconds without a byte; also for everything before the body
 SLOWEST = 10_000  # bytes of the body per second: less counts as a stall, too
@@ -92,16 +93,35 @@ class Answer(http.client.HTTPResponse):
         return count
 
 
-_idle: dict[tuple[str, str, int], list[http.client.HTTPConnection]] = {}
+class TunnelRefused(Exception):
+    """A proxy does not connect us with a server, and gives this status and reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(status, reason)
+        self.status, self.reason = status, reason
+
+
+class _Tunnel(Answer):
+    """The answer of a proxy that is asked to connect us with a server."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()
+        if status != http.HTTPStatus.OK:
+            self.close()  # Python 3.10 leaves it open
+            raise TunnelRefused(status, reason)
+        return version, status, reason
+
+
+_idle: dict[tuple[str, str, int, Proxy | None], list[http.client.HTTPConnection]] = {}
 _lock = threading.Lock()
 _context: ssl.SSLContext | None = None
 
 
 def connect(to: Address) -> tuple[http.client.HTTPConnection, bool]:
-    """Return a connection, and whether it had been used before."""
+    """Return a connection, and whether it had been used before. Raises: TunnelRefused, and errors of the network."""
     global _context
     with _lock:
-        kept = _idle.get(to.origin, [])
+        kept = _idle.get((*to.origin, to.via), [])
         while kept:
             if _is_quiet(connection := kept.pop()):
                 connection.sock.settimeout(STALL)
@@ -109,13 +129,27 @@ def connect(to: Address) -> tuple[http.client.HTTPConnection, bool]:
             connection.close()
         if to.scheme == "https" and _context is None:
             _context = ssl.create_default_context()
+    host, port = (to.via.host, to.via.port) if to.via else (to.host, to.port)
     connection = (
-        http.client.HTTPSConnection(to.host, to.port, timeout=STALL, context=_context)
+        http.client.HTTPSConnection(host, port, timeout=STALL, context=_context)
         if to.scheme == "https"
-        else http.client.HTTPConnection(to.host, to.port, timeout=STALL)
+        else http.client.HTTPConnection(host, port, timeout=STALL)
     )
+    if to.scheme == "https" and to.via:
+        _tunnel(connection, to, to.via.headers)
     connection.response_class = Answer
     return connection, False
+
+
+def _tunnel(connection: http.client.HTTPConnection, to: Address, headers: dict[str, str]) -> None:
+    """Have a proxy connect us with a server. Raises: TunnelRefused."""
+    connection.set_tunnel(to.host, to.port, headers)
+    connection.response_class = _Tunnel
+    try:
+        connection.connect()
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _is_quiet(connection: http.client.HTTPConnection) -> bool:
@@ -130,7 +164,7 @@ def keep(to: Address, connection: http.client.HTTPConnection) -> None:
     if connection.sock is None:
         return
     with _lock:
-        kept = _idle.setdefault(to.origin, [])
+        kept = _idle.setdefault((*to.origin, to.via), [])
         if len(kept) < KEPT:
             kept.append(connection)
             return

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.printable import printable
 from uio_pipes.io.address import Address, address, follow
-from uio_pipes.io.connections import PIECE, Answer, connect, keep
+from uio_pipes.io.connections import PIECE, Answer, TunnelRefused, connect, keep
 from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.regular import os_failure
 from uio_pipes.io.retry import Fault, is_absent, retry_after
@@ -23,6 +23,7 @@ _OWN = {"Accept-Encoding": "identity", "User-Agent": "uio_pipes"}
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _GONE = frozenset({404, 410})
 _REFUSED = frozenset({401, 403, 407})
+_PROXY_REFUSES = 407
 _PASSING = frozenset({408, 425, 429})
 _NETWORK = (OSError, http.client.HTTPException)
 _RANGE = re.compile(r"bytes[ =]*([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.IGNORECASE)
@@ -84,19 +85,25 @@ class HttpObject:
         headers = dict(self._headers if self.is_home(to) else _OWN)
         if size is not None:
             headers["Range"] = f"bytes={offset}-{offset + size - 1}"
+        target = to.target
+        if to.via and to.scheme == "http":
+            target = to.whole
+            headers.update(to.via.headers)
         while True:
             connection = None
             try:
                 connection, kept = connect(to)
-                connection.request("GET", to.target, headers=headers)
+                connection.request("GET", target, headers=headers)
                 return connection, cast(Answer, connection.getresponse())
             except Exception as error:
                 if connection is not None:
                     connection.close()
+                if isinstance(error, TunnelRefused):
+                    raise refused_by_proxy(error.status, error.reason, to) from None
                 if isinstance(error, http.client.InvalidURL) or not isinstance(error, _NETWORK):
                     raise _unsendable(error, self.url) from None
                 if connection is None or not kept or isinstance(error, TimeoutError):
-                    raise fault(error) from None  # it is not a failure if the server has closed a kept connection
+                    raise fault(error, to) from None  # it is not a failure if the server has closed a kept connection
 
 
 def _unsendable(error: Exception, url: str) -> DataError:
@@ -175,7 +182,7 @@ class _Response:
             while got < wanted and (count := self._answer.take(view[got:wanted])):
                 got += count
         except _NETWORK as error:
-            raise fault(error, got) from None
+            raise fault(error, self._to, got) from None
         if got < wanted and self._ends is not None:
             raise Fault(f"the body ended after {self.at + got - self.starts} of {self._ends - self.starts} bytes", got)
         self.at += got
@@ -207,9 +214,11 @@ class _Response:
     def _refused(self, status: int) -> None:
         cause = f"status {status} {printable(self._answer.reason)[:80]}".rstrip()
         if status in _PASSING or status >= 500:
-            raise Fault(cause, after=retry_after(self._answer.headers.get("Retry-After")))
+            raise Fault(cause + _through(self._to), after=retry_after(self._answer.headers.get("Retry-After")))
         if status in _GONE:
             raise os_failure(FileNotFoundError(cause), self._file.url)
+        if status == _PROXY_REFUSES and self._to.via and self._to.scheme == "http":
+            raise refused_by_proxy(status, self._answer.reason, self._to)
         if status in _REFUSED:
             if not self._file.is_home(self._to):
                 message = (
@@ -221,15 +230,31 @@ class _Response:
         raise DataError("unreadable_file", f"{cause}: correct the URL, or check the server", url=self._file.url)
 
 
+def refused_by_proxy(status: int, reason: str, to: Address) -> Fault | DataError:
+    """Return the error for a proxy that refuses our credentials, or to connect us with the server."""
+    cause = f"status {status} {printable(reason)[:80]}".rstrip() + f" of {to.via}"
+    if status in _PASSING or status >= 500:
+        return Fault(cause)
+    name = f"{to.scheme.upper()}_PROXY"
+    remedy = f"give its user and password in {name} (http://USER:PASSWORD@host:port)"
+    if status != _PROXY_REFUSES:
+        remedy = f"have it connect to {to.host}:{to.port}, or add {to.host} to NO_PROXY"
+    return DataError("unreadable_file", f"{cause}: {remedy}")
+
+
+def _through(to: Address) -> str:
+    return f", through {to.via}" if to.via else ""
+
+
 def _number(text: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text.strip()) else None
 
 
-def fault(error: Exception, got: int = 0) -> Fault:
+def fault(error: Exception, to: Address, got: int = 0) -> Fault:
     """Return the Fault for a failed connection. Raises: DataError if the server has no valid certificate."""
     if isinstance(error, ssl.SSLCertVerificationError):
         raise DataError("unreadable_file", f"{error}: correct the URL, or install the server's certificate")
     if isinstance(error, TimeoutError):
-        return Fault(f"stalled: {error}", got)
+        return Fault(f"stalled: {error}{_through(to)}", got)
     kind = "cannot connect: " if isinstance(error, ConnectionRefusedError) else ""
-    return Fault(f"{kind}{type(error).__name__}: {error}", got, absent=is_absent(error))
+    return Fault(f"{kind}{type(error).__name__}: {error}{_through(to)}", got, absent=is_absent(error))

@@ -81,7 +81,10 @@ class RemoteFile:
 
     def read_upto(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes at ``offset``, fewer only where the file ends."""
-        return bytes(self.fetch(offset, size))
+        view = self.fetch(offset, size)
+        data = bytes(view)
+        give_back(view)
+        return data
 
     def fetch(self, offset: int, size: int, wait: Wait | None = None) -> memoryview:
         """Read as :meth:`read_upto` does, without a copy."""
@@ -142,21 +145,25 @@ class Sequential:
             stream.close()
 
 
-_spare: deque[bytearray] = deque(maxlen=4)
+_SMALLEST, _LARGEST = 1 << 16, 4 << 20  # bytes of a buffer that is used again
+_spare: deque[bytearray] = deque(maxlen=16)
 
 
 def give_back(view: memoryview) -> None:
     """Take back what ``fetch`` returned, once nobody reads it: the next fetch uses its memory, which is in place."""
-    if isinstance(view.obj, bytearray):
+    if isinstance(view.obj, bytearray) and len(view.obj) <= _LARGEST:
         _spare.append(view.obj)
 
 
-def _buffer(size: int) -> bytearray:
+def _buffer(size: int) -> memoryview:
+    """Return ``size`` bytes of a buffer whose own size is a power of two, so that spare ones fit."""
+    whole = max(_SMALLEST, 1 << (size - 1).bit_length()) if size <= _LARGEST else size
     for _ in range(len(_spare)):
         with contextlib.suppress(IndexError):  # another thread took it
-            if len(spare := _spare.popleft()) == size:
-                return spare
-    return bytearray(size)
+            if len(spare := _spare.popleft()) == whole:
+                return memoryview(spare)[:size]
+            _spare.append(spare)
+    return memoryview(bytearray(whole))[:size]
 
 
 def _fetch(
@@ -166,7 +173,7 @@ def _fetch(
         size = min(size, max(0, file.identity.size - offset))
     if size == 0:
         return memoryview(b"")
-    view = memoryview(_buffer(size))
+    view = _buffer(size)
 
     def step(reached: int) -> int:
         got = fill(view[reached:], offset + reached)

@@ -6,8 +6,6 @@ import os
 import re
 import time
 from typing import Any, Protocol
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import fsspec
 
@@ -171,8 +169,8 @@ class S3Object(FsObject):
                 url = fs.sign(path, expiration=SIGNED)
             except Exception as error:
                 raise self._fault(error) from None
-            if _is_around(url):
-                self._by_s3fs = True
+            if url.startswith("https:") and "AWS_CA_BUNDLE" in os.environ:
+                self._by_s3fs = True  # only botocore knows these certificates
                 return None
             self._signed = (time.monotonic(), HttpObject(url, {}))
         return self._signed[1]
@@ -218,12 +216,6 @@ def _place(content_range: str) -> tuple[int, int]:
     if (found := re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", content_range)) is None:
         raise Fault("the server does not say which bytes it sends")
     return int(found[1]), int(found[2])
-
-
-def _is_around(url: str) -> bool:
-    """Return whether only botocore can reach a URL: through a proxy, or with certificates of the user's."""
-    bundle = url.startswith("https:") and "AWS_CA_BUNDLE" in os.environ
-    return bundle or bool(getproxies() and not proxy_bypass(urlsplit(url).hostname or ""))
 
 
 def _is_final(error: Exception) -> bool:

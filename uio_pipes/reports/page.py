@@ -1,24 +1,23 @@
-"""Makes one HTML page of tables and a drawing. It is self-contained: it fetches nothing and runs no script."""
+"""Makes one HTML page of tables and charts. It is self-contained: it fetches nothing and runs no script."""
 
 from __future__ import annotations
 
-import base64
-import io
-import warnings
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from uio_pipes.base.printable import printable
+from uio_pipes.reports.svg import Chart, svg
 
 Rows = tuple[str, Sequence[str], Iterable[Sequence[object]]]  # title, headings, rows
 
 LONGEST = 30  # blocks in the longest bar on a terminal
-STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{padding:.2rem .8rem;border-bottom:1px solid #ddd;
-text-align:left;vertical-align:top}th{color:#666;font-weight:600}img{max-width:100%}h1{font-size:1.4rem}
-h2{font-size:1.1rem;margin-top:1.5rem}td.bar{width:24rem}td.bar i{display:block;height:1rem;background:#1f77b4}"""
+STYLE = Path(__file__).with_name("style.css")
+HEAD = (
+    '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+)
 
 
 class Bar(str):
@@ -33,40 +32,68 @@ class Bar(str):
         return self
 
 
-def png(figure: Any) -> bytes:
-    """Return a drawing as PNG."""
-    buffer = io.BytesIO()
-    with warnings.catch_warnings():  # a character that is in no font is drawn as a box
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        figure.savefig(buffer, format="png", dpi=110)
-    return buffer.getvalue()
+class Alarm(str):
+    """A text that needs attention: red."""
+
+    __slots__ = ()
 
 
-def html(title: str, tables: Iterable[Rows], figure: Any = None) -> str:
-    """Return the page."""
-    parts = [f"<h1>{escape(title)}</h1>"]
-    if figure is not None:
-        data = base64.b64encode(png(figure)).decode()
-        parts.append(f'<img alt="drawing of the figures in the tables" src="data:image/png;base64,{data}">')
-    for name, headings, rows in tables:
-        head = "".join(f"<th>{escape(h)}</th>" for h in headings)
-        body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-        parts.append(f"<h2>{escape(name)}</h2><table><tr>{head}</tr>{body}</table>")
-    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    return f"<!doctype html><html lang=en><head>{meta}<title>{escape(title)}</title><style>{STYLE}</style></head>" + (
-        f"<body>{''.join(parts)}</body></html>\n"
+def html(title: str, tables: Iterable[Rows], charts: Sequence[Chart] = (), refresh: int | None = None) -> str:
+    """Return the page; browsers load it again after ``refresh`` seconds."""
+    tables = list(tables)
+    again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh}">'
+    name = escape(printable(title))
+    links = "".join(f'<li><a href="#t{i}">{escape(printable(rows[0]))}</a></li>' for i, rows in enumerate(tables))
+    contents = f'<nav aria-label="Tables"><ul>{links}</ul></nav>' if len(tables) > 2 else ""
+    figures = f"<div class=figures>{''.join(map(svg, charts))}</div>" if charts else ""
+    first, *rest = [_table(i, *rows) for i, rows in enumerate(tables)] or [""]
+    body = f"<h1>{name}</h1>{contents}{first}{figures}{''.join(rest)}"
+    style = STYLE.read_text(encoding="utf-8")
+    head = f"{HEAD}{again}<title>{name}</title><style>\n{style}</style>"
+    return f'<!doctype html><html lang="en"><head>{head}</head><body><main>{body}</main></body></html>\n'
+
+
+def save(path: str | Path, title: str, tables: Iterable[Rows], charts: Sequence[Chart] = (), **options: Any) -> None:
+    """Write the page that :func:`html` makes, as a whole: a browser may load it meanwhile. Or, if ``path`` ends in
+    .png, only its charts. Raises: PipelineError if matplotlib is missing for that."""
+    if str(path).endswith(".png"):
+        from uio_pipes.reports.png import png
+
+        return png(path, charts)
+    part = Path(f"{path}.part")
+    part.write_text(html(title, tables, charts, **options), encoding="utf-8")
+    part.replace(path)
+    return None
+
+
+def counts(heading: str, column: Iterable[object]) -> bool:
+    """Return whether a column holds numbers, which are set to the right."""
+    cells = list(column)
+    return heading not in ("value", "text") and not any(str(cell).strip("0123456789.,%+- sx×") for cell in cells)
+
+
+def _table(index: int, name: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    rows = [list(row) for row in rows]
+    numeric = [i > 0 and counts(heading, (row[i] for row in rows)) for i, heading in enumerate(headings)]
+    sides = [
+        " class=n" if one else " class=value" * (name == "value") for one, name in zip(numeric, headings, strict=True)
+    ]
+    head = "".join(
+        f'<th scope="col"{side}>{escape(heading)}</th>' if heading else "<td></td>"
+        for heading, side in zip(headings, sides, strict=True)
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, row, sides))}</tr>" for row in rows)
+    caption = escape(printable(name))
+    return (
+        f'<div class=scroll role="region" aria-label="{caption}" tabindex="0"><table id="t{index}">'
+        f"<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, side: str) -> str:
     if isinstance(value, Bar):
-        return f'<td class=bar><i style="width:{value.share:.2%}"></i></td>'
-    return f"<td>{escape(printable(str(value)))}</td>"
-
-
-def save(path: str, title: str, tables: Iterable[Rows], figure: Any) -> None:
-    """Write the drawing (if ``path`` ends in .png) or the page (.html)."""
-    if path.endswith(".png"):
-        Path(path).write_bytes(png(figure))
-    else:
-        Path(path).write_text(html(title, tables, figure), encoding="utf-8")
+        width, told = f"{value.share * 100:.2f}", f"{value.share:.1%} of the longest"
+        drawn = f'<rect class=rail width="100" height="1"/><rect width="{width}" height="1"/>'
+        box = f'class=share role="img" aria-label="{told}" viewBox="0 0 100 1" preserveAspectRatio="none"'
+        return f"<td><svg {box}><title>{told}</title>{drawn}</svg></td>"
+    return f"<td{' class=alarm' if isinstance(value, Alarm) else side}>{escape(printable(str(value)))}</td>"

@@ -15,8 +15,7 @@ class Mover:
 
     def __init__(self, device: torch.device | str | int) -> None:
         try:
-            self.device = torch.device(device)
-            torch.empty(0, device=self.device)
+            self.device = torch.empty(0, device=torch.device(device)).device  # "cuda": this process's GPU by number
         except (RuntimeError, AssertionError, TypeError) as error:
             first = str(error).split("\n", 1)[0]
             raise PipelineError(

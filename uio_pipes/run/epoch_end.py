@@ -20,7 +20,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.run.merge import Merge
 from uio_pipes.run.no_batches import at_rest, no_batch
 from uio_pipes.run.options import RunOptions
-from uio_pipes.run.ranks import Ranks, private_group
+from uio_pipes.run.ranks import Ranks, is_grouped, private_group
 
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
@@ -31,7 +31,7 @@ NEUTRAL = [1 << 62, 0, 1, 1]  # what a process that receives its batches says: t
 def choose_uneven(uneven: str | None, ranks: Ranks) -> str:
     """Return the policy to use. Raises: PipelineError if it is unknown, or needs a process group that is missing."""
     if uneven is None:
-        uneven = "stop" if dist.is_available() and dist.is_initialized() else "join"
+        uneven = "stop" if is_grouped() else "join"
     if uneven not in UNEVEN:
         raise PipelineError(f"uneven must be one of {UNEVEN}, not {uneven!r}")
     if ranks.world_size == 1:

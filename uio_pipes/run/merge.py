@@ -68,8 +68,8 @@ class Merge:
         self.begin_over: Callable[[dict[int, LaneState], int], None] = lambda states, count: None
         self._told = 0  # number up to which runners know what they are to pass over
         self._mover = mover
-        # For a GPU, with workers: a thread that waits for the next message, pins it and begins its copy.
-        ahead = (mover is not None or pin) and any(runner.ahead for runner in runner_of.values())
+        # With workers, a thread receives the next message while the trainer works, and begins its copy to a GPU.
+        ahead = any(runner.ahead for runner in runner_of.values())
         self._thread = _thread(pin) if ahead else None
         self._ahead: Future[Message] | None = None
 
@@ -197,6 +197,7 @@ class Merge:
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
             self._due.clear()
+            self._ahead = None  # its batch may lie in shared memory
 
     def deliver(self) -> Message | None:
         """Return the next fetched message with a batch or reports, or None, and advance the positions to it."""
@@ -243,8 +244,8 @@ def _utterances(batch: Any) -> int:
 def _thread(pin: bool) -> ThreadPoolExecutor:
     """Return a thread that uses the same GPU as this one: pinning must not open a context on another GPU."""
     if not pin:
-        return ThreadPoolExecutor(1, "uio-to-device")
-    return ThreadPoolExecutor(1, "uio-to-device", torch.cuda.set_device, (torch.cuda.current_device(),))
+        return ThreadPoolExecutor(1, "uio-receives")
+    return ThreadPoolExecutor(1, "uio-receives", torch.cuda.set_device, (torch.cuda.current_device(),))
 
 
 def due(positions: Mapping[int, Position], lanes: Iterable[int], repeat: bool) -> list[tuple[int, int, int]]:

@@ -66,6 +66,7 @@ class LanePlan:
     Attributes:
         units: names of the lengths that batches go by, planned frames or one or two others.
         counts: utterances in each batch. sizes: their lengths, by each of the units.
+        longest: key of the utterance with most frames in each batch.
         frames_of: planned frames of all utterances, batch after batch.
         skipped, failures, reports: what was left out before the batches, as in the statistics of a loader.
         boundaries: of the buckets of ``bucket_batch``.
@@ -78,6 +79,7 @@ class LanePlan:
     units: tuple[str, ...] = ("frames",)
     counts: array[int] = field(default_factory=lambda: array("l"))
     sizes: list[Sizes] = field(default_factory=list)
+    longest: list[str] = field(default_factory=list)
     frames_of: array[int] = field(default_factory=lambda: array("l"))
     skipped: dict[str, int] = field(default_factory=dict)
     failures: int = 0
@@ -140,11 +142,12 @@ def plan_lanes(
     ranks: int = 1,
     most: int | None = None,
     made: Mapping[int, int] | None = None,
+    by: Pair | None = None,
 ) -> Iterator[LanePlan]:
     """Plan the batches of each lane (or of ``only`` these) in ``epoch``. Headers are read if no index has the lengths.
 
     ``ranks``: for which steps are counted, where something follows the step; ``most``: batches of a lane to plan;
-    ``made``: batches of each lane in earlier passes.
+    ``made``: batches of each lane in earlier passes; ``by``: other lengths to tell than those that batches go by.
 
     Raises: PipelineError if the graph has no end, or a node of the user's stands after the batches.
     """
@@ -153,10 +156,11 @@ def plan_lanes(
     first: Node | None = None
     pads = next((stage.name for stage in graph.stages if stage.one_rate), "")
     batching = next((stage for stage in reversed(graph.stages) if stage.sized_by is not None), Batch())
-    size = None if batching.sized_by is None else measure_of(batching.sized_by)
+    told = by or batching.sized_by
+    size = None if told is None else measure_of(told)
     for index in range(lanes) if only is None else only:
         lane = _lane(index, lanes, seed, epoch, pass_, tables, ranks, before=(made or {}).get(index, 0))
-        plan = LanePlan(index, names_of(batching.sized_by))
+        plan = LanePlan(index, names_of(told))
         node = planned.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
         for item in islice(items_of(node, lane.settings), most):
@@ -302,6 +306,8 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
         ledger.handle(planned[i][3].failure(mixed_rates(planned[i][2], kept, like), pads), pads)
     good = [one for i, one in enumerate(planned) if i not in odd]
     lane.frames_of.extend(frames for _, frames, _, _ in good)
+    if isinstance(item, list):
+        lane.longest.append(getattr(max(good, key=lambda one: one[1])[3], "key", "") if good else "")
     return [length if isinstance(length, tuple) else (length,) for length, *_ in good]
 
 

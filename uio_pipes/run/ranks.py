@@ -42,6 +42,11 @@ class Ranks(NamedTuple):
         return not (self.peers and self.peer)
 
 
+def is_grouped() -> bool:
+    """Return whether this process has joined others by ``torch.distributed``."""
+    return dist.is_available() and dist.is_initialized()
+
+
 def ranks_of(
     rank: int | None = None,
     world_size: int | None = None,
@@ -101,7 +106,7 @@ def _given(rank: int | None, world_size: int | None) -> Ranks:
         require_whole("rank", rank)
     if (rank is None) != (world_size is None):
         raise PipelineError("rank and world_size are given together, or neither")
-    world = dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+    world = dist.group.WORLD if is_grouped() else None
     if rank is None or world_size is None:
         return Ranks(0, 1) if world is None else _in_group(world)
     if not 0 <= rank < world_size:

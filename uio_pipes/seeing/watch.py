@@ -1,15 +1,17 @@
-"""``watch(loader)``: gives the batches of a loader and shows its progress on the terminal."""
+"""``watch(loader)``: gives the batches of a loader and shows its progress on the terminal, or writes it to files."""
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -17,8 +19,10 @@ import torch.distributed as dist
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.printable import counted
+from uio_pipes.core.run_record import Record, append, memory
 from uio_pipes.core.statistics import NodeStats, Stats
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.ranks import is_grouped
 
 logger = logging.getLogger("uio_pipes")
 REFRESH = 0.25  # seconds between two updates of a live line
@@ -79,11 +83,13 @@ def _node(name: str, now: NodeStats, before: NodeStats | None) -> str:
 class Watched:
     """A loader that shows its progress while it is iterated over. All else (``set_epoch``, ``len``) is the loader's."""
 
-    def __init__(self, loader: Loader, every: float) -> None:
-        self.loader, self.every = loader, every
+    def __init__(self, loader: Loader, every: float, recorder: _Recorder | None = None) -> None:
+        self.loader, self.every, self.recorder = loader, every, recorder
 
     def __iter__(self) -> Iterator[Any]:
-        return _watched(self.loader, self.every) if _is_first(self.loader) else iter(self.loader)
+        if self.recorder is not None:
+            return _recorded(self.loader, self.recorder)
+        return _watched(self.loader, self.every) if _rank_of(self.loader) == 0 else iter(self.loader)
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -97,7 +103,7 @@ class Watched:
         return getattr(self.loader, name)
 
 
-def watch(loader: Loader, every: float = 30.0) -> Watched:
+def watch(loader: Loader, every: float = 30.0, to: str | os.PathLike[str] | None = None) -> Watched:
     """Show progress while a loader is iterated over: ``for batch in uio.watch(loader)``, in any number of epochs.
 
     A line on stderr shows utterances, hours of audio per second (over the last 10 s; a frame is 10 ms), padding,
@@ -111,21 +117,63 @@ def watch(loader: Loader, every: float = 30.0) -> Watched:
         loader: the loader to iterate over.
         every: seconds between two lines if stderr is not a terminal; on a terminal one line is updated in place.
             Default: 30.0.
+        to: a folder on this machine or one that all hosts share, to which every rank appends a line of JSON every
+            ``every`` seconds, instead of showing anything here; ``uio watch FOLDER`` shows all ranks. A resumed run
+            goes on in the same files, each of which stays below about 1 MB. Default: None, a line on stderr.
 
     Raises:
-        PipelineError: ``every`` is not above 0, or ``loader`` is not a loader.
+        PipelineError: ``every`` is not above 0, ``to`` is not a path, or ``loader`` is not a loader.
     """
     if not isinstance(loader, Loader):
         raise PipelineError(f"watch takes a Loader, not {type(loader).__name__}; see uio.Loader(pipeline)")
     if not is_number(every) or not every > 0:
         raise PipelineError(f"every must be a number of seconds above 0, not {every!r}; 30 is the default")
-    return Watched(loader, every)
+    if to is not None and (not isinstance(to, (str, os.PathLike)) or "://" in str(to)):
+        raise PipelineError(f"to must be a folder on this machine or a shared one, not {to!r}; see uio watch --help")
+    return Watched(loader, every, None if to is None else _Recorder(loader, Path(to), every))
 
 
-def _is_first(loader: Loader) -> bool:
-    grouped = dist.is_available() and dist.is_initialized()
-    rank = dist.get_rank() if grouped else int(os.environ.get("RANK", "0"))
-    return loader.rank == 0 and rank == 0
+def _rank_of(loader: Loader) -> int:
+    """Return the number of this process among all of the run."""
+    rank = dist.get_rank() if is_grouped() else int(os.environ.get("RANK", "0"))
+    return max(rank, loader.rank)  # which may have been given
+
+
+class _Recorder:
+    """Writes records of a loader to the file of its rank. What cannot be written does not disturb the training."""
+
+    def __init__(self, loader: Loader, folder: Path, every: float) -> None:
+        self.folder, self.every, self.told = folder, every, False
+        world = (
+            dist.get_world_size() if is_grouped() else int(os.environ.get("WORLD_SIZE", "1"))
+        )  # later, it may not be
+        self.place = (loader.peer, _rank_of(loader), max(world, loader.world_size))
+
+    def write(self, loader: Loader, state: str) -> None:
+        process = (socket.gethostname(), os.getpid(), *self.place)
+        record = Record(time.time(), self.every, *process, loader.epoch, state, memory(), loader.stats())
+        try:
+            append(self.folder, record)
+        except OSError as error:
+            if not self.told:
+                logger.warning("watch cannot write to %s (%s); the training goes on", self.folder, error)
+            self.told = True
+
+
+def _recorded(loader: Loader, recorder: _Recorder) -> Iterator[Any]:
+    batches, state = iter(loader), "left"
+    recorder.write(loader, "running")
+    due = time.monotonic() + recorder.every
+    try:
+        for batch in batches:
+            yield batch
+            del batch  # only the trainer shall keep its memory
+            if time.monotonic() >= due:
+                recorder.write(loader, "running")
+                due = time.monotonic() + recorder.every
+        state = "over"
+    finally:
+        recorder.write(loader, state)
 
 
 def _watched(loader: Loader, every: float) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import File
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.sample import Sample
+from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Stage, names
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.formats.tar.checks import Checks
@@ -213,7 +213,9 @@ class _TarNode(Node):
             self.checks.apply(utterance)
         text, named = text_of(utterance, self.file.url, self.stage.transcript), self.stage.fields
         fields = as_fields(utterance.key, text, under_our_names(utterance.fields, named))
-        return self.loaded.sample(fields, self.file.origin._replace(offset=utterance.offset), self.file.url)
+        item, _, sub, pass_, source = self.file.origin
+        origin = Origin(item, utterance.offset, sub, pass_, source)
+        return self.loaded.sample(fields, origin, self.file.url)
 
     def get_state(self) -> dict[str, Any]:
         if self.reader is None or self.file is None:

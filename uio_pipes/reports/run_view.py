@@ -1,0 +1,255 @@
+"""The tables and charts of a running training, from the files that its ranks write (``uio.watch(loader, to=…)``)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from math import nan
+from pathlib import Path
+
+from uio_pipes.base.errors import ListError
+from uio_pipes.core.run_record import Record, files_of, read
+from uio_pipes.core.statistics import NodeStats, Stats
+from uio_pipes.reports.page import Alarm, Bar, Rows
+from uio_pipes.reports.svg import Chart
+
+LATELY = 5  # records that the present speed is measured over
+PATIENCE = 10.0  # seconds, beyond three times those between records, before a rank is silent
+POINTS = 150  # of a curve
+SOURCES = 9  # most sources that a chart names
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What a rank did between two of its records."""
+
+    first: Record
+    last: Record
+
+    @property
+    def seconds(self) -> float:
+        return max(self.last.time - self.first.time, 1e-9)
+
+    def gained(self, name: str) -> float:
+        """By how much a count of the statistics grew."""
+        return float(getattr(self.last.stats, name) - getattr(self.first.stats, name))
+
+    @property
+    def speed(self) -> float:
+        """Hours of audio per second."""
+        return self.gained("frames") / 360_000 / self.seconds
+
+    @property
+    def waiting(self) -> float:
+        """Share of the time that the trainer waited for batches."""
+        return min(1.0, self.gained("waited") / self.seconds)
+
+    @property
+    def memory(self) -> float:
+        """GB."""
+        return self.last.memory / 1e9
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The records of one rank, in order."""
+
+    records: list[Record]
+
+    @property
+    def last(self) -> Record:
+        return self.records[-1]
+
+    @property
+    def lately(self) -> Stretch:
+        """Its last records, as far as they belong together."""
+        found = Rank(self.records[-2 * LATELY :]).stretches[-LATELY:]
+        last = found[-1].last if found else self.last
+        return Stretch(next((s.first for s in found if _goes_on(s.first, last)), last), last)
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        return [Stretch(a, b) for a, b in pairwise(self.records) if _goes_on(a, b)]
+
+    def silent(self, now: float) -> bool:
+        """Whether its next record is long overdue."""
+        return self.last.state == "running" and now - self.last.time > 3 * self.last.every + PATIENCE
+
+
+def _goes_on(before: Record, after: Record) -> bool:
+    """Return whether the counts of two records are those of the same process and epoch."""
+    same = (before.pid, before.host, before.epoch) == (after.pid, after.host, after.epoch)
+    return same and before.stats.batches <= after.stats.batches and before.time < after.time
+
+
+def ranks_in(folder: str, last: int | None = None) -> list[Rank]:
+    """Read the files in a folder, or only the ``last`` bytes of each, without ranks that the newest run does not have.
+
+    Raises: ListError if there are none.
+    """
+    found = [read(path) if last is None else read(path, last) for path in files_of(Path(folder))]
+    ranks = [Rank(records) for records in found if records]
+    if not ranks:
+        raise ListError(
+            f"{folder} has no files of ranks (rank-00000.jsonl, …): the trainer writes them if it iterates over "
+            f"uio.watch(loader, to={folder!r})"
+        )
+    world_size = max((rank.last for rank in ranks), key=lambda record: record.time).world_size
+    return sorted((rank for rank in ranks if rank.last.rank < world_size), key=lambda rank: rank.last.rank)
+
+
+def tables(ranks: list[Rank], now: float, most: int | None = None) -> list[Rows]:
+    """Return the tables. ``most``: ranks to show, first those that are silent or wait most."""
+    own = [rank for rank in ranks if not rank.last.peer]  # the others get batches that are counted there
+    stats = _total(own)
+    found = [_ranks(ranks, own, now, most)]
+    if stats.sources:
+        of = Counter(stats.sources)
+        largest, whole = max(of.values()), of.total()
+        rows = [(name, f"{n:,}", f"{n / whole:.1%}", Bar(n / largest)) for name, n in of.most_common()]
+        found.append(("Shares of the sources", ("source", "utterances", "share", ""), rows))
+    seen = stats.utterances + sum(stats.skipped.values())
+    left = [(reason, f"{n:,}", f"{n / seen:.2%}") for reason, n in Counter(stats.skipped).most_common()]
+    found.append(("Left out in this epoch", ("reason", "count", "of the utterances"), left or [("none", "0", "")]))
+    return found + _nodes(own)
+
+
+def _total(ranks: Iterable[Rank]) -> Stats:
+    total = Stats()
+    for rank in ranks:
+        total.add(vars(rank.last.stats))
+    return total
+
+
+def _ranks(ranks: list[Rank], own: list[Rank], now: float, most: int | None) -> Rows:
+    shown, title = ranks, "Ranks"
+    if most is not None and len(ranks) > most:
+        shown = sorted(ranks, key=lambda rank: (not rank.silent(now), -rank.lately.waiting))[:most]
+        title = f"Ranks: the {most} of {len(ranks)} that wait most"
+    headings = ("rank", "is", "epoch", "batches", "utterances", "h/s", "tokens/s", "waiting", "padding", "left out",
+                "failures", "memory (GB)", "workers", "host")  # fmt: skip
+    rows = [["all", _state(ranks, now), *_cells(own), ""]]
+    rows += [[rank.last.rank, _state([rank], now), *_cells([rank]), rank.last.host] for rank in shown]
+    filled = [i for i, column in enumerate(zip(*rows, strict=True)) if any(str(cell) for cell in column)]
+    return title, [headings[i] for i in filled], [[row[i] for i in filled] for row in rows]
+
+
+def _cells(ranks: list[Rank]) -> list[object]:
+    """Return the figures of ranks; an empty one stands for what a run does not have."""
+    stats, lately = _total(ranks), [rank.lately for rank in ranks]
+    tokens = sum(s.gained("tokens") / s.seconds for s in lately)
+    workers = [n for rank in ranks if (n := rank.last.stats.workers) is not None]
+    return [
+        max((rank.last.epoch for rank in ranks), default=""),
+        f"{max((rank.last.stats.batches for rank in ranks), default=0):,}",
+        f"{stats.utterances:,}",
+        f"{sum(s.speed for s in lately):.3g}",
+        f"{tokens:,.0f}" if stats.tokens else "",
+        f"{_mean(s.waiting for s in lately):.0%}",
+        f"{stats.padding_ratio:.1%}",
+        f"{sum(stats.skipped.values()):,}",
+        f"{stats.failures:,}",
+        f"{sum(rank.last.memory for rank in ranks) / 1e9:.2f}",
+        sum(workers) if workers else "",
+    ]
+
+
+def _state(ranks: list[Rank], now: float) -> str:
+    """Return the state of a rank, or of the whole run."""
+    silent = [now - rank.last.time for rank in ranks if rank.silent(now)]
+    if silent:
+        return Alarm(
+            (f"{len(silent)} of {len(ranks)} silent" if len(ranks) > 1 else "silent") + f", {_ago(max(silent))}"
+        )
+    states = {rank.last.state for rank in ranks}
+    return {"over": "epoch over"}.get(state := states.pop(), state) if len(states) == 1 else "running"
+
+
+def _ago(seconds: float) -> str:
+    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else nan
+
+
+def _nodes(ranks: list[Rank]) -> list[Rows]:
+    """Return what came from each node of a Ray cluster."""
+    found: dict[str, NodeStats] = {}
+    for name, node in (pair for rank in ranks for pair in rank.last.stats.nodes.items()):
+        total = found.setdefault(name, NodeStats())
+        for field, value in vars(node).items():
+            setattr(total, field, getattr(total, field) + value)
+    rows = [(name, f"{n.utterances:,}", f"{n.speed:,.0f}", n.restarts) for name, n in sorted(found.items())]
+    return [("Nodes", ("node", "utterances", "utterances/s of an actor", "restarts"), rows)] if rows else []
+
+
+# Curves
+
+
+def charts(ranks: list[Rank]) -> list[Chart]:
+    """Return the curves of the whole run; none before a rank has written two records."""
+    own = [stretches for rank in ranks if not rank.last.peer and (stretches := rank.stretches)]
+    if not own:
+        return []
+    begin, end = min(s[0].first.time for s in own), max(s[-1].last.time for s in own)
+    unit, length = ("hours", 3600) if end - begin > 7200 else ("minutes", 60)
+    at = [begin + (end - begin) * (i + 0.5) / POINTS for i in range(POINTS)]
+    there = [[s for s in (_at(stretches, moment) for stretches in own) if s is not None] for moment in at]
+    x = [(moment - begin) / length for moment in at]
+
+    def curve(tell: Callable[[list[Stretch]], float]) -> list[float]:
+        return [tell(some) if some else nan for some in there]
+
+    def both(name: str, worst: str) -> dict[str, list[float]]:
+        mean = curve(lambda some: _mean(getattr(s, name) for s in some))
+        return {"mean": mean, worst: curve(lambda some: max(getattr(s, name) for s in some))}
+
+    real, whole = ("frames", "padded") if own[-1][-1].last.stats.padded else ("tokens", "padded_tokens")
+    speed = {"all ranks": curve(lambda some: sum(s.speed for s in some))}
+    padding = {"all ranks": curve(lambda some: 1 - _gained(some, real) / (_gained(some, whole) or nan))}
+    failures = {"all ranks": curve(lambda some: sum(s.gained("failures") / s.seconds for s in some) * 3600)}
+    found = [
+        ("Throughput", speed, "hours of audio / s"),
+        ("Waiting for batches", both("waiting", "the rank that waits most"), "share"),
+        ("Padding", padding, "share"),
+        ("Failures", failures, "an hour"),
+        ("Memory of a rank", both("memory", "the largest"), "GB"),
+    ]
+    drawn = [Chart(title, x, series, (unit, label)) for title, series, label in found]
+    shares = _mix(there)
+    return drawn + ([Chart("Shares of the sources", x, shares, (unit, "share"), "areas")] if shares else [])
+
+
+def _gained(stretches: Iterable[Stretch], name: str) -> float:
+    return sum(stretch.gained(name) for stretch in stretches)
+
+
+def _at(stretches: list[Stretch], moment: float) -> Stretch | None:
+    """Return the stretch that a moment is in."""
+    number = bisect_left(stretches, moment, key=lambda stretch: stretch.last.time)
+    return stretches[number] if number < len(stretches) and stretches[number].first.time <= moment else None
+
+
+def _mix(there: list[list[Stretch]]) -> dict[str, list[float]]:
+    """Return the share of each source along the run, those with the most by name."""
+    gained = []
+    for some in there:
+        counts = Counter[str]()
+        for stretch in some:
+            counts.update(stretch.last.stats.sources)
+            counts.subtract(stretch.first.stats.sources)
+        gained.append(counts)
+    names = [name for name, n in sum(gained, Counter[str]()).most_common() if n]
+    groups = {name: [name] for name in names[:SOURCES]} | ({"others": names[SOURCES:]} if names[SOURCES:] else {})
+    return {
+        group: [sum(counts[name] for name in of) / (counts.total() or 1) for counts in gained]
+        for group, of in groups.items()
+    }

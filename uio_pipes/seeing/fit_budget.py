@@ -1,0 +1,182 @@
+"""``fit_budget``: forecasts the memory of all batches from a few measured ones, and proposes batches that fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uio_pipes.base.checks import is_number, require
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.printable import counted
+from uio_pipes.core.lane import lanes_of
+from uio_pipes.core.lengths import Lengths
+from uio_pipes.run.loader import Loader
+from uio_pipes.run.planning import plan_lanes
+from uio_pipes.seeing.memory_model import MemoryModel
+from uio_pipes.seeing.memory_probe import Shape, on_gpu, peak, template
+from uio_pipes.stages.buckets import index_of, longest_of, pairs_of
+
+BUCKETS = ((20, 2), (10, 2), (10, 1), (5, 1), (2, 1))  # to choose from: by frames, and of each of them by labels
+FILLED = (0.3, 1.0)  # probes after those of one utterance: shares of the utterances that fit
+
+Whole = npt.NDArray[np.int64]
+
+
+def labels(lengths: Lengths) -> int:
+    """Return the labels of an utterance; 0 if there are none, or their tokenizer fails, as it will in the batch."""
+    try:
+        return lengths.tokens
+    except DataError:
+        return 0
+
+
+LENGTHS = ("frames", labels)
+
+
+@dataclass(frozen=True)
+class BudgetFit:
+    """What ``fit_budget`` found. Printed, it is a table.
+
+    Attributes:
+        options: arguments of ``bucket_batch``, for batches that fill the memory whatever their length: a budget in
+            bytes, and buckets that suit it.
+        limit: bytes that a batch may take, without the head-room.
+        model: ``model.bytes([(B, T, U)])`` forecasts peaks in bytes; it is never below a measured one.
+        probes: the shapes that were measured, with their peaks in bytes.
+        planned: the shapes (N, 3) of the batches of this rank's epoch as it is.
+    """
+
+    options: dict[str, Any]
+    limit: float
+    model: MemoryModel
+    probes: list[tuple[Shape, int]]
+    planned: Whole
+
+    def __str__(self) -> str:
+        forecasts = self.model.bytes([shape for shape, _ in self.probes])
+        rows = [
+            f"{_gib(found):>10}  {_gib(forecast):>10}  {shape}"
+            for (shape, found), forecast in zip(self.probes, forecasts, strict=True)
+        ]
+        largest = (
+            f"{counted(len(self.planned), 'planned batch')} take at most {_gib(self.model.bytes(self.planned).max())}"
+        )
+        end = f"{largest} of {_gib(self.limit)}. Batches that fill it: {self.proposal}"
+        return "\n".join([f"{'measured':>10}  {'forecast':>10}  utterances × longest", *rows, end])
+
+    @property
+    def proposal(self) -> str:
+        """The options as they are written in a pipeline."""
+        arguments = self.options | {"cost": self.model}
+        return f".bucket_batch({', '.join(f'{name}={value}' for name, value in arguments.items())})"
+
+
+def fit_budget(
+    step: Callable[[Any], object], loader: Loader, memory: float | None = None, headroom: float = 0.1
+) -> BudgetFit:
+    """Forecast the peak memory of every batch of the epoch, and propose batches that fill the memory.
+
+    It runs some 20 steps on batches made of a real one, from small to as large as fits, and fits a bound to their
+    peaks, by utterances, frames and labels. It plans the batches of this rank's epoch, without decoding, and compares
+    them with the bound. The loader stays where it is.
+
+    Args:
+        step: a whole training step on a batch: forward, backward, optimizer. It trains the model on nonsense: load the
+            weights, and wrap the model for several ranks, after this.
+        loader: gives padded batches. Which ones does not matter to the proposal: ``.batch(1)`` will do.
+        memory: bytes that a step may use: by tensors on the GPU, or on a CPU by this process (its resident size).
+            Default: None, what the current GPU has free; for a CPU give a number.
+        headroom: share of the memory to leave free, as for gaps between tensors. Default: 0.1.
+
+    Raises:
+        PipelineError: a planned batch would run out of memory (the message names its longest utterance), an argument
+            breaks a rule, or batches are not padded.
+    """
+    name = "fit_budget"
+    require(isinstance(loader, Loader), name, "loader must be a Loader", loader, "see uio.Loader(pipeline)")
+    ok = memory is None or (is_number(memory) and memory > 0)
+    require(ok, name, "memory must be a number of bytes above 0", memory, "try 8e9")
+    ok = is_number(headroom) and 0 <= headroom < 1
+    require(ok, name, "headroom must be a share of 0 or more, below 1", headroom, "0.1 is the default")
+    progress, steps = loader._progress, loader.steps_per_epoch
+    mine = lanes_of(progress.lanes, loader.rank, loader.world_size)
+    most = None if steps is None else -(-steps // max(1, len(mine)))
+    place = (loader.pipeline, progress.lanes, loader.seed, progress.stream, mine)
+    plans = list(plan_lanes(*place, ranks=progress.ranks, most=most, by=LENGTHS))
+    planned = np.concatenate([np.array([p.counts, *(one.longest for one in p.sizes)], np.int64).T for p in plans])
+    lengths = np.concatenate([np.array([one.lengths for one in p.sizes], np.int64).T for p in plans])
+    require(bool(lengths[:, 0].any()), name, "the epoch must have audio", len(lengths), "see uio simulate")
+    with torch.random.fork_rng():
+        probes, limit = _measure(step, loader, _corners(lengths), len(lengths), memory, headroom)
+    model = MemoryModel.fitted(probes)
+    fit = BudgetFit(_options(lengths, len(plans), model, limit), limit, model, probes, planned)
+    needs = model.bytes(planned)
+    if needs.max() > limit:
+        worst = int(needs.argmax())
+        lane, k, key = [(p.lane, k, key) for p in plans for k, key in enumerate(p.longest)][worst]
+        raise PipelineError(
+            f"{name}: batch {k} of lane {lane} would need {_gib(needs[worst])} of {_gib(limit)}: "
+            f"{Shape(*planned[worst].tolist())}. If its longest utterance, {key}, is too long for any batch, leave it "
+            f"out by .filter(max_frames=…); batches that fit: {fit.proposal}"
+        )
+    return fit
+
+
+def _corners(lengths: Whole) -> list[tuple[int, int]]:
+    """Return frames and labels to measure: short, usual and long utterances, with few labels and with many."""
+    rising = longest_of(lengths[:, 0], BUCKETS[0][0])
+    some, least = {rising[0], rising[len(rising) // 2], rising[-1]}, int(lengths[:, 1].min())
+    return sorted({(t, u) for t in some for u in (least, int(lengths[lengths[:, 0] <= t, 1].max()))})
+
+
+def _measure(
+    step: Callable[[Any], object],
+    loader: Loader,
+    corners: list[tuple[int, int]],
+    most: int,
+    memory: float | None,
+    headroom: float,
+) -> tuple[list[tuple[Shape, int]], float]:
+    """Return the peaks of probes, of ``most`` utterances at most, and the limit."""
+    make, probes = template(loader), list[tuple[Shape, int]]()
+    step(make(Shape(1, *corners[0])))  # takes what stays, such as the optimizer's state, and shows which device counts
+    if memory is None and not on_gpu():
+        raise PipelineError("fit_budget: give the bytes that the step may use on the CPU, as in memory=8e9")
+    limit = (1 - headroom) * (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() if memory is None else memory)
+    for share in (0.0, *FILLED):
+        rooms = [MemoryModel.fitted(probes).room(one, limit) if probes else 1 for one in corners]
+        for shape in [
+            Shape(max(1, int(share * min(room, most))), *one) for room, one in zip(rooms, corners, strict=True)
+        ]:
+            try:
+                probes.append((shape, peak(lambda shape=shape: step(make(shape)))))  # type: ignore[misc]
+            except torch.OutOfMemoryError as error:
+                raise PipelineError(
+                    f"fit_budget: out of memory with {shape}: give less memory than {_gib(limit)}"
+                ) from error
+    return probes, limit
+
+
+def _options(lengths: Whole, lanes: int, model: MemoryModel, limit: float) -> dict[str, Any]:
+    """Return a budget in bytes, and so many buckets that the lanes need the fewest steps: more leave less padding, but
+    more batches that are not full at the end."""
+    of = {} if lengths[:, 1].any() else {"length": ("frames", "frames")}
+    lengths, most = lengths[:, [0, 0]] if of else lengths, int(limit - model.weights[0])
+    different, counts = np.unique(lengths, axis=0, return_counts=True)
+
+    def steps(pairs: list[tuple[int, int]]) -> float:
+        index, costs = index_of(pairs, True), np.array([model.cost(*pair) for pair in pairs])
+        held = np.bincount([index(tuple(one)) for one in different.tolist()], counts, len(pairs))
+        return float(np.ceil(held / lanes * costs / most).sum())
+
+    boundaries = min((pairs_of(lengths, many) for many in BUCKETS), key=steps)
+    return {"bucket_boundaries": boundaries, "max_cost": most, "cost": model.cost, **of}
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB"
