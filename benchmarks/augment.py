@@ -22,6 +22,7 @@ MODULE = "benchmarks.augment"
 SAMPLES = sized(5 * RATE, RATE // 2)
 COUNT = sized(20, 2)
 SLOW = {"pitch_shift": 1, "lowpass": 2}  # calls of a peer that makes a huge filter for each
+ROUND, SEMITONES = sized((2, 2), (1000, 12))  # a quick run's rates have large common divisors: the filters are small
 
 Wave = npt.NDArray[np.float32]
 STAGES: dict[str, Callable[[Any], Any]] = {
@@ -50,11 +51,11 @@ def peers() -> dict[str, tuple[str, Callable[[Wave], object]]]:
         return lambda wave: Compress(codec, 0.9)(wave, RATE)
 
     def lowpass(wave: Wave) -> object:
-        rate = 2 * int(cutoffs.uniform(3500, 7500))
+        rate = ROUND * int(2 * cutoffs.uniform(3500, 7500) / ROUND)
         return Resample(rate, RATE)(np.asarray(Resample(RATE, rate)(wave, RATE)), rate)
 
     def pitch(wave: Wave) -> object:
-        return torchaudio.functional.pitch_shift(torch.from_numpy(wave), RATE, 2)
+        return torchaudio.functional.pitch_shift(torch.from_numpy(wave), RATE, SEMITONES)
 
     room = {"sr": RATE, "max_T60": 0.8}
     return {

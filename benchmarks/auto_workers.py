@@ -16,7 +16,7 @@ from benchmarks.corpus import prepare
 MODULE = "benchmarks.auto_workers"
 STEPS = (0.0, 0.05, 0.2)  # seconds that the trainer works on a batch
 WORKERS = (0, 1, 2, 3, "auto")
-SETTLING, SECONDS = sized((30.0, 10.0), (1.0, 0.5))
+SETTLING, SECONDS = sized((30.0, 10.0), (0.2, 0.1))
 LANES = 6  # one for each shard
 
 

@@ -98,6 +98,7 @@ def child(module: str, **what: object) -> dict[str, Any]:
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
+        print(done.stderr[-4000:], file=sys.stderr)
         return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]}
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result

@@ -28,7 +28,7 @@ SHARDS, EACH = sized((20, 250), (4, 50))
 EVERY = sized(100, 1)  # batches between two looks
 BUDGET = sized(3000, 90)
 LIMIT = 0.01
-LOOPS = sized({"batches": 100_000, "epochs": 20, "resumes": 50}, {"batches": 40, "epochs": 20, "resumes": 20})
+LOOPS = sized({"batches": 100_000, "epochs": 20, "resumes": 50}, {"batches": 40, "epochs": 4, "resumes": 4})
 
 
 def make(folder: Path) -> str:

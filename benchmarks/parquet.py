@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, begin, median, parser, ratio, rounds, spread
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.parquet"
@@ -120,9 +120,10 @@ class Padded:
 
 
 def _datasets(files: list[str], workers: int, features: bool) -> Iterator[tuple[list[int], Any]]:
-    from datasets import Audio, load_dataset
+    from datasets import Audio, config, load_dataset
     from torch.utils.data import DataLoader
 
+    config.SLEEP_TIME_ON_THREADS_SHUTDOWN = sized(config.SLEEP_TIME_ON_THREADS_SHUTDOWN, 0.2)  # 5 s at each end
     data = load_dataset("parquet", data_files=files, split="train", streaming=True)
     data = data.cast_column("audio", Audio(decode=False)).shuffle(seed=1, buffer_size=WINDOW)
     loader: Any = DataLoader(data, batch_size=BATCH, num_workers=workers, collate_fn=Padded(features))

@@ -21,7 +21,9 @@ from benchmarks.corpus import prepare
 MODULE = "benchmarks.ray_workers"
 SETTLING, SECONDS = sized((4.0, 10.0), (0.5, 0.5))
 LANES = 6  # one for each shard
-STORE = 200 << 20
+NODE = {"object_store_memory": 200 << 20, "include_dashboard": False}
+PREFETCH = sized((2, 8), (2,))
+MOMENT = sized(25, 8)  # the step at which something is killed
 WORKERS = sized((1, 2), (1,))
 
 
@@ -79,26 +81,26 @@ def _killed(what: str, data: str) -> dict[str, Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE})
-    nodes = [cluster.add_node(num_cpus=2, object_store_memory=STORE, node_name=f"node{i}") for i in range(2)]
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **NODE})
+    nodes = [cluster.add_node(num_cpus=2, node_name=f"node{i}", **NODE) for i in range(2)]
     ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
     loader = _loader("ray", data, 2)
-    gaps, moment = [], 25
+    gaps = []
     batches, at = iter(loader), time.perf_counter()
-    for step in range(3 * moment):
+    for step in range(3 * MOMENT):
         next(batches)
         gaps.append(time.perf_counter() - at)
         time.sleep(0.05)  # the trainer works on it
-        if step == moment and what == "killed node":
+        if step == MOMENT and what == "killed node":
             cluster.remove_node(nodes[0], allow_graceful=False)
-        elif step == moment:
+        elif step == MOMENT:
             os.kill(_pid_of_an_actor(), signal.SIGKILL)
         at = time.perf_counter()
     restarts = sum(node.restarts for node in loader.stats().nodes.values())
     del batches, loader
     ray.shutdown()
     cluster.shutdown()
-    return {"pause": max(gaps[moment:]), "usual": max(gaps[5:moment]), "restarts": restarts}
+    return {"pause": max(gaps[MOMENT:]), "usual": max(gaps[5:MOMENT]), "restarts": restarts}
 
 
 def _pid_of_an_actor() -> int:
@@ -117,16 +119,18 @@ def main() -> None:
     for workers in WORKERS:
         jobs = {
             f"{way}, prefetch={prefetch}": {"way": way, "workers": workers, "prefetch": prefetch}
-            for way, prefetch in (("local", 2), ("ray", 2), ("local", 8), ("ray", 8))
+            for prefetch in PREFETCH
+            for way in ("local", "ray")
         }
         results = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data))
-        local = {field: median(results.get("local", []), field) for field in ("speed", "per_cpu")}
-        for way, runs in results.items():
-            wall, cpu = (ratio(median(runs, field), local[field]) for field in local)
+        for name, runs in results.items():
+            local = results.get(f"local, prefetch={jobs[name]['prefetch']}", [])
+            wall, cpu = (ratio(median(runs, field), median(local, field)) for field in ("speed", "per_cpu"))
             rows.append(
-                [f"{way}, {workers}", spread(runs, "speed", ",.0f"), wall, spread(runs, "per_cpu", ",.0f"), cpu]
+                [f"{name}, {workers}", spread(runs, "speed", ",.0f"), wall, spread(runs, "per_cpu", ",.0f"), cpu]
             )
-        found.append(median(results.get("ray", []), "per_cpu") / local["per_cpu"])
+            if jobs[name]["way"] == "ray":
+                found.append(median(runs, "per_cpu") / median(local, "per_cpu"))
     columns = ["workers", "frames/s", "of local", "frames per s of CPU", "of local"]
     report.table("Throughput on one machine", columns, rows, plot=[1])
     worst = min(found)

@@ -10,16 +10,16 @@ from pathlib import Path
 import conversation_data
 import corpus
 import cuts_corpus
+import huge_pages
 import kaldi_data
 import nemo_data
 import pytest
 import shar_corpus as shar_files
+import torch
 import touchdataset
 from corpus import Corpus
 from indexed_corpus import indexed
 from kaldi_data import KaldiCorpus
-from parquet_corpus import rows as parquet_rows
-from parquet_corpus import write as write_parquet
 
 import uio_pipes as uio
 
@@ -38,10 +38,18 @@ def pytest_make_collect_report(collector: pytest.Collector):  # type: ignore[no-
         report.longrepr = f"UIO_REQUIRE_ALL: {report.longrepr}"
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """No machine of .ci/run need have a GPU: ``scripts/gpu`` runs these tests on one that has."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA GPU; scripts/gpu runs this where there is one")
+
+
 def pytest_collection_finish() -> None:
-    """Garbage collections, of which tests of leaks make many, pass over the millions of objects that stay."""
+    """Garbage collections, of which tests of leaks make many, pass over the millions of objects that stay, and forks,
+    as which workers start, share them in huge pages."""
     gc.collect()
     gc.freeze()
+    huge_pages.collapse()
 
 
 @pytest.fixture(scope="session")
@@ -144,6 +152,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> list[uio.Pipeline]:
 
 @pytest.fixture(scope="session")
 def parquet(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
+    from parquet_corpus import rows as parquet_rows  # needs pyarrow, which most tests can do without
+    from parquet_corpus import write as write_parquet
+
     folder = tmp_path_factory.mktemp("parquet")
     for number, count in enumerate((13, 5, 9)):
         write_parquet(folder / f"train-{number}.parquet", parquet_rows(count, 20 * number))

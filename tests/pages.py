@@ -20,7 +20,7 @@ from pathlib import Path
 __all__ = ["PAGES", "Block", "blocks"]
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?:<!-- not run: (.+) -->\n)? *```(.*)\n((?:.*\n)*?) *```$", re.MULTILINE)
 NAMED = re.compile(r"# (\w+\.py)\b")
 

@@ -22,7 +22,9 @@ WITHOUT_CUDA = "2.13.0+cpu"
 TRY_IT = """
 import importlib.metadata, pathlib
 import uio_pipes as uio
+from uio_pipes.reports.page import html
 
+assert "<style>" in html("a report", [])
 assert "site-packages" in uio.__file__, uio.__file__
 assert (pathlib.Path(uio.__file__).parent / "py.typed").exists()
 assert importlib.metadata.metadata("uio_pipes")["License-Expression"] == "Apache-2.0"

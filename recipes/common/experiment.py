@@ -6,6 +6,7 @@
     EXP/lang_char.txt       a token and its id a line  EXP/epochs/epoch_003.pt           model, valid_loss, epoch, step
     EXP/spm.model           if tokens are pieces       EXP/average.pt                    written by `average`
     EXP/global_cmvn         if the model normalizes    EXP/tensorboard/, EXP/*.hyp
+    EXP/watch/              for `uio watch EXP`
 """
 
 from __future__ import annotations

@@ -117,4 +117,4 @@ class Report:
         for entry in sorted(history, key=lambda entry: float(entry["valid_loss"]))[:1]:
             self.say(f"best epoch: {entry['epoch']}, validation loss {entry['valid_loss']:.3f}")
         self.say(f"models: {self.exp / 'epochs'}   to go on from: {self.exp / 'checkpoints'}")
-        self.say(f"curves: tensorboard --logdir {self.exp / 'tensorboard'}")
+        self.say(f"curves: tensorboard --logdir {self.exp / 'tensorboard'}   loaders: uio watch {self.exp}")

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import uio_pipes as uio
+from uio_pipes.seeing.watch import Watched
 
 from .config import Config, OptimConfig
 from .model import AsrModel
@@ -31,7 +32,7 @@ class Groups:
     group that was taken, without the batch ahead.
     """
 
-    def __init__(self, loader: uio.Loader, size: int) -> None:
+    def __init__(self, loader: uio.Loader | Watched, size: int) -> None:
         self._loader, self._size = loader, size
         self.position = loader.state_dict()
         self._batches = iter(loader)

@@ -121,7 +121,7 @@ class Trainer:
     def _train_epoch(self) -> bool:
         """Take all steps of the epoch. Returns False if a signal came before."""
         self.loader.set_epoch(self.epoch)
-        groups = Groups(self.loader, self.config.train.accumulate)
+        groups = Groups(uio.watch(self.loader, to=self.exp / "watch"), self.config.train.accumulate)
         goes_on, stop = self.ranks.agree(groups.more).wait()
         self.report.begin()
         while goes_on and not stop:

@@ -3,7 +3,7 @@
     python -m recipes.speech_lm.train DATA EXP --set train.epochs=10
 
 DATA is what stages 0 to 3 of an ASR recipe wrote. EXP gets ``checkpoints/`` (see ``recipes.common.checkpoint``) and
-``tensorboard/``. The loss of a step is the mean over all labels of its batch.
+``tensorboard/`` and ``watch/`` (for ``uio watch EXP``). The loss of a step is the mean over all labels of its batch.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Trainer:
     def _train_epoch(self, writer: Any) -> None:
         config = self.settings.train
         self.loader.set_epoch(self.epoch)
-        groups = Groups(self.loader, 1)
+        groups = Groups(uio.watch(self.loader, to=self.exp / "watch"), 1)
         while groups.more:
             loss = self.take_step(groups.take()[0])
             writer.add_scalar("train/loss", loss, self.step)

@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from command import FORKS
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(
@@ -32,15 +33,8 @@ def test_runs_from_nothing(script: str, temporary: Path) -> None:
     if script == "remote" and shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") is None:
         pytest.skip("could not import nginx: it is not installed")
     before = _results()
-    done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{script}", *ARGUMENTS.get(script, [])],
-        cwd=ROOT,
-        env={**os.environ, "UIO_BENCHMARKS": "quick", "TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    command = ["-m", f"benchmarks.{script}", *ARGUMENTS.get(script, [])]
+    done = FORKS.run(command, ROOT, {**os.environ, "UIO_BENCHMARKS": "quick", "TMPDIR": str(temporary)})
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [line for line in done.stdout.splitlines() if re.search("did not run|failed|not measured|could not", line)]
     assert [line for line in lines if not re.search(PEERS, line)] == []

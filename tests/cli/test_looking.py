@@ -74,9 +74,10 @@ def test_reports_and_drawings(uio_command: Uio, plain_corpus: Corpus) -> None:
     assert uio_command("simulate", "graphs.py:pipeline", "--world-size", "2", "--out", "b.html") == 0
     assert uio_command("simulate", "graphs.py:pipeline", "--out", "c.png") == 0
     assert uio_command("bench", "graphs.py:pipeline", "--seconds", "0.2", "--out", "d.html") == 0
-    for name in "bd":
-        assert "data:image/png;base64," in Path(f"{name}.html").read_text()
-    assert "<td class=bar>" in Path("a.html").read_text(), "drawn by the browser, in its fonts"
+    torch.save({"loader": uio.Loader(uio.from_shard_list(plain_corpus.list).batch(2)).state_dict()}, "e.pt")
+    assert uio_command("state", "show", "e.pt", "--html", "e.html") == 0
+    for name, figures in (("a", 0), ("b", 4), ("d", 1), ("e", 1)):
+        assert Path(f"{name}.html").read_text().count("<figure>") == figures, name
     assert "Next" in Path("d.html").read_text()
     assert "on 1 rank<" not in Path("b.html").read_text()
     assert "on 2 ranks</h1>" in Path("b.html").read_text()
@@ -90,7 +91,8 @@ def test_the_report_has_the_most_frequent_characters_whatever_they_are(uio_comma
     listed.list.write_text("".join(json.dumps(line | {"txt": text}) + "\n" for line in lines))
     assert uio_command("inspect", str(listed.list), "--report", "a.html") == 0
     page = Path("a.html").read_text(encoding="utf-8")
-    rows = re.findall(r"<td>(.)</td><td>(U\+\w+)</td><td>(\d+)</td><td class=bar><i style=\"width:([\d.]+)%", page)
+    bar = r'<svg class=share .*?<rect width="([\d.]+)"'
+    rows = re.findall(rf"<td>(.)</td><td>(U\+\w+)</td><td class=n>(\d+)</td><td>{bar}", page)
     assert rows == [
         ("好", "U+597D", "12", "100.00"), ("\U0002a6b2", "U+2A6B2", "9", "75.00"), ("天", "U+5929", "6", "50.00"),
         ("a", "U+0061", "3", "25.00"),
@@ -255,6 +257,9 @@ def test_state(uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFix
         (["state", "show", "none.pt"], "none.pt"),
         (["state", "show", "graphs.py"], "graphs.py"),
         (["state", "show", "."], "is a folder"),
+        (["state", "show", "e.pt", "--html", "e.txt"], ".html"),
+        (["watch", "."], "uio.watch(loader, to='.')"),
+        (["watch", ".", "--html", "x.png"], ".html"),
     ],
 )
 def test_a_mistake_gets_one_line(

@@ -40,6 +40,8 @@ WITHOUT_TORCH = {
     "spm": "spm raw.list out --vocab-size 16",
     "a state in JSON": "state show state.json",
     "two states": "state diff state.json state.json",
+    "a page of a state": "state show state.json --html state.html",
+    "a running training": "watch run --once --html run.html",
     "another topology": "state reshard state.json --world-size 2",
     **{
         f"help of {name}": f"{name} --help" for name in ("dict", "index", "verify", "inspect", "bench", "pack", "state")
@@ -69,6 +71,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loader = package.Loader(package.from_indexed(folder / "d").batch(2), lanes=2)
     next(iter(loader))
     (folder / "state.json").write_text(json.dumps(loader.state_dict()))
+    list(package.watch(loader, to=folder / "run"))
     return folder
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 from command import RATE, digests, make_wav, members, start, uio, write_list
+from servers import s3_server
 
 import uio_pipes
 
@@ -322,18 +323,12 @@ def test_ray_writes_the_same_bytes(raw_list: Path, packed: Path, tmp_path: Path)
 
 
 def test_from_s3_to_s3(raw_list: Path, packed: Path, tmp_path: Path) -> None:
-    pytest.importorskip("moto.server")
-    pytest.importorskip("s3fs")
-    import s3fs
-    from moto.server import ThreadedMotoServer
+    with s3_server() as endpoint:
+        import s3fs
 
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
         env = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1",
-               "FSSPEC_S3_ENDPOINT_URL": f"http://{host}:{port}"}  # fmt: skip
-        s3 = s3fs.S3FileSystem(key="k", secret="s", endpoint_url=f"http://{host}:{port}", skip_instance_cache=True)
+               "FSSPEC_S3_ENDPOINT_URL": endpoint}  # fmt: skip
+        s3 = s3fs.S3FileSystem(key="k", secret="s", endpoint_url=endpoint, skip_instance_cache=True)
         s3.mkdir("corpus")
         s3.put(f"{raw_list.parent}/", "corpus/", recursive=True)
         text = raw_list.read_text().replace(str(raw_list.parent), "s3://corpus")
@@ -354,8 +349,6 @@ def test_from_s3_to_s3(raw_list: Path, packed: Path, tmp_path: Path) -> None:
         assert s3.cat("corpus/out/shards_000000003.tar") == expected["shards_000000003.tar"]
         assert s3.cat("corpus/out/shards.list").decode().split() == listed
         assert s3.info("corpus/out/shards_000000001.tar")["LastModified"] == kept
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize(

@@ -279,3 +279,25 @@ def test_a_source_of_a_mix_that_does_not_fit_its_state_is_refused_before_the_fir
     with pytest.raises(uio.StateError, match="shuffle"):
         delivered += list(resumed)
     assert delivered == []
+
+
+def test_utterances_are_counted_by_the_source_of_a_mix_also_after_a_resume() -> None:
+    def loader() -> uio.Loader:
+        sources = {n: uio.from_iterable([{"key": f"{n}{i}", "txt": n} for i in range(40)]) for n in "ab"}
+        mixed = uio.mix({n: one.sharding_filter() for n, one in sources.items()}, {"a": 3, "b": 1})
+        return uio.Loader(mixed.filter(lambda sample: sample["key"] != "b0").batch(4), lanes=2)
+
+    first, second, keys = loader(), loader(), []
+    for step, batch in enumerate(first):
+        keys += [sample["key"][0] for sample in batch]
+        if step == 5:
+            break
+    assert first.stats().sources == {n: keys.count(n) for n in "ab"}
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    keys += [sample["key"][0] for batch in second for sample in batch]
+    assert second.stats().sources == {n: keys.count(n) for n in "ab"}
+    damaged = {
+        name: text.replace('"sources": {"a": ', '"sources": {"a": -') for name, text in first.state_dict().items()
+    }
+    with pytest.raises(uio.StateError, match="counts"):
+        loader().load_state_dict(damaged)

@@ -12,9 +12,9 @@ from typing import Any
 import corpus
 import pytest
 import torch.distributed as dist
+from command import programs
 from contract import Case, carried, check_cuts, keys_of, record
 from helpers_bad import keys
-from processes import launch
 
 import uio_pipes as uio
 from uio_pipes.core.node import Node
@@ -235,7 +235,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     root = tmp_path_factory.mktemp("rest")
     made = corpus.shards(root / "data", [9, 3], seconds=(0.1, 0.2))
     ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(WORLD)]
-    launch([*ranks, __file__, str(root), str(made.list)], timeout=120)
+    programs(*ranks, __file__, root, made.list)
     return [json.loads((root / f"{rank}.json").read_text()) for rank in range(WORLD)]
 
 

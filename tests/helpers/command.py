@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import soundfile
 from forks import Forks
+from processes import environment
 
-__all__ = ["FORKS", "RATE", "UIO", "digests", "make_wav", "members", "ranks", "start", "uio", "write_list"]
+__all__ = ["FORKS", "RATE", "UIO", "digests", "make_wav", "members", "programs", "ranks", "start", "uio", "write_list"]
 
 UIO = str(Path(sys.executable).with_name("uio"))
 FORKS = Forks()
@@ -35,6 +36,20 @@ def ranks(world: int, script: str, *arguments: object) -> subprocess.CompletedPr
     """Run a script on ``world`` ranks to its end."""
     command = [str(Path(__file__).with_name("ranks.py")), str(world), script, *map(str, arguments)]
     return FORKS.run(command, Path.cwd(), dict(os.environ))
+
+
+def programs(*command: object) -> str:
+    """Run ``python command`` to its end; it and the programs that it starts are forks. Returns what was printed.
+
+    fsspec has read the environment before that, and takes nothing from there.
+
+    Raises: AssertionError if it fails.
+    """
+    python = str(FORKS.stand_ins() / "python")
+    env = environment(OMP_NUM_THREADS="1", PYTHON_EXEC=python, FORKS_PYTHON=python)
+    done = FORKS.run([*map(str, command)], Path.cwd(), env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def start(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:

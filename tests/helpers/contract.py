@@ -60,7 +60,7 @@ def digest(value: Any) -> str:
 
 def _feed(sha: Any, value: Any) -> None:
     if isinstance(value, torch.Tensor):
-        value = value.numpy()
+        value = value.cpu().numpy()
     if isinstance(value, np.ndarray):
         sha.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     elif isinstance(value, dict):

@@ -15,6 +15,8 @@ from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from servers import running
+
 __all__ = ["FaultServer", "Served", "serving"]
 
 
@@ -158,11 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
 def serving() -> Iterator[FaultServer]:
     """Until the block ends."""
     server = FaultServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.ending.set()
-        server.shutdown()
-        server.server_close()
+    with running(server):
+        try:
+            yield server
+        finally:
+            server.ending.set()

@@ -1,12 +1,13 @@
-"""Scripts in forks of one process that has imported what takes seconds, for tests of what commands write and say.
+"""Programs in forks of one process that has imported what takes seconds, for tests of what commands write and say.
 
-All else is as in a process of its own: arguments, folder, environment, streams, the end of the interpreter. Tests of
-how a command starts, is interrupted or killed start it themselves.
+All else is as in a process of its own: arguments, folder, environment, streams, threads and exit functions at the end.
+Tests of how a command starts, is interrupted or killed start it themselves.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import gc
 import json
@@ -19,17 +20,33 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from multiprocessing import util
 from pathlib import Path
+from typing import NoReturn
 
 import call
+import huge_pages
 
 __all__ = ["Forks"]
 
-HEAVY = ["soundfile", "rich.progress", "torch", "torchdata.nodes", "torch.utils.data", "uio_pipes.api"]
+HEAVY = [  # the first optimizer of a process imports torch._dynamo
+    "torch._dynamo",
+    *(
+        "numpy.random",
+        "soundfile",
+        "rich.progress",
+        "torch",
+        "torchdata.nodes",
+        "torch.utils.data",
+        "torch.distributed.run",
+    ),
+    "uio_pipes.api",
+]
 FREE = 200  # file descriptors from here on are nobody's
 
 
@@ -40,7 +57,7 @@ class Forks:
         self.server: subprocess.Popen[bytes] | None = None
 
     def run(self, command: list[str], cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run a Python script with arguments, until all that holds its output has ended."""
+        """Run what may come after ``python`` (SCRIPT, -m MODULE, -c CODE) until all that holds its output has ended."""
         address = self.address()
         out, err = os.pipe(), os.pipe()
         with ThreadPoolExecutor(2) as pool:
@@ -71,13 +88,18 @@ class Forks:
             atexit.register(self.stop)
         return str(self.folder / "socket")
 
-    def stand_in(self, script: str) -> Path:
-        """A program that does what ``script`` does, in a folder of its own."""
-        program = Path(self.address()).with_name(Path(script).name)
-        if not program.exists():
-            program.write_text(f'#!/bin/sh\nexec {sys.executable} -SE {call.__file__} {self.address()} {script} "$@"\n')
-            program.chmod(0o755)
-        return program
+    def stand_ins(self) -> Path:
+        """A folder of programs that do in forks what the environment's do: uio, torchrun and python.
+
+        torchrun runs ranks by the one that ``PYTHON_EXEC`` names; ``sys.executable`` is that of ``FORKS_PYTHON``.
+        """
+        begin, bin = f"exec {sys.executable} -SE {call.__file__} {self.address()}", Path(sys.executable).parent
+        for name, script in (("uio", bin / "uio"), ("torchrun", bin / "torchrun"), ("python", "")):
+            program = self.folder / name
+            if not program.exists():
+                program.write_text(f'#!/bin/sh\n{begin} {script} "$@"\n')
+                program.chmod(0o755)
+        return self.folder
 
     def stop(self) -> None:
         """End the process that forks, and the forks."""
@@ -94,19 +116,39 @@ def _read(descriptor: int) -> str:
 
 
 def serve(listener: socket.socket) -> None:
-    """Answer requests until stdin ends. Returns in a fork too, whose script has ended."""
+    """Answer requests until stdin ends."""
     for name in HEAVY:
         import_module(name)
     gc.freeze()  # what is here is not looked through again by every fork
+    huge_pages.collapse()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who answer end by themselves
     while listener in select.select([listener, sys.stdin], [], [])[0]:
         connection, _ = listener.accept()
         if not os.fork():
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _answer(connection)
-            return
+            _end(partial(_answer, connection))
         connection.close()
+
+
+def _end(run: Callable[[], None]) -> NoReturn:
+    """Run, and end as the interpreter does, but do not take apart torch and all other modules: it takes 0.4 s."""
+    code: object = 0
+    try:
+        run()
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 255)
 
 
 def _answer(connection: socket.socket) -> None:
@@ -116,17 +158,46 @@ def _answer(connection: socket.socket) -> None:
     if child := os.fork():
         for file in files:
             os.close(file)
-        connection.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        code = _wait(connection, child)
+        with contextlib.suppress(BrokenPipeError):  # nobody asks for it any more
+            connection.send(b"%d" % code)
         os._exit(0)
     connection.close()
     _move(files, [0, 1, 2])
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = command
-    sys.path[0] = str(Path(command[0]).parent)
+    tempfile.tempdir = None  # it follows the environment
+    sys.executable = env.get("FORKS_PYTHON", sys.executable)
     _fork_pool_server()
-    runpy.run_path(command[0], run_name="__main__")
+    _python(command)
+
+
+def _wait(connection: socket.socket, child: int) -> int:
+    """The child's exit code, once it has ended; it is told to if the program that stands for it was ended."""
+    either = select.poll()
+    either.register(connection, 0)  # its hang-up is told unasked
+    either.register(os.pidfd_open(child), select.POLLIN)
+    if connection.fileno() in dict(either.poll()):
+        os.kill(child, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _python(command: list[str]) -> None:
+    """Do what ``python`` does with these arguments."""
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    if command[0] == "-u":
+        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+        command = command[1:]
+    if command[0] == "-m":
+        sys.argv, sys.path[0] = command[1:], os.getcwd()
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    elif command[0] == "-c":
+        sys.argv, sys.path[0] = ["-c", *command[2:]], ""
+        exec(command[1], {"__name__": "__main__"})
+    else:
+        sys.argv, sys.path[0] = command, str(Path(command[0]).resolve().parent)
+        runpy.run_path(command[0], run_name="__main__")
 
 
 def _move(files: Sequence[int], numbers: Sequence[int]) -> None:

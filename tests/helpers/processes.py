@@ -57,7 +57,7 @@ def left(loader: Any) -> None:
 
 
 @contextlib.contextmanager
-def raises(kind: type[Exception], match: str, loader: Any) -> Iterator[None]:
+def raises(kind: type[Exception] | tuple[type[Exception], ...], match: str, loader: Any) -> Iterator[None]:
     """As ``pytest.raises``, of an error in a worker of another loader, whose workers end now."""
     with pytest.raises(kind, match=match) as caught:
         yield

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from command import programs
 from contract import digest, keys_of
 from corpus import Corpus
-from processes import launch
 
 import uio_pipes as uio
 from uio_pipes import LightningLoader
@@ -171,7 +171,7 @@ def run(settings: dict[str, Any]) -> list[tuple[list[str], list[str]]]:
     """(digests, keys) of each rank."""
     folder = Path(settings["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    launch([__file__, json.dumps(settings)])
+    programs(__file__, json.dumps(settings))
     return [tuple(json.loads((folder / f"rank{r}.json").read_text())) for r in range(2)]
 
 

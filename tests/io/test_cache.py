@@ -251,3 +251,12 @@ def test_sizes(text: str | int, size: int) -> None:
     assert Access.of("list_files", None, "x", text).cache_size == size
     with pytest.raises(PipelineError, match="cache_size"):
         Access.of("list_files", None, "x", "much")
+
+
+def test_a_copy_is_not_read_again_by_the_process_that_made_it(server: FaultServer, tmp_path: Path) -> None:
+    assert read(f"{server.url}/0.tar", access(tmp_path)) == DATA[0]
+    (entry,) = settled(tmp_path, 1)
+    assert cache_io._verified == {str(entry): entry.stat().st_mtime_ns}
+    entry.write_bytes(b"?" * len(DATA[0]))
+    os.utime(entry, ns=(1, 1))  # the clock of a disk may be coarse
+    assert read(f"{server.url}/0.tar", access(tmp_path)) == DATA[0], "damage after that is noticed"

@@ -13,7 +13,7 @@ from fsspec.spec import AbstractFileSystem
 from lies import LIES
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.io import connections, readahead, retry
+from uio_pipes.io import connections, ranged, readahead, retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.remote import CachedFile, RemoteFile
@@ -146,3 +146,25 @@ def test_the_cache_keeps_nothing_short(server: FaultServer, tmp_path: Any) -> No
     assert again.read(0, len(DATA)) == DATA
     (kept,) = tmp_path.glob("uio-cache/*/*")
     assert kept.read_bytes() == DATA
+
+
+def test_memory_given_back_is_used_for_reads_of_other_sizes(server: FaultServer) -> None:
+    ranged._spare.clear()
+    file = RemoteFile(server.add("a", DATA))
+    first = file.fetch(0, 120_000)
+    memory = first.obj
+    ranged.give_back(first)
+    second = file.fetch(50, 70_000)
+    assert second.obj is memory
+    assert second == DATA[50:70_050]
+    third = file.fetch(0, 120_000)
+    assert third.obj is not memory, "it is in use"
+    assert (first == DATA[:120_000], third == DATA[:120_000]) == (False, True)
+
+
+def test_large_reads_do_not_stay_in_memory(server: FaultServer) -> None:
+    ranged._spare.clear()
+    data = DATA * 25
+    assert RemoteFile(server.add("a", data)).read_upto(0, len(data)) == data
+    assert RemoteFile(server.add("a", data)).read_upto(0, 10) == data[:10]
+    assert [len(buffer) for buffer in ranged._spare] == [1 << 16]

@@ -22,7 +22,7 @@ GOOD = {"s3fs": "2026.9.0", "fsspec": "2026.9.0", "aiobotocore": "3.10.0"}
 NOW = ", ".join(f"{name} {version(name)} (last good {good})" for name, good in GOOD.items())
 SIGNED = "needs_s3fs: requests that a signed URL cannot make would be made by one, and refused or misread"
 READ = "file_info and range_reader: remote files that fsspec reaches could not be read, or not within a deadline"
-GET = "get_object: S3 behind a proxy, with versions or with requester_pays could not be read"
+GET = "get_object: S3 with proxies of its own, with versions or with requester_pays could not be read"
 
 
 @pytest.fixture

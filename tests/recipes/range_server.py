@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import http.server
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from servers import running
 
 __all__ = ["RangeServer", "serve"]
 
@@ -59,10 +60,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def serve(folder: Path) -> Iterator[RangeServer]:
     """Until the block ends."""
     server = RangeServer(folder)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
+    with running(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()

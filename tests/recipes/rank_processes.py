@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # as the first optimizer would, in each rank
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import tiny
+from command import programs
 from invoked import invoked
-from processes import launch
 
 pytest.importorskip("espeakng_loader")
 pytest.importorskip("jiwer")
@@ -137,7 +137,7 @@ def test_sigterm_saves_the_training_and_the_same_command_goes_on(tmp_path: Path)
     assert saved, text
     assert "recipes.common.train was ended by SIGTERM; the same command continues from what it has saved" in text
     assert "--stage 4" in text
-    text = " ".join(launch([*command, "--set", f"train.epochs={int(saved[2]) + 1}"]).split())
+    text = " ".join(programs(*command, "--set", f"train.epochs={int(saved[2]) + 1}").split())
     assert re.search(rf"resumes from \S+: step {saved[1]}, epoch {saved[2]}", text), text
 
 

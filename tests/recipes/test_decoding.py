@@ -21,6 +21,7 @@ pytest.importorskip("typer")
 pytest.importorskip("jiwer")
 
 import torch
+from command import programs
 from corpus import raw_list, shards
 from processes import launch
 
@@ -378,7 +379,7 @@ def test_command_line_killed_and_resumed(data: Path, exp: Path) -> None:
     process.kill()
     process.communicate()
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    out = launch([*torchrun, *command[1:]], timeout=90)
+    out = programs(*torchrun, *command[1:])
     assert f"{COUNT - 3} utterances" in out
     assert "3 failed: see" in out
     assert "real-time factor" in out

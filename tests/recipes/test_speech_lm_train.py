@@ -13,8 +13,9 @@ import pytest
 import speech_lm_data
 import torch
 import typer
+from command import programs
 from invoked import invoked
-from processes import environment, launch
+from processes import environment
 
 pytest.importorskip("tensorboard")
 pytest.importorskip("jiwer")
@@ -37,7 +38,7 @@ def losses(said: str) -> Losses:
 
 
 def trained(folder: Path, exp: Path, *values: str) -> Losses:
-    return losses(launch(command(folder, exp, *values), folders=[ROOT]))
+    return losses(programs(*command(folder, exp, *values)))
 
 
 def killed(folder: Path, exp: Path, after: int, *values: str) -> Losses:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
-from processes import launch
+from command import programs
 
 from recipes.common import checkpoint, keylog
 from recipes.common.config import Config, ConfigError
@@ -22,7 +22,7 @@ pytest.importorskip("tensorboard")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("training")
     tiny.prepare(root)
-    launch([str(Path(__file__).with_name("training_scenarios.py")), str(root)], timeout=200)
+    programs(Path(__file__).with_name("training_scenarios.py"), root)
     return root
 
 

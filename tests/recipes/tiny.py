@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import corpus
-from processes import launch
+from command import programs
 
 from uio_pipes.prep.pack import PackSettings, pack
 
@@ -34,11 +34,11 @@ SIZES = (9, 8, 7, 9, 6)
 
 
 def run_recipe(name: str, folder: Path, *options: str) -> str:
-    """Run a recipe in a process of its own; return what it says. Its results are in FOLDER/out."""
+    """Run a recipe and its stages in processes of their own; return what they say. Its results are in FOLDER/out."""
     config = folder / "tiny.yaml"
     config.write_text(RECIPE)
     common = ["--out", str(folder / "out"), "--config", str(config), "--hours", "0.015", "--nproc", "1"]
-    return launch(["-m", f"recipes.{name}.run", *common, *options], timeout=240)
+    return programs("-m", f"recipes.{name}.run", *common, *options)
 
 
 def modes_in_table(said: str, rate: str) -> list[str]:

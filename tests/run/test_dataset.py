@@ -204,7 +204,8 @@ def test_another_number_of_workers_is_refused(many_shards: Corpus) -> None:
     next(batches)
     state = loader.state_dict()
     del batches
+    left(loader)
     other = stateful(many_shards, 1)
     other.load_state_dict(state)
-    with pytest.raises((AssertionError, uio.StateError)):
+    with raises((AssertionError, uio.StateError), r"\S", other):
         list(other)

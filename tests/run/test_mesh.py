@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import pytest
 import torch.distributed as dist
+from command import programs
 from contract import digest
 from processes import launch
 from torch.distributed.device_mesh import init_device_mesh
@@ -134,7 +135,7 @@ class OneRank:
 
 @pytest.mark.parametrize("peers", ["read", "receive"])
 def test_a_journey_over_meshes_gives_what_ranks_without_one_would(peers: str, tmp_path: Path) -> None:
-    launch([__file__, "run", str(tmp_path), str(CHANGES), peers])
+    programs(__file__, "run", tmp_path, CHANGES, peers)
     notes = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(WORLD)]
     few = [note.pop() for note in notes if "few" in note[-1]]
     assert [(*note["place"], note["states"]) for note in few] == [(0, 3, True), (1, 3, False), (2, 3, False)]

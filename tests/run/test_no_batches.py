@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import corpus
 import pytest
+from command import uio as uio_command
 from contract import carried, keys_of
 from corpus import Corpus
 from processes import raises
@@ -130,9 +129,7 @@ def test_commands_end_with_2(tmp_path: Path, command: str) -> None:
         "import uio_pipes as uio\n"
         f"p = uio.from_shard_list(['{tmp_path}/none.tar']).decode_audio().fbank(80).batch(2).pad()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "uio_pipes.cli.main", command, f"{tmp_path}/graph.py:p"], capture_output=True, text=True
-    )
+    done = uio_command(command, f"{tmp_path}/graph.py:p")
     assert done.returncode == 2
     assert "nothing could be read" in done.stderr
     assert "no such file" in done.stderr

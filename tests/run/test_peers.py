@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from command import programs
 from contract import digest
 from moving import Scripted, patient
-from processes import launch
 from torch.distributed.device_mesh import init_device_mesh
 
 import uio_pipes as uio
@@ -210,7 +210,7 @@ def last_words(where: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mesh", MESHES)
 def test_whoever_reads_batches_states_and_errors_are_the_same(mesh: str, tmp_path: Path) -> None:
-    launch([__file__, str(tmp_path), mesh], timeout=240)
+    programs(__file__, tmp_path, mesh)
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(WORLD)]
     for program in zip(*ranks, strict=True):
         by_rank: dict[int, Any] = {}

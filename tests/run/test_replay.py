@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import soundfile
 import torch
+from command import FORKS, UIO
 from contract import digest
 from corpus import Corpus
 from journeys import GRAPHS, training
@@ -272,9 +273,7 @@ def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
 
     def command(*arguments: str, states: tuple[str, ...] = ("last.pt",)) -> subprocess.CompletedProcess[str]:
-        uio_command = [sys.executable, "-m", "uio_pipes.cli.main", arguments[0], *states, "train.py:pipeline"]
-        options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-        return subprocess.run([*uio_command, *arguments[1:]], check=False, **options)
+        return FORKS.run([UIO, arguments[0], *states, "train.py:pipeline", *arguments[1:]], tmp_path, environment)
 
     two = ["--world-size", "2"]
     done = command("replay", "--step", "4", "--rank", "1", "--save", "batch.pt", *two)

@@ -11,8 +11,6 @@ import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.reports.charts import of_simulation
-from uio_pipes.reports.simulate import simulate
 from uio_pipes.seeing import drawing
 from uio_pipes.seeing import plot as module
 
@@ -101,15 +99,6 @@ def test_titles_have_the_key_whatever_fonts_there_are(monkeypatch: pytest.Monkey
     drawing._glyphs.cache_clear()
     chinese = len(drawing.families()) > 1
     assert (drawing.label("录音", "今天") == "录音 · 今天") == chinese
-
-
-def test_axes_of_what_is_counted_have_whole_numbers(many_shards: Corpus) -> None:
-    run = simulate(utterances(many_shards).batch(4).pad(), world_size=1)
-    figure = of_simulation(run)
-    figure.draw_without_rendering()
-    steps, batches, waits, last = figure.axes
-    for axis in (steps.xaxis, steps.yaxis, batches.yaxis, waits.xaxis, last.yaxis):
-        assert all(float(tick).is_integer() for tick in axis.get_ticklocs())
 
 
 def test_no_global_state(many_shards: Corpus, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from contract import Case, check_cuts, digest, record, some_cuts
 from corpus import Corpus
 from corpus import shards as make_shards
 from fault_server import FaultServer, serving
+from servers import s3_server
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError
@@ -392,16 +393,10 @@ def test_python_s_own_server(plain_corpus: Corpus) -> None:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, Any]]:
-    pytest.importorskip("s3fs")
-    moto = pytest.importorskip("moto.server")
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "an-access-key", "secret": SECRET, "endpoint_url": f"http://{host}:{port}"}
-    fsspec.filesystem("s3", **options).mkdir("speech")
-    yield options
-    server.stop()
+    with s3_server() as endpoint:
+        options = {"key": "an-access-key", "secret": SECRET, "endpoint_url": endpoint}
+        fsspec.filesystem("s3", **options).mkdir("speech")
+        yield options
 
 
 @pytest.mark.parametrize("by", ["options", "environment", "s3fs"])

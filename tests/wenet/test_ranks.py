@@ -13,7 +13,7 @@ from typing import Any
 
 import corpus
 import pytest
-from processes import launch
+from command import programs
 
 TRAIN = {"aishell", "wenetspeech", "u2pp"}
 
@@ -50,7 +50,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[corpus.Corpus, list[d
     """The corpus, and the keys of the batches that each rank saw."""
     root = tmp_path_factory.mktemp("ranks")
     shards = corpus.shards(root, [3, 4, 2, 5] * 3, rate=16_000, seconds=(0.2, 0.5))
-    launch([__file__, str(root)], timeout=200)
+    programs(__file__, root)
     return shards, [json.loads((root / f"rank{i}.json").read_text()) for i in range(2)]
 
 

@@ -1,0 +1,177 @@
+"""The documentation site is whole: ``scripts/docs`` builds it, and refuses what a reader would stumble over."""
+
+from __future__ import annotations
+
+import fcntl
+import inspect
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cached_property
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import uio_pipes as uio
+
+ROOT = Path(__file__).parents[1]
+LOADS = {
+    "script": "src",
+    "link": "href",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+}  # what a browser fetches by itself
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="Zensical needs Python 3.11")
+
+
+def docs(*arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHON": sys.executable}
+    command = [str(ROOT / "scripts" / "docs"), *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that scripts/docs filled, once for all processes of this run."""
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    with open(shared / "site.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "site").exists():
+            if (made := docs("--help")).returncode:  # which makes its environment
+                give_up = pytest.fail if "UIO_REQUIRE_ALL" in os.environ else pytest.skip
+                give_up(f"requirements/docs.txt cannot be installed here: {made.stderr[-500:]}")
+            done = docs("--folder", shared / "making")
+            assert done.returncode == 0, done.stdout + done.stderr
+            (shared / "making").rename(shared / "site")
+    return shared / "site"
+
+
+class Page(HTMLParser):
+    """What a page links to, loads, and offers as targets of links."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.ids |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        if values.get(LOADS.get(tag, "")) and values.get("rel") not in ("canonical", "prev", "next"):
+            self.loads.append(values[LOADS[tag]])
+
+
+class Site:
+    """All pages of a built site, by file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def pages(self) -> dict[Path, Page]:
+        return {file: Page(file) for file in sorted(self.folder.rglob("*.html")) if file.name != "404.html"}
+
+    def fault(self, file: Path, link: str) -> str:
+        """Say what is wrong with a link, or nothing."""
+        parts = urlsplit(link)
+        if parts.scheme or parts.netloc:
+            return ""
+        target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+        target = target / "index.html" if target.is_dir() else target
+        if not target.exists():
+            return f"{file.relative_to(self.folder)}: {link} leads nowhere"
+        page = self.pages.get(target)
+        known = page is None or not parts.fragment or unquote(parts.fragment) in page.ids
+        return "" if known else f"{file.relative_to(self.folder)}: {link} names no part of its page"
+
+
+@pytest.fixture(scope="module")
+def site(built: Path) -> Site:
+    return Site(built / "site")
+
+
+def test_links_and_images_lead_to_what_is_there(site: Site) -> None:
+    assert len(site.pages) > 60
+    links = [(file, link) for file, page in site.pages.items() for link in (*page.links, *page.loads)]
+    assert len(links) > 3_000
+    assert [fault for file, link in links if (fault := site.fault(file, link))] == []
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Site) -> None:
+    loads = {load for page in site.pages.values() for load in page.loads}
+    assert loads
+    assert [load for load in loads if urlsplit(load).netloc] == []
+    for sheet in site.folder.rglob("*.css"):
+        assert not re.search(r"(@import|url\()[\"' ]*(https?:)?//", sheet.read_text()), sheet.name
+    for file in site.pages:  # for these, the theme's own script would fetch another
+        assert not re.search(r'class="[^"]*\b(mermaid|glightbox|pyodide)\b', file.read_text()), file
+
+
+def test_every_public_name_is_in_the_reference(site: Site) -> None:
+    reference = {i for file, page in site.pages.items() if "api" in file.parts for i in page.ids}
+    names = list(uio.__all__)
+    for kind in (uio.Pipeline, uio.Loader):
+        members = inspect.getmembers(kind, lambda member: inspect.isfunction(member) or isinstance(member, property))
+        names += [f"{kind.__name__}.{name}" for name, _ in members if not name.startswith("_")]
+    assert len(names) > 100
+    assert [name for name in names if f"uio_pipes.{name}" not in reference] == []
+
+
+def test_search_finds_stages_concepts_and_functions(site: Site) -> None:
+    found = json.loads((site.folder / "search.json").read_text())["items"]
+    titles = {re.sub("<[^>]*>", "", item["title"]): item["location"] for item in found}
+    assert {"bucket_batch", "gather_state", "Lane", "Limits", "0.1.0 (unreleased)"} <= titles.keys()
+    assert any("bucket_batch" in item["text"] for item in found)
+
+
+def test_every_page_can_be_reached_from_the_first_one(site: Site) -> None:
+    reached: set[Path] = set()
+    todo = [site.folder / "index.html"]
+    while todo:
+        file = todo.pop()
+        if file in reached or file not in site.pages:
+            continue
+        reached.add(file)
+        for link in site.pages[file].links:
+            target = (file.parent / urlsplit(link).path).resolve()
+            todo.append(target / "index.html" if target.is_dir() else target)
+    assert [str(file) for file in site.pages if file not in reached] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "old", "new", "said"),
+    [
+        ("docs/api/loader.md", "::: uio_pipes.gather_state\n", "", "gather_state"),
+        ("docs/api/batches.md", "::: uio_pipes.Pipeline.sort\n", "", "Pipeline.sort"),
+        ("docs/train.md", "(debug.md)", "(debugging.md)", "docs/train.md: the link debugging.md leads to no file"),
+        ("docs/train.md", "(debug.md)", "(debug.md#nothing)", "anchor does not exist"),
+        ("docs/lane.md", "pictures/lane.svg", "pictures/lanes.svg", "docs/lane.md: the link pictures/lanes.svg"),
+    ],
+)
+def test_what_is_broken_or_missing_stops_the_build(
+    built: Path, tmp_path: Path, page: str, old: str, new: str, said: str
+) -> None:
+    for name in ("docs", "uio_pipes", "recipes", "benchmarks/results", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    text = (tmp_path / page).read_text()
+    assert old in text
+    (tmp_path / page).write_text(text.replace(old, new))
+    done = subprocess.run(
+        [ROOT / ".venv-docs/bin/python", "scripts/build_site.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert said in done.stdout + done.stderr
