@@ -128,10 +128,13 @@ def fit_budget(
 
 
 def _corners(lengths: Whole) -> list[tuple[int, int]]:
-    """Return frames and labels to measure: short, usual and long utterances, with few labels and with many."""
-    rising = longest_of(lengths[:, 0], BUCKETS[0][0])
-    some, least = {rising[0], rising[len(rising) // 2], rising[-1]}, int(lengths[:, 1].min())
-    return sorted({(t, u) for t in some for u in (least, int(lengths[lengths[:, 0] <= t, 1].max()))})
+    """Return frames and labels to measure: short, usual and long utterances, with few labels and with many, and long
+    ones with the labels of usual ones, without which frames × labels could not be told from labels² where most labels
+    grow with the frames."""
+    rising, least = longest_of(lengths[:, 0], BUCKETS[0][0]), int(lengths[:, 1].min())
+    short, usual, long = rising[0], rising[len(rising) // 2], rising[-1]
+    most = {t: int(lengths[lengths[:, 0] <= t, 1].max()) for t in (short, usual, long)}
+    return sorted({(t, u) for t in most for u in (least, most[t])} | {(long, most[usual])})
 
 
 def _measure(
