@@ -21,7 +21,7 @@ PROMISED = [  # what a reader is to see, in this order
     r"48 utterances in 4 shards",
     r"exit status: -9\nkilled in epoch \d+, after \d+ steps",
     r"resumed after \d+ of \d+ steps",
-    r"all \d+ batches are those of the undisturbed run, bit for bit: none was lost, none came twice",
+    r"all \d+ batches are those of the undisturbed run, bit for bit:\nnone was lost, and none came twice",
     r"the replayed batch is the one that the model got, bit for bit",
 ]
 
