@@ -125,8 +125,41 @@ def test_a_step_that_runs_out_of_memory_is_named() -> None:
         if batch["feats"].shape[1] > 1_000:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(uio.PipelineError, match="1 × 1,499 frames"):
+    with pytest.raises(uio.PipelineError, match=r"1 × 1,499 frames.*the longest utterance, U17.*filter\(max_frames"):
         uio.fit_budget(step, uio.Loader(speech(30).batch(1).pad()), memory=8e9)
+
+
+def test_what_hides_small_batches_does_not_lead_to_probes_above_the_memory() -> None:
+    """As an optimizer's temporaries do, which a large model has; and each utterance is as large as any other."""
+    most = 0
+
+    def step(batch: dict[str, Any]) -> None:
+        nonlocal most
+        most = max(most, len(batch["keys"]))
+        for size in (50 * 2**20, len(batch["keys"]) * 2**20):
+            torch.ones(size // 4)
+
+    fit = uio.fit_budget(step, uio.Loader(speech().batch(1).pad()), memory=resident())
+    assert 90 <= most <= 160, "1 MB each, and 155 MB in all"
+    assert fit.model.room((1_499, 100), fit.limit) == pytest.approx(155, rel=0.2)
+
+
+def test_a_memory_that_is_too_small_for_any_batch_blames_none() -> None:
+    with pytest.raises(uio.PipelineError, match="in use without a batch"):
+        uio.fit_budget(Attention(), uio.Loader(speech(20).batch(1).pad()), memory=1e6)
+
+
+def test_utterances_without_labels_are_left_out_of_the_fit() -> None:
+    def tokenize(text: str) -> list[int]:
+        if text == "bad":
+            raise ValueError("no such character")
+        return [1] * len(text)
+
+    texts = ["bad" if t > 1_000 else "x" * (t // 20) for t in range(100, 1_400, 50)]
+    items = [{"key": f"U{n}", "feat": NOISE[: 100 + 50 * n], "txt": text} for n, text in enumerate(texts)]
+    pipeline = uio.from_iterable(items).tokenize(tokenize)
+    fit = uio.fit_budget(Attention(), uio.Loader(pipeline.batch(1).pad()), memory=resident())
+    assert fit.options["bucket_boundaries"][-1] == (1_000, 50)
 
 
 @pytest.mark.gpu

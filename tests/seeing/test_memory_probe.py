@@ -60,8 +60,18 @@ def test_the_loader_stays_where_it_is(plain_corpus: Corpus) -> None:
     assert given + [digest(batch) for batch in batches] == expected
 
 
+def test_fields_that_are_not_of_utterances_are_as_they_are() -> None:
+    items = [{"key": f"U{n}", "feat": torch.ones(20, 4)} for n in range(2)]
+    extra = {"scale": torch.tensor(2.0), "source": "ab", "of": {"a": 1, "b": 2}}
+    pipeline = uio.from_iterable(items).batch(2).pad().map(lambda batch: batch | extra)
+    probe = template(uio.Loader(pipeline))(Shape(3, 30, 0))
+    assert {name: probe[name] for name in extra} == extra
+    assert probe["keys"] == ["U0"] * 3
+
+
 def test_batches_that_are_not_padded_are_refused(plain_corpus: Corpus) -> None:
     source = uio.from_shard_list(plain_corpus.list).decode_audio()
-    for pipeline in (source, source.batch(2), source.batch(2).pad(layout="ragged")):
+    packed = uio.from_iterable([{"key": "U", "label": [1, 2]}]).pack(20, length="tokens")
+    for pipeline in (source, source.batch(2), source.batch(2).pad(layout="ragged"), packed):
         with pytest.raises(uio.PipelineError, match=r"\.pad\(\)"):
             template(uio.Loader(pipeline))

@@ -22,17 +22,19 @@ from uio_pipes.seeing.memory_probe import Shape, on_gpu, peak, template
 from uio_pipes.stages.buckets import index_of, longest_of, pairs_of
 
 BUCKETS = ((20, 2), (10, 2), (10, 1), (5, 1), (2, 1))  # to choose from: by frames, and of each of them by labels
-FILLED = (0.3, 1.0)  # probes after those of one utterance: shares of the utterances that fit
+FIRST = 0.3  # share of the utterances that seem to fit, in the first probe after that of one utterance
+FASTEST, ENOUGH = 64, 1.25  # probes grow at most so fast, as noise hides what is less, and end where it would be less
+MOST = 4_096  # utterances of a probe
 
 Whole = npt.NDArray[np.int64]
 
 
 def labels(lengths: Lengths) -> int:
-    """Return the labels of an utterance; 0 if there are none, or their tokenizer fails, as it will in the batch."""
+    """Return the labels of an utterance; -1 if their tokenizer fails, as it will before the batch is made."""
     try:
         return lengths.tokens
     except DataError:
-        return 0
+        return -1
 
 
 LENGTHS = ("frames", labels)
@@ -81,9 +83,10 @@ def fit_budget(
 ) -> BudgetFit:
     """Forecast the peak memory of every batch of the epoch, and propose batches that fill the memory.
 
-    It runs some 20 steps on batches made of a real one, from small to as large as fits, and fits a bound to their
+    It runs some 25 steps on batches made of a real one, from one utterance to as many as fit, and fits a bound to their
     peaks, by utterances, frames and labels. It plans the batches of this rank's epoch, without decoding, and compares
-    them with the bound. The loader stays where it is.
+    them with the bound, which may be some percent below a batch that is unlike the measured ones: hence the head-room.
+    The loader stays where it is.
 
     Args:
         step: a whole training step on a batch: forward, backward, optimizer. It trains the model on nonsense: load the
@@ -94,8 +97,8 @@ def fit_budget(
         headroom: share of the memory to leave free, as for gaps between tensors. Default: 0.1.
 
     Raises:
-        PipelineError: a planned batch would run out of memory (the message names its longest utterance), an argument
-            breaks a rule, or batches are not padded.
+        PipelineError: a planned batch would run out of memory, or one utterance does (the message names the longest),
+            the memory of the step does not depend on its batch, an argument breaks a rule, or batches are not padded.
     """
     name = "fit_budget"
     require(isinstance(loader, Loader), name, "loader must be a Loader", loader, "see uio.Loader(pipeline)")
@@ -110,15 +113,18 @@ def fit_budget(
     plans = list(plan_lanes(*place, ranks=progress.ranks, most=most, by=LENGTHS))
     planned = np.concatenate([np.array([p.counts, *(one.longest for one in p.sizes)], np.int64).T for p in plans])
     lengths = np.concatenate([np.array([one.lengths for one in p.sizes], np.int64).T for p in plans])
+    labelled = lengths[:, 1] >= 0
+    planned, lengths = planned.clip(min=0), (lengths[labelled] if labelled.any() else lengths.clip(min=0))
     require(bool(lengths[:, 0].any()), name, "the epoch must have audio", len(lengths), "see uio simulate")
+    places = [(p.lane, k, key) for p in plans for k, key in enumerate(p.longest)]
     with torch.random.fork_rng():
-        probes, limit = _measure(step, loader, _corners(lengths), len(lengths), memory, headroom)
+        probes, limit = _measure(step, loader, _corners(lengths), places[planned[:, 1].argmax()][2], memory, headroom)
     model = MemoryModel.fitted(probes)
     fit = BudgetFit(_options(lengths, len(plans), model, limit), limit, model, probes, planned)
     needs = model.bytes(planned)
     if needs.max() > limit:
         worst = int(needs.argmax())
-        lane, k, key = [(p.lane, k, key) for p in plans for k, key in enumerate(p.longest)][worst]
+        lane, k, key = places[worst]
         raise PipelineError(
             f"{name}: batch {k} of lane {lane} would need {_gib(needs[worst])} of {_gib(limit)}: "
             f"{Shape(*planned[worst].tolist())}. If its longest utterance, {key}, is too long for any batch, leave it "
@@ -141,27 +147,44 @@ def _measure(
     step: Callable[[Any], object],
     loader: Loader,
     corners: list[tuple[int, int]],
-    most: int,
+    longest: str,
     memory: float | None,
     headroom: float,
 ) -> tuple[list[tuple[Shape, int]], float]:
-    """Return the peaks of probes, of ``most`` utterances at most, and the limit."""
+    """Return the peaks of probes, and the limit. ``longest``: the key of the longest utterance."""
     make, probes = template(loader), list[tuple[Shape, int]]()
-    step(make(Shape(1, *corners[0])))  # takes what stays, such as the optimizer's state, and shows which device counts
+
+    def measured(shape: Shape) -> int:
+        try:
+            return peak(lambda: step(make(shape)))
+        except torch.OutOfMemoryError as error:
+            remedy = f"if the longest utterance, {longest}, is too long, leave it out by .filter(max_frames=…)"
+            if shape.utterances > 1:
+                remedy = f"give less memory than {_gib(limit)}"
+            raise PipelineError(f"fit_budget: out of memory with {shape}: {remedy}") from error
+
+    limit = 0.0
+    measured(Shape(1, *corners[0]))  # takes what stays, such as the optimizer's state, and shows which device counts
     if memory is None and not on_gpu():
         raise PipelineError("fit_budget: give the bytes that the step may use on the CPU, as in memory=8e9")
     limit = (1 - headroom) * (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() if memory is None else memory)
-    for share in (0.0, *FILLED):
-        rooms = [MemoryModel.fitted(probes).room(one, limit) if probes else 1 for one in corners]
-        for shape in [
-            Shape(max(1, int(share * min(room, most))), *one) for room, one in zip(rooms, corners, strict=True)
-        ]:
-            try:
-                probes.append((shape, peak(lambda shape=shape: step(make(shape)))))  # type: ignore[misc]
-            except torch.OutOfMemoryError as error:
-                raise PipelineError(
-                    f"fit_budget: out of memory with {shape}: give less memory than {_gib(limit)}"
-                ) from error
+    base = peak(lambda: None)
+    if base >= limit:
+        raise PipelineError(
+            f"fit_budget: {_gib(base)} are in use without a batch, and {_gib(limit)} are all: give more"
+        )
+    for corner in corners:
+        count, wanted, share = 0, 1, FIRST
+        while count < wanted:
+            count = wanted
+            found = measured(shape := Shape(count, *corner))
+            probes.append((shape, found))
+            # Safe, as what a batch adds grows with it at most: temporaries of the optimizer may hide a small batch.
+            reach = int(count * min(FASTEST, (limit - base) / max(1, found - base)))
+            if reach >= ENOUGH * count:
+                wanted, share = min(MOST, max(count + 1, int(share * reach))), 1.0
+    if max(found for _, found in probes) < base + (limit - base) / FASTEST:
+        raise PipelineError("fit_budget: the memory of the step does not grow with its batch: it must train on that")
     return probes, limit
 
 

@@ -65,9 +65,10 @@ def template(loader: Loader) -> Callable[[Shape], dict[str, Any]]:
     own.set_epoch(loader.epoch)
     batch, mover = next(iter(own)), loader._options.mover
     fields = _lengths(batch) if isinstance(batch, Mapping) else {}
-    if not fields or "keys" not in batch:
+    count = len(batch["keys"]) if fields and "keys" in batch else 1
+    frames = own.stats().padded // count
+    if not fields or not frames:
         raise PipelineError("fit_budget: probes are made of padded batches; the pipeline must end with .pad()")
-    count, frames = len(batch["keys"]), own.stats().padded // len(batch["keys"])
     batch = batch if mover is None else mover.end(*mover.begin(batch))
     row = next((i for i in range(count) if all(batch[lengths][i] > 0 for lengths in fields.values())), 0)
 
@@ -92,10 +93,6 @@ def _lengths(batch: Mapping[str, Any]) -> dict[str, str]:
 
 def _repeated(value: Any, row: int, count: int, times: int) -> Any:
     """Return one row ``times`` over, if the value has one for each of ``count`` utterances."""
-    if not hasattr(value, "__len__") or len(value) != count:
-        return value
-    return (
-        value[row : row + 1].repeat(times, *[1] * (value.ndim - 1))
-        if isinstance(value, torch.Tensor)
-        else [value[row]] * times
-    )
+    if isinstance(value, torch.Tensor) and value.ndim and len(value) == count:
+        return value[row : row + 1].repeat(times, *[1] * (value.ndim - 1))
+    return [value[row]] * times if isinstance(value, list) and len(value) == count else value
