@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import inspect
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,31 +24,6 @@ LOADS = {
     "iframe": "src",
     "source": "src",
 }  # what a browser fetches by itself
-
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="Zensical needs Python 3.11")
-
-
-def docs(*arguments: object) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHON": sys.executable}
-    command = [str(ROOT / "scripts" / "docs"), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that scripts/docs filled, once for all processes of this run."""
-    shared = tmp_path_factory.getbasetemp()
-    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
-    with open(shared / "site.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "site").exists():
-            if (made := docs("--help")).returncode:  # which makes its environment
-                give_up = pytest.fail if "UIO_REQUIRE_ALL" in os.environ else pytest.skip
-                give_up(f"requirements/docs.txt cannot be installed here: {made.stderr[-500:]}")
-            done = docs("--folder", shared / "making")
-            assert done.returncode == 0, done.stdout + done.stderr
-            (shared / "making").rename(shared / "site")
-    return shared / "site"
 
 
 class Page(HTMLParser):
