@@ -30,8 +30,8 @@ def of_simulation(run: Simulation) -> list[Chart]:
     ]
     if run.buckets:
         names, fill = [b.name.removeprefix("up to ") for b in run.buckets], [b.fill or 0 for b in run.buckets]
-        lengths = "up to " * (len(run.units) > 1) + " × ".join(run.units)
-        charts.append(Chart("Fill of the buckets", names, {"fill": fill}, (lengths, "fill"), "bars"))
+        label = "up to " * (len(run.units) > 1) + " × ".join(run.units)
+        charts.append(Chart("Fill of the buckets", names, {"fill": fill}, (label, "fill"), "bars"))
     else:
         timed = unit == "frames"
         lengths = run.lengths / 100 if timed else run.lengths

@@ -143,6 +143,8 @@ class Drawing:
         if self.named:
             most = NAMES if self.turned else min(NAMES, (WIDTH - LEFT - RIGHT) // (CHARACTER * self.longest + 4))
             return list(zip(self.places, self.names, strict=True))[:: -(-len(self.names) // most) or 1]
+        if len(self.places) == 1:
+            return [(self.places[0], short(self.places[0]))]
         step = max(step_of(self.first, self.last), all(isinstance(x, int) for x in self.chart.x))
         return [(tick, short(tick)) for tick in ticks(self.first, self.last, step)]
 
@@ -167,6 +169,8 @@ class Drawing:
     def _line(self, row: Sequence[float], reverse: bool = False) -> str:
         """Return a path through the values; it is interrupted where there is none."""
         points, pen = list(zip(self.places, row, strict=True)), "M"
+        if len(points) == 1:  # from edge to edge: a point would not be seen
+            points = [(self.first, row[0]), (self.last, row[0])]
         out = []
         for place, value in points[::-1] if reverse else points:
             if math.isfinite(value):
