@@ -56,7 +56,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that scripts/docs filled, once for all processes of this run."""
     if sys.version_info < (3, 11):
         pytest.skip("Zensical needs Python 3.11")

@@ -70,8 +70,8 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(built: Path) -> Site:
-    return Site(built / "site")
+def site(built_site: Path) -> Site:
+    return Site(built_site / "site")
 
 
 def test_links_and_images_lead_to_what_is_there(site: Site) -> None:
@@ -133,7 +133,7 @@ def test_every_page_can_be_reached_from_the_first_one(site: Site) -> None:
     ],
 )
 def test_what_is_broken_or_missing_stops_the_build(
-    built: Path, tmp_path: Path, page: str, old: str, new: str, said: str
+    built_site: Path, tmp_path: Path, page: str, old: str, new: str, said: str
 ) -> None:
     for name in ("docs", "uio_pipes", "recipes", "benchmarks/results", "scripts"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -87,9 +87,9 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def site(built: Path) -> Iterator[tuple[str, list[str]]]:
+def site(built_site: Path) -> Iterator[tuple[str, list[str]]]:
     """The address of the site, and where its pages are below it."""
-    root = built / "site"
+    root = built_site / "site"
     pages = [str(page.relative_to(root)).removesuffix("index.html") for page in sorted(root.rglob("*.html"))]
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root)))
     with running(server):
