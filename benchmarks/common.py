@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import io
 import json
 import os
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 import sys
+import tarfile
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +33,7 @@ __all__ = [
     "child",
     "load",
     "median",
+    "older",
     "one_thread",
     "parser",
     "ratio",
@@ -76,6 +83,7 @@ def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
         "--data", type=Path, default=default_folder(), help="folder of the corpus; made if it is not there"
     )
     made.add_argument("--repeats", type=int, default=sized(repeats, 1), help="measurements of each; medians are shown")
+    made.add_argument("--old", metavar="COMMIT", help="measure uio_pipes as of this commit, too, where the script can")
     made.add_argument("--child", help=argparse.SUPPRESS)
     return made
 
@@ -90,13 +98,40 @@ def begin(measure: Callable[..., dict[str, Any]], parser: argparse.ArgumentParse
     return arguments
 
 
-def child(module: str, **what: object) -> dict[str, Any]:
-    """Measure once in a fresh process (in a quick run, in this one), with one thread. ``{"error": …}`` if it failed."""
+def older(jobs: Mapping[str, Mapping[str, object]], commit: str | None) -> dict[str, dict[str, object]]:
+    """Return the jobs as they are to be measured with the package of ``commit``, by names of their own."""
+    if commit is None or QUICK:
+        return {}
+    return {f"{name}, {commit}": {**job, "commit": commit} for name, job in jobs.items()}
+
+
+@cache
+def _folder_of(commit: str) -> Path:
+    """Return a folder with the package as of ``commit``, and the benchmarks as they are; it is removed at exit."""
+    root, folder = RESULTS.parents[1], Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    packed = subprocess.run(
+        ["git", "archive", commit, "uio_pipes"], cwd=root, stdout=subprocess.PIPE, check=True
+    ).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        tar.extractall(folder)
+    for name in ("benchmarks", "recipes"):
+        (folder / name).symlink_to(root / name)
+    return folder
+
+
+def child(module: str, commit: str | None = None, **what: object) -> dict[str, Any]:
+    """Measure once in a fresh process (in a quick run, in this one), with one thread. ``{"error": …}`` if it failed.
+
+    With ``commit``, the package is that of this commit.
+    """
     if QUICK:
         return _here(module, json.loads(json.dumps(what, default=str)))
     command = [sys.executable, "-m", module, "--child", json.dumps(what, default=str)]
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=commit and _folder_of(commit), env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         print(done.stderr[-4000:], file=sys.stderr)
         return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]}

@@ -27,7 +27,7 @@ from uio_pipes.seeing.memory_probe import peak
 
 MODULE = "benchmarks.fit_budget"
 GPU = torch.cuda.is_available()
-UTTERANCES, PEAKS = sized((20_000 if GPU else 1_000, 40), (40, 2))  # in an epoch; steps whose memory is measured
+UTTERANCES, PEAKS = sized((4_000 if GPU else 1_000, 40), (40, 2))  # in an epoch; steps whose memory is measured
 LONGEST, MELS, VOCABULARY = sized(3_000, 400), 80, 400
 MEMORY = 20e9 if GPU else 1e9
 SMALL = ModelConfig(  # heads and feed-forward in proportion to the width, channels to the layers, as in the full model

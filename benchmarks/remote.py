@@ -23,7 +23,7 @@ from typing import Any
 
 import fsspec
 
-from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
+from benchmarks.common import Report, begin, median, older, parser, ratio, rounds, sized, spread
 from benchmarks.corpus import Corpus, prepare, tar_of
 from benchmarks.servers import BUCKET, late, moto, nginx, rate, s3_options
 
@@ -107,12 +107,12 @@ def main() -> None:
     arguments = begin(measure, made)
     corpus = prepare(arguments.data)
     report = Report("remote", "Shards from servers on this machine")
-    _uncached(report, corpus, arguments.repeats)
+    _uncached(report, corpus, arguments.repeats, arguments.old)
     _cached(report, corpus, arguments.repeats, arguments.shards)
     report.write()
 
 
-def _uncached(report: Report, corpus: Corpus, repeats: int) -> None:
+def _uncached(report: Report, corpus: Corpus, repeats: int, old: str | None) -> None:
     shards = [shard for shard in corpus.shards("tar") if shard.endswith(".tar")]  # indexes are beside them
     names = [Path(shard).name for shard in shards]
     with contextlib.ExitStack() as stack:
@@ -134,6 +134,7 @@ def _uncached(report: Report, corpus: Corpus, repeats: int) -> None:
             "S3 (nginx)": {"urls": [f"s3://{BUCKET}/tar/{name}" for name in names], "options": by_nginx},
             "S3 (moto)": {"urls": [f"s3://{BUCKET}/tar/{name}" for name in names], "options": s3},
         }
+        jobs |= older({name: jobs[name] for name in ("local files", "HTTP", "S3 (nginx)")}, old)
         results = rounds(MODULE, jobs, repeats)
         signed = fsspec.filesystem("s3", **s3).sign(f"{BUCKET}/tar/{names[0]}")
         rates = {"HTTP": rate(f"{http}/{BUCKET}/tar/{names[0]}"), "S3 (moto)": rate(signed)}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import Report, begin, child, median, parser, ratio, rounds, spread
+from benchmarks.common import Report, begin, child, median, older, parser, ratio, rounds, spread
 from benchmarks.corpus import Corpus, prepare, wav_members
 from benchmarks.peers import BUDGET, LIMIT, PEERS, WORKS, Batch, Work, batches_of
 from benchmarks.peers.stages import SHIFT
@@ -164,6 +164,7 @@ def _show(report: Report, title: str, arguments: Any, checks: dict[str, Any], ri
         for name, peer in (PEERS if task.what["features"] else PEERS | LIMIT).items()
         if task.what["kind"] in WORKS.get(name, KINDS)
     }
+    jobs |= older({OWN: jobs[OWN]}, arguments.old)
     found = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data), f"{title}: ")
     mine = {field: median(found.get(OWN, []), field) for field in FIELDS}
     rows = []

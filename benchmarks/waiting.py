@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, begin, median, parser, rounds, spread
+from benchmarks.common import Report, begin, median, older, parser, rounds, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.waiting"
@@ -74,6 +74,7 @@ def main() -> None:
         for step in STEPS
         for prefetch in (2, 8)
     }
+    jobs |= older(jobs, arguments.old)
     results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
     rows = []
     for name, runs in report.ran(results).items():

@@ -2,13 +2,16 @@
 
 Pages are written for GitHub: links go from file to file of the repository. Here they are copied to where the site has
 them (``docs/train.md`` to ``train.md``, ``recipes/aishell/README.md`` to ``recipes/aishell.md``); links follow, and
-other files that they lead to come along. The generator, Zensical, then reads the copies.
+other files that they lead to come along. Notebooks become pages with the outputs that they are stored with. The
+generator, Zensical, then reads the copies.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import html
+import json
 import os
 import re
 import shutil
@@ -16,10 +19,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("docs/**/*.md", "recipes/*/README.md", "benchmarks/results/*.md", "CHANGELOG.md", "CONTRIBUTING.md")
+PAGES = (
+    "docs/**/*.md",
+    "docs/*.ipynb",
+    "recipes/*/README.md",
+    "benchmarks/results/*.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+)
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 ROLE = re.compile(r":(?:class|func|meth|attr|mod|data):`~?([^`]+)`")
@@ -93,6 +105,8 @@ def place(file: Path) -> Path:
     path = file.relative_to(ROOT)
     if path.name == "README.md":
         path = path.parent.with_suffix(".md")
+    if path.suffix == ".ipynb":
+        path = path.with_suffix(".md")
     return path.relative_to("docs") if path.parts[0] == "docs" else path
 
 
@@ -106,14 +120,31 @@ def moved(page: Path, folder: Path) -> str:
             return match[0]
         if not target.is_file():
             raise BrokenLink(f"{page.relative_to(ROOT)}: the link {name} leads to no file")
-        if target.suffix != ".md":
+        if target.suffix not in (".md", ".ipynb"):
             write(folder / "pages" / place(target), target.read_bytes())
         return f"{start}{os.path.relpath(place(target), place(page).parent)}{anchor or ''}{end}"
 
-    text = page.read_text()
+    text = page.read_text() if page.suffix == ".md" else "\n\n".join(parts(json.loads(page.read_text())))
     blocks = FENCE.findall(text)
     prose = [LINK.sub(follow, part) for part in FENCE.split(text)]
     return "".join(part for pair in zip(prose, [*blocks, ""], strict=True) for part in pair)
+
+
+def parts(notebook: dict[str, Any]) -> Iterator[str]:
+    """Yield the texts, code blocks and stored outputs of a notebook as Markdown; pictures are within the page."""
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield source
+            continue
+        yield f"```{'bash' if source.startswith('%%bash') else 'python'}\n{source}\n```"
+        for output in cell["outputs"]:
+            data = output.get("data", {"text/plain": output.get("text")})
+            if "image/png" in data:
+                told = html.escape(output["metadata"]["image/png"]["alt"])
+                yield f'<img alt="{told}" src="data:image/png;base64,{data["image/png"].strip()}">'
+            else:
+                yield f"``` {{ .text .output }}\n{''.join(data['text/plain']).rstrip()}\n```"
 
 
 def undocumented(site: Path) -> list[str]:

@@ -108,6 +108,12 @@ def test_search_finds_stages_concepts_and_functions(site: Site) -> None:
     assert any("bucket_batch" in item["text"] for item in found)
 
 
+def test_the_tour_is_shown_with_its_pictures_and_outputs(site: Site) -> None:
+    text = (site.folder / "tour" / "index.html").read_text()
+    assert len(re.findall(r'<img alt="[^"]{40,}" src="data:image/png;base64,', text)) == 4
+    assert "bit for bit:\nnone was lost, and none came twice" in text
+
+
 def test_every_page_can_be_reached_from_the_first_one(site: Site) -> None:
     reached: set[Path] = set()
     todo = [site.folder / "index.html"]

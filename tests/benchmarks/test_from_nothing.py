@@ -58,6 +58,25 @@ def test_a_measurement_has_a_process_of_its_own(temporary: Path) -> None:
     )
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a git checkout")
+def test_an_older_commit_is_measured_with_its_own_package(temporary: Path) -> None:
+    _python(
+        """
+        import benchmarks.common, benchmarks.corpus
+
+        folder = benchmarks.corpus.default_folder()
+        benchmarks.corpus.prepare(folder)
+        benchmarks.common.QUICK = False
+        measured = {"data": folder, "kind": "tar", "workers": 0}
+        ((name, job),) = benchmarks.common.older({"mine": measured}, "HEAD").items()
+        assert name == "mine, HEAD"
+        assert benchmarks.common.child("benchmarks.first_batch", **job)["first"] > 0
+        assert (benchmarks.common._folder_of("HEAD") / "uio_pipes" / "__init__.py").is_file()
+        """,
+        temporary,
+    )
+
+
 def test_a_corpus_that_was_made_in_another_way_is_made_anew(temporary: Path) -> None:
     _python(
         """

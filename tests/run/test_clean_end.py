@@ -338,6 +338,45 @@ def test_a_killed_worker_is_an_error_that_names_it(many_shards: Corpus, belongin
     assert len([k for b in resumed for k in keys_of(b)]) == len(many_shards.keys) - loader.stats().utterances
 
 
+BUSY = """
+import os, signal, sys, threading, time
+import uio_pipes as uio
+
+def busy(sample):
+    if sample["key"] == "8":
+        time.sleep(400)
+    return sample
+
+items = [{"key": str(n), "label": [n]} for n in range(20)]
+loader = uio.Loader(uio.from_iterable(items).map(busy).batch(2), num_workers=1, prefetch=1)
+batches = iter(loader)
+for _ in range(4):
+    next(batches)
+if sys.argv[1] == "killed":
+    pid = next(iter(batches.run.runners))._batches._workers[0].pid
+    threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+    next(batches)
+if sys.argv[1] == "error":
+    raise ValueError("in the trainer")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("end", r"\A\Z"),
+        ("error", r"\ATraceback.*ValueError: in the trainer\n\Z"),
+        ("killed", r"\ATraceback.*RuntimeError: worker process \d+ was killed \(out of memory\?\); load .*\n\Z"),
+    ],
+)
+def test_a_trainer_ends_while_a_worker_is_busy(how: str, told: str) -> None:
+    """Its thread waits for the worker's next batch then."""
+    command = [sys.executable, "-c", BUSY, how]
+    done = subprocess.run(command, env=environment(Path(__file__).parent), capture_output=True, text=True, timeout=60)
+    assert re.search(told, done.stderr, re.DOTALL), done.stderr
+    assert done.returncode == (how != "end")
+
+
 # Ctrl-C
 
 INTERRUPTED = """

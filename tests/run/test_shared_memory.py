@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from processes import environment, launch
 import uio_pipes as uio
 from uio_pipes.run import shared_memory as ring
 from uio_pipes.run.lane_runner import Message
-from uio_pipes.run.shared_memory import PLAIN, Ring, Writer
+from uio_pipes.run.shared_memory import PLAIN, Ring, TensorPlace, Writer
 from uio_pipes.run.workers import PackedMessage
 
 
@@ -167,6 +168,38 @@ def test_a_forked_process_keeps_the_batches_that_there_were(two: tuple[Ring, Wri
         os.close(go)
         os.close(goes)
     assert not made.taken.any()
+
+
+def test_a_fork_waits_until_a_message_is_unpacked(two: tuple[Ring, Writer]) -> None:
+    """In another thread: else a tensor that is handed out after the fork began would be in memory that was parted."""
+    made, writer = two
+    writer.begin()
+    packed = sent(writer, x=torch.full(LARGE, 1.0), y=torch.full(LARGE, 2.0))
+    begun, forked, pids = threading.Event(), threading.Event(), list[int]()
+
+    def fork() -> None:
+        begun.set()
+        if (pid := os.fork()) == 0:
+            os._exit(0)
+        pids.append(pid)
+        forked.set()
+
+    array = made.array
+
+    def slowly(slot: int, place: TensorPlace) -> Any:
+        if not begun.is_set():
+            threading.Thread(target=fork).start()
+            assert begun.wait(10)
+        elif threading.current_thread() is threading.main_thread() and not forked.is_set():  # before the second tensor
+            assert not forked.wait(0.3), "a fork between two tensors of a message"
+        return array(slot, place)
+
+    made.array = slowly  # type: ignore[method-assign]
+    got = received(made, packed)
+    assert forked.wait(10)
+    os.waitpid(*pids, 0)
+    assert (got["x"] == 1).all()
+    assert (got["y"] == 2).all()
 
 
 def test_with_no_slot_free_nobody_waits(two: tuple[Ring, Writer]) -> None:

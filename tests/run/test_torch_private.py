@@ -7,6 +7,8 @@ All hold with torch 2.14.1, the last that they were tried with.
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,7 +46,7 @@ def batches() -> Iterator[Any]:
 PINS = {
     "_worker_result_queue._writer.close": "close_our_writer: without it a trainer that waits in a thread hangs for 5 s "
     "or more after its worker was killed",
-    "_workers": "worker_pids: the error of a killed worker names its process",
+    "_workers": "worker_pids, are_alive: the error of a killed worker names its process",
     "_shutdown_workers": "shut_down: without it workers live on after an epoch that is broken off",
 }
 
@@ -70,9 +72,23 @@ def test_a_worker_that_is_gone_ends_the_queue_of_results() -> None:
 def test_shutting_down_ends_the_processes_at_once_and_may_be_repeated(batches: Any) -> None:
     (pid,), (worker,) = torch_private.worker_pids(batches), batches._workers
     assert pid == worker.pid, f"{NOW}: {PINS['_workers']}"
+    assert torch_private.are_alive(batches)
     torch_private.shut_down(batches)
     assert not worker.is_alive(), f"{NOW}: {PINS['_shutdown_workers']}"
+    assert not torch_private.are_alive(batches)
     torch_private.shut_down(batches)
+
+
+def test_a_worker_that_is_busy_and_takes_no_sigterm_is_killed() -> None:
+    batches: Any = iter(DataLoader(Numbers(), batch_size=None, num_workers=1, worker_init_fn=_sleeps))
+    (worker,) = batches._workers
+    torch_private.shut_down(batches)
+    assert worker.exitcode == -signal.SIGKILL, f"{NOW}: {PINS['_shutdown_workers']}"
+
+
+def _sleeps(_: int) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(400)
 
 
 def test_default_collate_asks_the_map_before_it_looks_into_a_dict() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from corpus import Corpus
 import uio_pipes as uio
 from uio_pipes.core import run_record
 from uio_pipes.core.run_record import Record, append, files_of, read
+from uio_pipes.seeing import watch
 
 
 def loader(corpus: Corpus, **options: object) -> uio.Loader:
@@ -73,6 +75,29 @@ def test_a_disk_that_is_full_is_told_once(
             assert list(watched)
     assert [text for text in caplog.messages if "the training goes on" in text][1:] == []
     assert "watch cannot write to" in caplog.text
+
+
+def test_a_folder_that_hangs_does_not_hold_up_the_training(
+    many_shards: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, hung = threading.Event(), []
+
+    def hangs(folder: Path, record: Record) -> None:
+        hung.append(record)
+        assert goes_on.wait(60)
+        append(folder, record)
+
+    monkeypatch.setattr(watch, "append", hangs)
+    monkeypatch.setattr(watch, "PATIENCE", 0.001)
+    watched = uio.watch(loader(many_shards), every=1e-9, to=tmp_path)
+    assert len(list(watched)) > 1
+    assert files_of(tmp_path) == []
+    assert len(hung) == 1
+    goes_on.set()
+    monkeypatch.setattr(watch, "PATIENCE", 60)
+    list(watched)
+    (path,) = files_of(tmp_path)
+    assert read(path)[-1].state == "over"
 
 
 def test_a_file_stays_small_and_keeps_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

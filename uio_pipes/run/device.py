@@ -24,19 +24,20 @@ class Mover:
         on_gpu = self.device.type == "cuda"
         self.stream = torch.cuda.Stream(self.device) if on_gpu else None  # type: ignore[no-untyped-call]
 
-    def begin(self, batch: Any) -> Any:
-        """Begin the copy: return the batch with tensors on the device, filled once the queued copies have run."""
+    def begin(self, batch: Any) -> tuple[Any, torch.cuda.Event | None]:
+        """Begin the copy: return the batch with tensors on the device, and what tells when the copies have run."""
         if self.stream is None:
-            return walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device))
+            return walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device)), None
         with torch.cuda.stream(self.stream):
-            return walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device, non_blocking=True))
+            batch = walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device, non_blocking=True))
+            return batch, self.stream.record_event()
 
-    def end(self, batch: Any) -> Any:
+    def end(self, batch: Any, copied: torch.cuda.Event | None) -> Any:
         """Return the batch, safe to use on the current CUDA stream: that waits for the copy, the host does not."""
-        if self.stream is None:
+        if copied is None:
             return batch
         current = torch.cuda.current_stream(self.device)
-        current.wait_stream(self.stream)
+        current.wait_event(copied)  # not for the next batch, whose copy may be under way
         return walk(batch, torch.Tensor, lambda tensor: _used_on(tensor, current))
 
 

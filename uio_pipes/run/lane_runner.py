@@ -63,6 +63,7 @@ class Message:
     error: Exception | None = None
     took: float = 0.0  # seconds that it took to make
     number: int = 0  # of the batch that comes next on the rank, in its epoch
+    copied: Any = None  # a CUDA event, after the copy of the batch to the trainer's device
 
 
 class LaneRunner:

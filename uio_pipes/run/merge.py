@@ -6,7 +6,7 @@ import heapq
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.no_batches import Losses
 from uio_pipes.run.position import Position
+from uio_pipes.run.receiver import Receiver, result
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import MessageSource
 
@@ -70,7 +71,8 @@ class Merge:
         self._mover = mover
         # With workers, a thread receives the next message while the trainer works, and begins its copy to a GPU.
         ahead = any(runner.ahead for runner in runner_of.values())
-        self._thread = _thread(pin) if ahead else None
+        # Pinning must not open a context on another GPU than the trainer's.
+        self._receiver = Receiver(torch.cuda.current_device() if pin else None) if ahead else None
         self._ahead: Future[Message] | None = None
 
     @property
@@ -112,7 +114,7 @@ class Merge:
         began = time.perf_counter()
         pass_, k, lane = heapq.heappop(self._due)
         try:
-            message = self._received(lane) if self._ahead is None else self._ahead.result()
+            message = self._received(lane) if self._ahead is None else result(self._ahead)
         except Exception as error:
             self._failed = error
             raise
@@ -133,7 +135,9 @@ class Merge:
         waited = time.perf_counter() - began
         self.waited += waited
         self._fetched.append((message, int(waited * 1e6)))
-        self._ahead = self._thread.submit(self._received, self._due[0][2]) if self._thread and self._due else None
+        self._ahead = None
+        if self._receiver is not None and self._due:
+            self._ahead = self._receiver.begin(self._received, self._due[0][2])
         return message
 
     def _over(self, later: int = 0) -> bool:
@@ -165,7 +169,7 @@ class Merge:
         """Return the next message of a lane's runner; the copy of its batch to the device has begun."""
         message = self._runner_of[lane].take()
         if self._mover is not None:
-            message.batch = self._mover.begin(message.batch)
+            message.batch, message.copied = self._mover.begin(message.batch)
         return message
 
     @property
@@ -180,9 +184,10 @@ class Merge:
         """
         messages = [message for message, _ in self._fetched]
         if self._ahead is not None:
-            if self._ahead.exception() is not None:
+            try:
+                messages.append(result(self._ahead))
+            except Exception:
                 return None
-            messages.append(self._ahead.result())
         reached = {lane: Position(replace(self.positions[lane].state)) for lane in self._runner_of}
         for message in messages:
             reached[message.lane].advance(message)
@@ -194,8 +199,8 @@ class Merge:
 
     def close(self) -> None:
         """Receive nothing more; call it before the runners are closed."""
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._receiver is not None:
+            self._receiver.close()
             self._due.clear()
             self._ahead = None  # its batch may lie in shared memory
 
@@ -207,7 +212,7 @@ class Merge:
             self.positions[message.lane].advance(message, waited_us)
             if message.batch is not None or message.reports:
                 if self._mover is not None:
-                    message.batch = self._mover.end(message.batch)
+                    message.batch = self._mover.end(message.batch, message.copied)
                 return message
         return None
 
@@ -239,13 +244,6 @@ def _utterances(batch: Any) -> int:
     if isinstance(batch, dict):
         return len(batch.get("keys", ()))
     return len(batch) if isinstance(batch, list) else int(batch is not None)
-
-
-def _thread(pin: bool) -> ThreadPoolExecutor:
-    """Return a thread that uses the same GPU as this one: pinning must not open a context on another GPU."""
-    if not pin:
-        return ThreadPoolExecutor(1, "uio-receives")
-    return ThreadPoolExecutor(1, "uio-receives", torch.cuda.set_device, (torch.cuda.current_device(),))
 
 
 def due(positions: Mapping[int, Position], lanes: Iterable[int], repeat: bool) -> list[tuple[int, int, int]]:

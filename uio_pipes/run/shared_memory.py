@@ -14,6 +14,7 @@ import ctypes
 import math
 import mmap
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -86,7 +87,8 @@ class Ring:
         return alone, partial(_mmap, *where, mmap.MAP_SHARED | _MAP_FIXED, self._fd, at)
 
     def received(self, slot: int, pin: bool) -> _Lease:
-        """Return a lease of the slot of a message that has arrived. ``pin``: copy its tensors to pinned memory."""
+        """Return a lease of the slot of a message that has arrived, while ``leasing`` is held. ``pin``: copy its
+        tensors to pinned memory."""
         lease = _Lease(self, slot, pin, copies=pin or len(self._leases) >= LENT)
         if not lease.copies:
             self._leases.add(lease)
@@ -141,10 +143,12 @@ class _Held(np.ndarray[Any, Any]):
 _mmap: Any = ctypes.PyDLL(None).mmap if hasattr(os, "memfd_create") else None
 _MAP_FIXED = 0x10
 _RINGS: weakref.WeakSet[Ring] = weakref.WeakSet()
+leasing = threading.RLock()  # held while a message is unpacked: no fork comes between two of its tensors
 
 
 def _before_fork() -> None:
     """Separate the batches of parent and child: neither may change with what the other one does."""
+    leasing.acquire()
     for ring in list(_RINGS):
         for lease in list(ring._leases):
             lease.part()
@@ -153,7 +157,7 @@ def _before_fork() -> None:
 if _mmap is not None:
     _mmap.restype = ctypes.c_void_p
     _mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    os.register_at_fork(before=_before_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=leasing.release, after_in_child=leasing.release)
 
 
 def _attached(slots: int, fd: Any) -> Ring:

@@ -27,8 +27,14 @@ def worker_pids(batches: Any) -> list[int]:
     return [worker.pid for worker in batches._workers]
 
 
+def are_alive(batches: Any) -> bool:
+    return any(worker.is_alive() for worker in batches._workers)
+
+
 def shut_down(batches: Any) -> None:
-    """End the worker processes now, not when the iterator is collected."""
+    """End the worker processes now, not when the iterator is collected. One that goes on working for 5 s is killed."""
+    for worker in batches._workers:
+        worker.terminate = worker.kill  # ours live on for half a minute after SIGTERM
     batches._shutdown_workers()
 
 

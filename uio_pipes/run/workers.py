@@ -29,9 +29,9 @@ from uio_pipes.base.processes import end_with_parent
 from uio_pipes.core import batch_memory
 from uio_pipes.run.lane_runner import Message, RunSpec
 from uio_pipes.run.lane_stream import LaneStream, prepared_lanes
-from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer
+from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer, leasing
 from uio_pipes.run.state import LaneState
-from uio_pipes.run.torch_private import close_our_writer, shut_down, worker_pids
+from uio_pipes.run.torch_private import are_alive, close_our_writer, shut_down, worker_pids
 
 SMALL = 1 << 13  # bytes: up to this size, an array in the message costs less than a place in the ring
 MEDIUM = 1 << 16  # bytes: up to this size, it costs less than a file
@@ -122,8 +122,12 @@ class Worker:
 
     def _receive(self) -> Message:
         with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
-            packed: PackedMessage = next(self._batches)
-            return packed.unpacked(self._ring, self._pin)
+            try:
+                packed: PackedMessage = next(self._batches)
+                return packed.unpacked(self._ring, self._pin)
+            except RuntimeError:  # torch's, which says less
+                if are_alive(self._batches):
+                    raise
         raise RuntimeError(f"worker process {self._pids} was killed (out of memory?); load the last state to go on")
 
     def close(self) -> None:
@@ -217,7 +221,8 @@ class PackedMessage:
         if pin:
             message.batch = pinned(message.batch)
         if self.slot is not None and ring is not None:
-            message.batch = walk(message.batch, TensorPlace, ring.received(self.slot, pin).tensor)
+            with leasing:
+                message.batch = walk(message.batch, TensorPlace, ring.received(self.slot, pin).tensor)
         return message
 
 

@@ -68,7 +68,7 @@ def template(loader: Loader) -> Callable[[Shape], dict[str, Any]]:
     if not fields or "keys" not in batch:
         raise PipelineError("fit_budget: probes are made of padded batches; the pipeline must end with .pad()")
     count, frames = len(batch["keys"]), own.stats().padded // len(batch["keys"])
-    batch = batch if mover is None else mover.end(mover.begin(batch))
+    batch = batch if mover is None else mover.end(*mover.begin(batch))
     row = next((i for i in range(count) if all(batch[lengths][i] > 0 for lengths in fields.values())), 0)
 
     def made(shape: Shape) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from uio_pipes.run.ranks import is_grouped
 logger = logging.getLogger("uio_pipes")
 REFRESH = 0.25  # seconds between two updates of a live line
 WINDOW = 10.0  # seconds that speeds are measured over
+PATIENCE = 0.2  # seconds that a training waits for a record to be written
 
 
 class _Moment(NamedTuple):
@@ -140,18 +142,27 @@ def _rank_of(loader: Loader) -> int:
 
 
 class _Recorder:
-    """Writes records of a loader to the file of its rank. What cannot be written does not disturb the training."""
+    """Writes records of a loader to the file of its rank. What cannot be written does not disturb the training, and a
+    shared folder that hangs does not hold it up: records are left out until it goes on."""
 
     def __init__(self, loader: Loader, folder: Path, every: float) -> None:
         self.folder, self.every, self.told = folder, every, False
         world = (
             dist.get_world_size() if is_grouped() else int(os.environ.get("WORLD_SIZE", "1"))
         )  # later, it may not be
+        self.writing = threading.Thread()
         self.place = (loader.peer, _rank_of(loader), max(world, loader.world_size))
 
     def write(self, loader: Loader, state: str) -> None:
+        if self.writing.is_alive():
+            return
         process = (socket.gethostname(), os.getpid(), *self.place)
         record = Record(time.time(), self.every, *process, loader.epoch, state, memory(), loader.stats())
+        self.writing = threading.Thread(target=self._append, args=[record], name="uio-watches", daemon=True)
+        self.writing.start()
+        self.writing.join(PATIENCE)
+
+    def _append(self, record: Record) -> None:
         try:
             append(self.folder, record)
         except OSError as error:
