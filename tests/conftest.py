@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import conversation_data
@@ -50,6 +53,30 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     huge_pages.collapse()
+
+
+@pytest.fixture(scope="session")
+def built_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that scripts/docs filled, once for all processes of this run."""
+    if sys.version_info < (3, 11):
+        pytest.skip("Zensical needs Python 3.11")
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    with open(shared / "site.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "site").exists():
+            if (made := _docs("--help")).returncode:  # which makes its environment
+                give_up = pytest.fail if "UIO_REQUIRE_ALL" in os.environ else pytest.skip
+                give_up(f"requirements/docs.txt cannot be installed here: {made.stderr[-500:]}")
+            done = _docs("--folder", shared / "making")
+            assert done.returncode == 0, done.stdout + done.stderr
+            (shared / "making").rename(shared / "site")
+    return shared / "site"
+
+
+def _docs(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(__file__).parents[1] / "scripts" / "docs"), *map(str, arguments)]
+    return subprocess.run(command, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import inspect
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,31 +24,6 @@ LOADS = {
     "iframe": "src",
     "source": "src",
 }  # what a browser fetches by itself
-
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="Zensical needs Python 3.11")
-
-
-def docs(*arguments: object) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHON": sys.executable}
-    command = [str(ROOT / "scripts" / "docs"), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that scripts/docs filled, once for all processes of this run."""
-    shared = tmp_path_factory.getbasetemp()
-    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
-    with open(shared / "site.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "site").exists():
-            if (made := docs("--help")).returncode:  # which makes its environment
-                give_up = pytest.fail if "UIO_REQUIRE_ALL" in os.environ else pytest.skip
-                give_up(f"requirements/docs.txt cannot be installed here: {made.stderr[-500:]}")
-            done = docs("--folder", shared / "making")
-            assert done.returncode == 0, done.stdout + done.stderr
-            (shared / "making").rename(shared / "site")
-    return shared / "site"
 
 
 class Page(HTMLParser):
@@ -98,8 +70,8 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(built: Path) -> Site:
-    return Site(built / "site")
+def site(built_site: Path) -> Site:
+    return Site(built_site / "site")
 
 
 def test_links_and_images_lead_to_what_is_there(site: Site) -> None:
@@ -167,7 +139,7 @@ def test_every_page_can_be_reached_from_the_first_one(site: Site) -> None:
     ],
 )
 def test_what_is_broken_or_missing_stops_the_build(
-    built: Path, tmp_path: Path, page: str, old: str, new: str, said: str
+    built_site: Path, tmp_path: Path, page: str, old: str, new: str, said: str
 ) -> None:
     for name in ("docs", "uio_pipes", "recipes", "benchmarks/results", "scripts"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -37,6 +38,14 @@ def test_bars_are_as_high_as_their_values() -> None:
     assert tops[2] == floor
 
 
+@pytest.mark.parametrize("kind", ["lines", "areas"])
+def test_a_single_place_is_seen(kind: Literal["lines", "areas"]) -> None:
+    drawn = svg(Chart("t", [3.5], {"a": [1], "b": [3]}, ("step", "n"), kind))
+    for path in re.findall(rf'{kind}" d="([^"]*)"', drawn):
+        assert len({point.split()[0] for point in re.split("[ML]", path.strip("Mz"))}) == 2, path
+    assert re.findall(r'text-anchor="middle">([^<]*)<', drawn) == ["3.5", "step"]
+
+
 def test_areas_stand_on_each_other_and_lines_have_gaps() -> None:
     assert Chart("t", [0, 1], {"a": [1, 2], "b": [3, 4]}, kind="areas").tops == [[1, 2], [4, 6]]
     line = re.search(r'lines" d="([^"]*)"', svg(Chart("t", [0, 1, 2, 3], {"a": [1, 2, float("nan"), 1]})))
@@ -44,7 +53,7 @@ def test_areas_stand_on_each_other_and_lines_have_gaps() -> None:
     assert re.sub(r"[\d. ]+", "", line[1]) == "MLM"
 
 
-@given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)), min_size=1, max_size=30, unique_by=lambda p: p[0]))
+@given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)), min_size=2, max_size=30, unique_by=lambda p: p[0]))
 def test_lines_stay_inside(points: list[tuple[float, float]]) -> None:
     x, y = zip(*sorted(points), strict=True)
     line = re.search(r'lines" d="([^"]*)"', svg(Chart("t", x, {"a": y})))

@@ -29,8 +29,9 @@ def of_simulation(run: Simulation) -> list[Chart]:
         _waits(run),
     ]
     if run.buckets:
-        names, fill = [bucket.name for bucket in run.buckets], [bucket.fill or 0 for bucket in run.buckets]
-        charts.append(Chart("Fill of the buckets", names, {"fill": fill}, (" × ".join(run.units), "fill"), "bars"))
+        names, fill = [b.name.removeprefix("up to ") for b in run.buckets], [b.fill or 0 for b in run.buckets]
+        label = "up to " * (len(run.units) > 1) + " × ".join(run.units)
+        charts.append(Chart("Fill of the buckets", names, {"fill": fill}, (label, "fill"), "bars"))
     else:
         timed = unit == "frames"
         lengths = run.lengths / 100 if timed else run.lengths

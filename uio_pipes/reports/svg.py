@@ -11,10 +11,12 @@ from typing import Literal
 
 from uio_pipes.base.printable import printable
 
-WIDTH, HEIGHT = 360, 220  # units of the drawing; on a phone, a unit is about a pixel
-LEFT, RIGHT, TOP, BOTTOM = 46, 20, 8, 36
+WIDTH, HEIGHT = 360, 240  # units of the drawing; on a phone, a unit is about a pixel
+LEFT, RIGHT, TOP, BOTTOM = 50, 24, 24, 38
 COLOURS = 10  # that the style sheet has
+CHARACTER = 7  # width of a digit, in a wide font
 ROTATED = 7  # characters of a name above which the names of bars are turned
+TURN = 60  # degrees by which they are
 LONGEST = 12  # characters of a turned name that have room
 WIDEST = 48  # of bars
 NAMES = 8  # most names of bars that have room
@@ -99,8 +101,10 @@ class Drawing:
         self.high = math.ceil(highest / self.step - 1e-9) * self.step or self.step
         margin = 0.5 if self.named or len(self.places) == 1 else 0.0
         self.first, self.last = min(self.places, default=0) - margin, max(self.places, default=1) + margin
-        turned = self.named and any(len(name) > ROTATED for name in self.names)
-        self.turned, self.bottom = turned, HEIGHT - BOTTOM - (LONGEST * 4.6 if turned else 0)
+        self.longest = max(map(len, self.names), default=0)
+        self.turned = self.named and self.longest > ROTATED
+        names = min(self.longest, LONGEST) * CHARACTER * math.sin(math.radians(TURN)) if self.turned else 0
+        self.bottom = HEIGHT - BOTTOM - names
 
     @property
     def summary(self) -> str:
@@ -121,26 +125,26 @@ class Drawing:
             parts.append(f'<path class=grid d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
             parts.append(f'<text x="{LEFT - 4}" y="{y + 4:.1f}" text-anchor="end">{short(tick)}</text>')
         for place, name in self.marks():
-            x, y = self.x(place), self.bottom + 13
+            x, y = self.x(place), self.bottom + 16
             turn = (
-                f' transform="rotate(-60 {x:.1f} {y:.1f})" text-anchor="end"'
+                f' transform="rotate(-{TURN} {x:.1f} {y:.1f})" text-anchor="end"'
                 if self.turned
                 else ' text-anchor="middle"'
             )
             shown = name if not self.turned or len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
             parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{turn}>{escape(shown)}</text>')
         x_label, y_label = map(escape, map(printable, self.chart.labels))
-        middle = (TOP + self.bottom) / 2
         parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{x_label}</text>')
-        parts.append(
-            f'<text x="10" y="{middle}" transform="rotate(-90 10 {middle})" text-anchor="middle">{y_label}</text>'
-        )
+        parts.append(f'<text x="1" y="11">{y_label}</text>')
         return "".join(parts)
 
     def marks(self) -> list[tuple[float, str]]:
         """Return the places that the axis names."""
         if self.named:
-            return list(zip(self.places, self.names, strict=True))[:: -(-len(self.names) // NAMES) or 1]
+            most = NAMES if self.turned else min(NAMES, (WIDTH - LEFT - RIGHT) // (CHARACTER * self.longest + 4))
+            return list(zip(self.places, self.names, strict=True))[:: -(-len(self.names) // most) or 1]
+        if len(self.places) == 1:
+            return [(self.places[0], short(self.places[0]))]
         step = max(step_of(self.first, self.last), all(isinstance(x, int) for x in self.chart.x))
         return [(tick, short(tick)) for tick in ticks(self.first, self.last, step)]
 
@@ -165,6 +169,8 @@ class Drawing:
     def _line(self, row: Sequence[float], reverse: bool = False) -> str:
         """Return a path through the values; it is interrupted where there is none."""
         points, pen = list(zip(self.places, row, strict=True)), "M"
+        if len(points) == 1:  # from edge to edge: a point would not be seen
+            points = [(self.first, row[0]), (self.last, row[0])]
         out = []
         for place, value in points[::-1] if reverse else points:
             if math.isfinite(value):

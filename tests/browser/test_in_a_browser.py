@@ -1,0 +1,283 @@
+"""The site and the reports as a reader has them: Chromium opens every page at two widths and finds nothing wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import command
+import corpus
+import pytest
+import torch
+from servers import running
+
+import uio_pipes as uio
+from uio_pipes.reports.page import Alarm, Bar, html
+from uio_pipes.reports.svg import Chart
+
+sync_api = pytest.importorskip("playwright.sync_api")
+FAULTS = (Path(__file__).parent / "faults.js").read_text()
+DRAWINGS = sorted((Path(__file__).parents[2] / "docs" / "pictures").glob("*.svg"))
+WIDE, NARROW, HEIGHT = 1280, 390, 800
+WIDTHS = pytest.mark.parametrize("width", [WIDE, NARROW])
+
+
+class Window:
+    """A window that has pages open one after the other, and the folder that keeps a picture of each."""
+
+    def __init__(self, browser: sync_api.Browser, shots: Path, width: int, scheme: str = "light") -> None:
+        self.name, self.shots, self.seen = f"{width}_{scheme}", shots, list[str]()
+        self.page = page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme=scheme)
+        page.on("console", lambda said: self._if(said.type == "error", f"error on the console: {said.text}"))
+        page.on("pageerror", lambda error: self._if(True, f"a script fails: {error}"))
+        page.on("request", lambda asked: self._if(_elsewhere(asked.url), f"fetched from elsewhere: {asked.url}"))
+        page.on("requestfailed", lambda asked: self._if(True, f"not loaded: {asked.url}"))
+        page.on("response", lambda answer: self._if(answer.status >= 400, f"{answer.status}: {answer.url}"))
+
+    def _if(self, wrong: bool, fault: str) -> None:
+        if wrong:
+            self.seen.append(fault)
+
+    def faults(self, url: str, name: str, full: bool = False) -> list[str]:
+        """What is wrong with a page; its picture, of all of it or of what the window shows, gets the name."""
+        self.seen.clear()
+        self.page.goto(url)
+        return self.faults_here(name, full)
+
+    def faults_here(self, name: str, full: bool = False) -> list[str]:
+        found = self.page.evaluate(FAULTS)
+        self.page.screenshot(path=self.shots / f"{name}_{self.name}.jpeg", type="jpeg", quality=70, full_page=full)
+        return [f"{name}: {fault}" for fault in (*self.seen, *found)]
+
+
+def _elsewhere(url: str) -> bool:
+    return urlsplit(url).hostname not in (None, "127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[sync_api.Browser]:
+    """Only for this module: while it is open, the thread has a running event loop."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        give_up = pytest.fail if "UIO_REQUIRE_ALL" in os.environ else pytest.skip
+        give_up("there is no chromium; Debian's package has it")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])  # root may have none
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "screenshots"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(built_site: Path) -> Iterator[tuple[str, list[str]]]:
+    """The address of the site, and where its pages are below it."""
+    root = built_site / "site"
+    pages = [str(page.relative_to(root)).removesuffix("index.html") for page in sorted(root.rglob("*.html"))]
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root)))
+    with running(server):
+        yield f"http://127.0.0.1:{server.server_port}/", pages
+
+
+# The site
+
+
+@WIDTHS
+def test_nothing_is_wrong_with_any_page_of_the_site(
+    browser: sync_api.Browser, shots: Path, site: tuple[str, list[str]], width: int
+) -> None:
+    url, pages = site
+    assert len(pages) > 60
+    window = Window(browser, shots, width)
+    names = [page.strip("/").replace("/", "_") or "first" for page in pages]
+    found = [window.faults(url + page, name) for page, name in zip(pages, names, strict=True)]
+    assert [fault for faults in found for fault in faults] == []
+
+
+def test_the_first_page_fits_a_wide_screen_and_has_a_dark_side(
+    browser: sync_api.Browser, shots: Path, site: tuple[str, list[str]]
+) -> None:
+    window = Window(browser, shots, WIDE, "dark")
+    assert window.faults(site[0], "first") == []
+    assert window.page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    bottoms = "[...document.querySelectorAll('article > :not(a)')].map((part) => part.getBoundingClientRect().bottom)"
+    assert max(window.page.evaluate(bottoms)) < HEIGHT
+
+
+@WIDTHS
+def test_search_finds_a_stage(browser: sync_api.Browser, shots: Path, site: tuple[str, list[str]], width: int) -> None:
+    window = Window(browser, shots, width)
+    page = window.page
+    page.goto(site[0])
+    page.locator("header [for=__search], header .md-search__button").locator("visible=true").click()
+    page.keyboard.type("bucket_batch")
+    first = page.get_by_role("option").first
+    sync_api.expect(first).to_contain_text("bucket_batch")
+    assert window.faults_here("search") == []
+    first.click()
+    page.wait_for_url(re.compile("bucket_batch"))
+    sync_api.expect(page.locator(f"[id='{urlsplit(page.url).fragment}']")).to_be_in_viewport()
+    assert "bucket_batch" in page.locator("article").inner_text()
+    assert window.faults_here("found") == []
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.stem)
+def test_nothing_is_wrong_with_a_drawing(browser: sync_api.Browser, shots: Path, drawing: Path) -> None:
+    window = Window(browser, shots, WIDE)
+    window.page.set_content(drawing.read_text())
+    assert window.faults_here(drawing.stem) == []
+
+
+# Reports
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which each command has written its report, of data with failures and three sources."""
+    folder = tmp_path_factory.mktemp("reports")
+    many = corpus.shards(folder / "many", [2, 3, 1, 2] * 6, seconds=(0.3, 0.8)).list
+    raw = corpus.raw_list(folder / "raw", 23).list
+    bad = corpus.shards(folder / "bad", [4, 5, 3, 4, 5, 6], seconds=(0.3, 1.5), damage=tuple(corpus.DAMAGE)).list
+    sources = {"read in a studio": str(many), "damaged": str(bad), "over the telephone": str(raw)}
+    (folder / "graphs.py").write_text(f"""
+import uio_pipes as uio
+
+def tokens(text):
+    return [ord(character) for character in text]
+
+sources = {{k: (uio.from_raw_list if "raw" in v else uio.from_shard_list)(v) for k, v in {sources}.items()}}
+mixed = uio.mix(sources, dict.fromkeys(sources, 1)).decode_audio().fbank(num_mel_bins=8).tokenize(tokens)
+by_frames = mixed.shuffle(20).sort(9).dynamic_batch(300).pad()
+in_buckets = mixed.bucket_batch(num_buckets=(3, 3), max_frames=400).pad()
+""")
+    shards = uio.from_shard_list(many, shuffle=True).decode_audio().fbank(num_mel_bins=8)
+    loader = uio.Loader(shards.shuffle(9).batch(3).pad(), lanes=12)
+    for _ in uio.watch(loader, every=0.001, to=folder / "watch"):
+        torch.save({"loader": loader.state_dict()}, folder / "state.pt")
+        if loader.stats().batches == 9:
+            break
+    for arguments in (
+        ["inspect", many, raw, bad, "--report", "inspect.html"],
+        ["simulate", "graphs.py:by_frames", "--world-size", "20", "--lanes", "40", "--out", "simulate.html"],
+        ["simulate", "graphs.py:in_buckets", "--world-size", "2", "--uneven", "join", "--out", "buckets.html"],
+        ["bench", "graphs.py:in_buckets", "--seconds", "0.2", "--out", "bench.html"],
+        ["state", "show", "state.pt", "--data", many, "--html", "state.html"],
+        ["watch", "watch", "--once", "--html", "watch.html"],
+    ):
+        done = command.uio(*arguments, cwd=folder)
+        assert done.returncode == (arguments[0] == "inspect"), done.stderr  # which tells that there are failures
+    return folder
+
+
+CHARTS = {"inspect": 0, "simulate": 6, "buckets": 6, "bench": 1, "state": 1, "watch": 5}
+
+
+@WIDTHS
+@pytest.mark.parametrize("name", CHARTS)
+def test_nothing_is_wrong_with_a_report(
+    browser: sync_api.Browser, shots: Path, reports: Path, name: str, width: int
+) -> None:
+    window = Window(browser, shots, width)
+    assert window.faults((reports / f"{name}.html").as_uri(), f"report_{name}", full=True) == []
+    assert window.page.locator("figure").count() == CHARTS[name]
+    assert window.page.locator("figure:has(.hit > title)").count() == CHARTS[name]
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_report_is_dark_where_the_reader_has_it_dark(
+    browser: sync_api.Browser, shots: Path, reports: Path, name: str
+) -> None:
+    window = Window(browser, shots, WIDE, "dark")
+    assert window.faults((reports / f"{name}.html").as_uri(), f"report_{name}", full=True) == []
+    paper = window.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", paper))) < 64
+
+
+@WIDTHS
+def test_nothing_is_wrong_with_charts_of_any_size(
+    browser: sync_api.Browser, shots: Path, tmp_path: Path, width: int
+) -> None:
+    long = "a word " * 12
+    charts = []
+    for kind in ("bars", "lines", "areas"):
+        for top in (0, 0.00012, 0.93, 7, 12_345, 99_999, 987_654_321):
+            x = [f"{i} to {i + 1}00 × {i}" for i in range(40)] if kind == "bars" else [2500.0 * i for i in range(40)]
+            series = {long: [top * i / 40 for i in range(40)], "other": [top / 2] * 40}
+            charts.append(Chart(f"{kind} up to {top}", x, series, ("step of the run", "hours of audio / s"), kind))
+    for count in (1, 2, 7, 9, 17, 300):
+        for x in ([str(i) for i in range(count)], [str(10**6 + i) for i in range(count)], ["decode_audio"] * count):
+            charts.append(Chart(f"{count} names", x, {"count": range(count)}, ("lane", "batches"), "bars"))
+    for last in (0.001, 3.0, 1000.0, 99_999.0, 1e7):
+        x = [last * i / 9 for i in range(10)]
+        charts += [Chart(f"to {last}", x, {"count": range(10)}, ("step", "count"), kind) for kind in ("bars", "lines")]
+    path = f"https://example.org/{'folder/' * 20}shard.tar"
+    rows = [(path, "1,000", path), ("b", Bar(0.3), Alarm(long))]
+    page = tmp_path / "charts.html"
+    page.write_text(html(path, [(long, ("key", long, "value"), rows), *[(path, ("",), [(path,)])] * 2], charts))
+    assert Window(browser, shots, width).faults(page.as_uri(), "charts") == []
+
+
+# What would be found
+
+LINE = "a line of text that is longer than its box"
+BROKEN = {
+    "error on the console: oh": "<script>console.error('oh')</script>",
+    "a script fails: oh": "<script>throw new Error('oh')</script>",
+    "not loaded: .*gone.css": "<link rel=stylesheet href=gone.css>",
+    "fetched from elsewhere: http://elsewhere.invalid/": "<script src=http://elsewhere.invalid/a.js></script>",
+    "an image is missing: .*gone.png": "<img src=gone.png>",
+    "a link names no part of the page: #gone": "<a href=#gone>there</a>",
+    "the page is wider": "<div style='width: 600px'>wide</div>",
+    "text is cut off: a line": f"<p style='width: 5em; white-space: nowrap; overflow: hidden'>{LINE}</p>",
+    "text is cut off: a line of": f"<p style='width: 5em; height: 1.2em; overflow: clip'>{LINE}</p>",
+    "text is cut off: a line of text": f"<body style='overflow-x: hidden'><p style='width: 600px'>{LINE * 2}",
+    "text is cut off: a name": "<svg viewBox='0 0 100 20'><text x=80 y=15>a name</text></svg>",
+    "text is hard to see: pale": "<p style='color: #ccc'>pale</p>",
+    "text lies over text: one, other": "<svg viewBox='0 0 99 20'><text y=15>one</text><text y=15>other</text></svg>",
+    "text lies over the edge of a box: a name": "<svg viewBox='0 0 99 20'><rect width=20 height=20 fill=none />"
+    "<text y=15>a name</text></svg>",
+}
+SOUND = f"""<a href=#here>there</a> <p id=here>text</p>
+<img src="data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'/>">
+<pre style='overflow: auto'>{LINE * 9}</pre> <p style='width: 5em; overflow: hidden'>{LINE}</p> <p hidden>{LINE * 9}</p>
+<svg viewBox='0 0 99 40' font-size=9><rect width=50 height=20 fill=none /><text x=5 y=15>a name</text>
+<text y=35>under it</text><text x=60 y=9 transform='rotate(45 60 9)'>turned</text>
+<text x=75 y=9 transform='rotate(45 75 9)'>too</text></svg>"""
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_fault_is_found(browser: sync_api.Browser, tmp_path: Path, fault: str) -> None:
+    (tmp_path / "page.html").write_text(f"<!doctype html>{BROKEN[fault]}")
+    window = Window(browser, tmp_path, NARROW)
+    found = window.faults((tmp_path / "page.html").as_uri(), "page")
+    assert any(re.match(f"page: {fault}", one) for one in found), found
+
+
+def test_what_is_missing_on_a_server_is_found(browser: sync_api.Browser, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<!doctype html><script src=gone.js></script>")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
+    with running(server):
+        found = Window(browser, tmp_path, NARROW).faults(f"http://127.0.0.1:{server.server_port}/page.html", "page")
+    assert any(re.match(r"page: 404: .*gone\.js", one) for one in found), found
+
+
+def test_a_sound_page_has_no_fault(browser: sync_api.Browser, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(f"<!doctype html>{SOUND}")
+    assert Window(browser, tmp_path, NARROW).faults((tmp_path / "page.html").as_uri(), "page") == []
