@@ -139,9 +139,15 @@ def main() -> None:
     if "error" in fit:
         report.text(f"- the fit did not run: {fit['error']}")
         return
+    report.text(f"The fit took {fit['took']:.0f} s, for {fit['probes']} probes:")
+    report.text(f"```\n{fit['text']}\n```")
+    report.write()
     jobs = {way: {"way": way, **fit[way]} for way in (SORTED, BUCKETS, FITTED)}
-    epochs = {way: child(MODULE, memory=arguments.memory, peaks=True, **job) for way, job in jobs.items()}
+    measured = report.ran(rounds(MODULE, jobs, 1, memory=arguments.memory, peaks=True), "memory: ")
     speeds = report.ran(rounds(MODULE, jobs, arguments.repeats, memory=arguments.memory))
+    epochs = {way: runs[0] for way, runs in measured.items() if way in speeds}
+    if len(epochs) < len(jobs):
+        return
     model, rows, off, most = MemoryModel(tuple(fit["weights"]), 0.0), [], 0.0, 0.0
     for way, epoch in epochs.items():
         forecast = model.bytes([shape for shape, _ in epoch["peaks"]])
@@ -170,8 +176,6 @@ def main() -> None:
         gain = speed[FITTED] / speed[way]
         claim = f"{GAIN:.2f}× the utterances a second of {way}"
         report.target(claim, gain >= GAIN, f"{gain:.2f}×, with {100 * steps:.0f} % fewer steps, {where}")
-    report.text(f"The fit took {fit['took']:.0f} s, for {fit['probes']} probes:")
-    report.text(f"```\n{fit['text']}\n```")
     report.write()
 
 

@@ -43,7 +43,9 @@ def proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
             return Proxy(parts.hostname, parts.port or 80, _credentials(parts.username, parts.password))
     except ValueError:
         pass  # its text may hold the password
-    remedy = "name one as http://host:port or http://user:password@host:port (with %XX for odd characters)"
+    remedy = (
+        "name one as http://host:port, with user:password@ before the host if it asks for them (%XX for odd characters)"
+    )
     message = f"{scheme.upper()}_PROXY of the environment is no HTTP proxy: {remedy}, or add {host} to NO_PROXY"
     raise DataError("unopenable", message)
 
