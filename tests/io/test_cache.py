@@ -19,6 +19,8 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.io import cache as cache_io
 from uio_pipes.io import readahead, retry
 from uio_pipes.io.access import Access
+from uio_pipes.io.local import Ref
+from uio_pipes.io.lookahead import is_far
 from uio_pipes.io.opening import open_ahead, open_binary, open_file
 from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.remote import CachedFile
@@ -72,6 +74,14 @@ def test_the_second_time_nothing_is_fetched(server: FaultServer, tmp_path: Path)
     assert read(url, access(tmp_path)) == DATA[0]
     assert len(server.asked) == 1  # what it is now: size and ETag
     assert isinstance(open_ahead(url, access(tmp_path)), CachedFile)
+
+
+def test_a_copy_is_read_like_a_local_file(server: FaultServer, tmp_path: Path) -> None:
+    """Not ahead of time, in other threads, as what is fetched."""
+    file = open_file(f"{server.url}/1.tar", access(tmp_path))
+    assert is_far(Ref(file, 500, 10))
+    file.read(500, 10)
+    assert not is_far(Ref(file, 500, 10))
 
 
 def test_small_files_read_by_position_are_kept_whole(server: FaultServer, tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ def is_far(value: object) -> bool:
     """Return whether it is a reference into a remote file."""
     if not isinstance(value, Ref):
         return False
-    return value.far if isinstance(value, Early) else isinstance(value.file, (RemoteFile, CachedFile))
+    of = value if isinstance(value, Early) else value.file
+    return isinstance(of, RemoteFile) or (isinstance(of, (Early, CachedFile)) and of.far)
 
 
 def fetch_early(samples: Iterable[dict[str, Any]]) -> int:

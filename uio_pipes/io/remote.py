@@ -59,6 +59,11 @@ class CachedFile:
             self._local = LocalFile(found) if found is not None else None
         return self._local is not None
 
+    @property
+    def far(self) -> bool:
+        """Whether no copy has been found, so that it is worth while to read ahead."""
+        return self._local is None
+
     def read(self, offset: int, size: int) -> bytes:
         return self._by(lambda file: file.read(offset, size))
 
