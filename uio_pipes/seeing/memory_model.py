@@ -60,10 +60,6 @@ class MemoryModel:
         _, one, t, tt, u, uu, tu = self.weights
         return one + (t + tt * frames + tu * labels) * frames + (u + uu * labels) * labels
 
-    def room(self, lengths: tuple[int, int], limit: float) -> int:
-        """Return how many utterances of these lengths fit into ``limit`` bytes."""
-        return max(0, int((limit - self.weights[0]) / max(1.0, self.cost(*lengths))))
-
     def __str__(self) -> str:
         """The cost as a function in Python, rounded up."""
         names = ("", " * frames", " * frames**2", " * tokens", " * tokens**2", " * frames * tokens")
