@@ -6,6 +6,13 @@
 
   if (root.scrollWidth > root.clientWidth) found.push(`the page is wider than the window: ${root.scrollWidth} px`);
   for (const image of document.images) if (!image.naturalWidth) found.push(`an image is missing: ${image.src}`);
+  const hidden = (node) => getComputedStyle(node).visibility !== "visible" || Number(getComputedStyle(node).opacity) === 0;
+  for (const image of document.images) if (hidden(image)) found.push(`an image is not shown: ${image.src.slice(0, 60)}`);
+  for (const shape of document.querySelectorAll("figure .bars, figure .areas, figure .lines")) {
+    const { fill, stroke } = getComputedStyle(shape);
+    const painted = [fill, stroke].some((name) => !/^(none|transparent|rgba\(.*, 0\))$/.test(name));
+    if (hidden(shape) || !painted) found.push(`a series of a chart is not shown: ${shape.getAttribute("class")}`);
+  }
   for (const link of document.querySelectorAll('a[href^="#"]')) {
     const id = decodeURIComponent(link.hash.slice(1));
     if (id && !document.getElementById(id)) found.push(`a link names no part of the page: #${id}`);

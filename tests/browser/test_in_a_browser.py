@@ -243,6 +243,8 @@ BROKEN = {
     "not loaded: .*gone.css": "<link rel=stylesheet href=gone.css>",
     "fetched from elsewhere: http://elsewhere.invalid/": "<script src=http://elsewhere.invalid/a.js></script>",
     "an image is missing: .*gone.png": "<img src=gone.png>",
+    "an image is not shown": "<img style='visibility: hidden' src=\"data:image/svg+xml,<svg/>\">",
+    "a series of a chart is not shown: lines": "<figure><svg><path class=lines fill=none d='M0 0h9' /></svg></figure>",
     "a link names no part of the page: #gone": "<a href=#gone>there</a>",
     "the page is wider": "<div style='width: 600px'>wide</div>",
     "text is cut off: a line": f"<p style='width: 5em; white-space: nowrap; overflow: hidden'>{LINE}</p>",
