@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -143,10 +142,7 @@ def tables(run: Simulation) -> list[Rows]:
 
 def _along(run: Simulation) -> Rows:
     """Return the table of the epoch in stretches. Of many sources it shows those with the largest shares."""
-    shares = Counter[str]()
-    for stretch in run.along:
-        shares.update(stretch.shares)
-    names = [name for name, _ in shares.most_common(SOURCES)] if len(shares) > 1 else []
+    names = run.largest_sources[:SOURCES] if len(run.largest_sources) > 1 else []
     rows = [
         (f"{s.first:,} to {s.last:,}", f"{s.utterances:,.1f}", f"{s.padded:,.0f}", f"{s.longest:,}",
          *(f"{'█' * round(BAR * s.shares[name])} {s.shares[name]:.0%}".lstrip() for name in names))

@@ -48,7 +48,7 @@ def _histogram(title: str, values: Any, unit: str, counted: str = "batches") -> 
 def _along(run: Simulation) -> list[Chart]:
     """Return the shares of the sources, and the lengths, step by step."""
     middles, unit = [(s.first + s.last) / 2 for s in run.along], run.units[0]
-    named, others = [*run.along[0].shares][:SOURCES], [*run.along[0].shares][SOURCES:]
+    named, others = run.largest_sources[:SOURCES], run.largest_sources[SOURCES:]
     shares = {name or "all": [s.shares[name] for s in run.along] for name in named}
     if others:
         shares["others"] = [sum(s.shares[name] for name in others) for s in run.along]
