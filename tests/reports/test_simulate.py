@@ -13,6 +13,7 @@ import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
+from uio_pipes.cli.simulate import tables
 from uio_pipes.reports.charts import of_simulation
 from uio_pipes.reports.page import html, save
 from uio_pipes.reports.simulate import simulate
@@ -267,6 +268,16 @@ def test_the_chart_of_many_sources_names_the_largest() -> None:
     shares = next(chart for chart in of_simulation(run) if chart.title == "Shares of the sources").series
     assert {*shares} == {*(f"s{n:02}" for n in range(4, 13)), "others"}
     assert sum(values[0] for values in shares.values()) == pytest.approx(1)
+
+
+def test_equal_notes_come_once_and_one_utterance_is_drawn_as_one_bar() -> None:
+    many = {f"s{n}": uio.from_iterable([{"key": "k", "txt": "a"}] * 2).sharding_filter() for n in range(3)}
+    notes = simulate(uio.mix(many, dict.fromkeys(many, 1)).tokenize(code_points).batch(2), lanes=4).notes
+    assert (len(notes), sum("2 of 4 lanes have nothing" in note for note in notes)) == (2, 1)
+    one = uio.from_iterable([{"key": "k", "txt": "a" * 204}]).tokenize(code_points)
+    run = simulate(one.dynamic_batch(max_tokens=500))
+    assert [chart.x for chart in of_simulation(run)] == [["0"], [204.0], [0], [204.0]]
+    assert dict(tables(run)[0][2])["largest batch"].startswith("1 utterance × ")  # type: ignore[arg-type]
 
 
 def test_mixing_is_how_far_apart_neighbours_of_a_shard_come(many_shards: Corpus) -> None:

@@ -97,7 +97,12 @@ def tables(run: Simulation) -> list[Rows]:
         ),
         (
             "largest batch",
-            " × ".join(f"{n:,} {name}" for n, name in zip(run.largest, ("utterances", *run.units), strict=True)),
+            " × ".join(
+                [
+                    counted(run.largest[0], "utterance"),
+                    *(f"{n:,} {name}" for n, name in zip(run.largest[1:], run.units, strict=True)),
+                ]
+            ),
         ),
         ("skew", f"ranks wait {run.skew:.1%} of the time for the slowest"),
         ("busiest worker", f"{run.workers:.2f} × the mean"),

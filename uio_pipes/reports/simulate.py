@@ -58,7 +58,7 @@ def simulate(
         plans.append(plan)
         progress(len(plans), lanes)
     rates = sum((plan.rates for plan in plans), Counter[int]())
-    notes = [*pipeline._warnings(lanes), *_rate_notes(pipeline, rates.pop(0, 0))]
+    notes = [*dict.fromkeys(pipeline._warnings(lanes)), *_rate_notes(pipeline, rates.pop(0, 0))]
     reports = [report for plan in plans for report in plan.reports]
     losses = Losses.of((vars(plan) for plan in plans), next(iter(reports), ""))
     if losses.failures and not any(plan.lengths for plan in plans):
