@@ -11,6 +11,7 @@ from corpus import Corpus
 import uio_pipes as uio
 from uio_pipes.audio.decode import probe
 from uio_pipes.audio.length import measure
+from uio_pipes.cli.bench import tables
 from uio_pipes.core import sample as samples
 from uio_pipes.core.sample import Sample
 from uio_pipes.reports.bench import Bench, Row, Speed, bench
@@ -110,6 +111,12 @@ def test_advice_names_what_dominates(result: Bench, words: str) -> None:
     import re
 
     assert re.search(words, result.advice)
+
+
+def test_of_many_stages_the_cheapest_are_one_row() -> None:
+    result = found(("decode_audio", 0.1), *((f"s{n}: map", 0.001) for n in range(900)))
+    rows = list(tables(result)[0][2])
+    assert (len(rows), rows[0][0], rows[-1][:3]) == (31, "decode_audio", ("… 871 others", "871.0", "87.1%"))
 
 
 def test_the_drawing() -> None:

@@ -61,6 +61,11 @@ def test_numbers_are_set_to_the_right_and_alarms_are_marked() -> None:
     assert [cell.get("class") for cell in page.all("td")[1:]] == [None, "n", "value", "alarm", "n", "value"]
 
 
+def test_a_column_with_a_long_word_breaks_words() -> None:
+    page = Page(html("t", [("t", ("name", "text", "n"), [("a" * 150, "two words", 12), ("b", "c", 3)])]))
+    assert [cell.get("class") for cell in page.all("td")] == ["value", None, "n"] * 2
+
+
 def test_a_live_page_asks_to_be_loaded_again_and_is_never_half_written(tmp_path: Path) -> None:
     save(tmp_path / "a.html", "t", [], refresh=5)
     assert {"http-equiv": "refresh", "content": "5"} in Page((tmp_path / "a.html").read_text()).all("meta")

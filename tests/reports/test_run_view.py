@@ -49,19 +49,55 @@ def test_figures_of_each_rank_and_of_all() -> None:
 
 def test_a_rank_that_says_nothing_for_long_is_marked() -> None:
     all_, first, second = shown([rank(0), rank(1, end=4)], 105)["Ranks"]
-    assert (all_["is"], first["is"], second["is"]) == ("1 of 2 silent, 65 s", "running", "silent, 65 s")
-    assert isinstance(second["is"], Alarm)
-    over = Rank([*rank(1).records, record(101.0, 1, state="over")])
+    assert (all_["is"], first["is"], second["is"]) == ("1 of 2 running", "no record for 65 s", "running")
+    assert (isinstance(all_["is"], Alarm), isinstance(first["is"], Alarm), first["rank"]) == (True, True, 1)
+    over = Rank([*rank(0).records, record(101.0, 0, state="over", world_size=1)])
     assert [row["is"] for row in shown([over], 9_999)["Ranks"]] == ["epoch over", "epoch over"]
+
+
+def test_a_rank_that_left_is_marked_unless_all_did() -> None:
+    left = Rank([*rank(1).records, record(101.0, 1, state="left")])
+    all_, first, second = shown([rank(0), left], 105)["Ranks"]
+    assert (all_["is"], first["is"], second["is"]) == ("1 of 2 running", "left 4 s ago", "running")
+    assert isinstance(first["is"], Alarm)
+    alone = Rank([*rank(0).records, record(101.0, 0, state="left", world_size=1)])
+    all_, only = shown([alone], 105)["Ranks"]
+    assert (all_["is"], only["is"], isinstance(only["is"], Alarm)) == ("left", "left 4 s ago", False)
+
+
+def test_ranks_that_do_not_run_count_in_totals_but_not_at_present() -> None:
+    left = Rank([*rank(2).records, record(101.0, 2, state="left", failures=3)])
+    all_, *_ = shown([rank(0), rank(1, end=4), left], 105)["Ranks"]
+    assert (all_["h/s"], all_["waiting"], all_["memory (GB)"]) == ("0.05", "20%", "2.00")
+    assert (all_["utterances"], all_["failures"]) == ("2,160", "3")
+    all_, *_ = shown([rank(0), rank(1)], 9_999)["Ranks"]
+    assert (all_["is"], all_["h/s"], all_["waiting"], all_["memory (GB)"]) == ("0 of 2 running", "0", "", "0.00")
+
+
+def test_ranks_that_have_written_nothing_are_told() -> None:
+    all_, missing, _ = shown([rank(1)], 101)["Ranks"]
+    assert (all_["is"], missing["rank"], missing["is"]) == ("1 of 2 running", "0", "has written nothing")
+    assert isinstance(missing["is"], Alarm)
+    _, missing, _ = shown([rank(1, world_size=64)], 101)["Ranks"]
+    assert (missing["rank"], missing["is"]) == ("0, 2, 3, …", "63 have written nothing")
 
 
 def test_of_many_ranks_a_terminal_shows_those_that_need_attention() -> None:
     many = [rank(n, world_size=40) for n in range(38)] + [rank(38, world_size=40, waited=5.0), rank(39, end=2)]
-    many[38] = Rank([record(90.0, 38), record(100.0, 38, waited=25.0)])
+    many[38] = Rank([record(90.0, 38, world_size=40), record(100.0, 38, waited=25.0, world_size=40)])
     (title, _, rows), *_ = tables(many, 105, most=3)
-    assert title == "Ranks: the 3 of 40 that wait most"
-    assert [row[0] for row in rows][:3] == ["all", 39, 38]
-    assert len(list(tables(many, 105)[0][2])) == 41
+    assert title == "Ranks, first those that do not run or wait most"
+    assert [row[0] for row in rows] == ["all", 39, 38, 0, "… 37 more"]
+    whole = list(tables(many, 105)[0][2])
+    assert [row[0] for row in whole] == ["all", 39, *range(39)]
+
+
+def test_of_many_sources_a_terminal_names_the_largest() -> None:
+    one = Rank([record(100.0, sources={f"s{n}": n for n in range(1, 301)}, world_size=1)])
+    found = shown([one], 101, most=16)["Shares of the sources"]
+    assert [row["source"] for row in found] == [*(f"s{n}" for n in range(300, 290, -1)), "… 290 others"]
+    assert (found[-1]["utterances"], found[-1]["share"]) == ("42,195", "93.5%")
+    assert len(shown([one], 101)["Shares of the sources"]) == 300
 
 
 def test_sources_tokens_nodes_and_processes_that_get_the_same_batches() -> None:

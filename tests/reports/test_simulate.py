@@ -13,6 +13,7 @@ import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
+from uio_pipes.cli.simulate import tables
 from uio_pipes.reports.charts import of_simulation
 from uio_pipes.reports.page import html, save
 from uio_pipes.reports.simulate import simulate
@@ -209,6 +210,12 @@ def test_what_a_loader_would_refuse_is_refused(options: dict[str, object], messa
         simulate(by_frames(uio.from_shard_list(many_shards.list)), **options)  # type: ignore[arg-type]
 
 
+def test_an_epoch_of_nothing_is_an_error_that_says_why(many_shards: Corpus) -> None:
+    graph = uio.from_shard_list(many_shards.list).decode_audio().fbank(num_mel_bins=8).filter(min_frames=9_000)
+    with pytest.raises(uio.PipelineError, match=r"nothing comes out .*\(\d+ × too_short\)"):
+        simulate(graph.batch(2), lanes=2)
+
+
 def test_endless_pipelines_are_refused(many_shards: Corpus) -> None:
     with pytest.raises(uio.PipelineError, match="no end"):
         simulate(uio.from_shard_list(many_shards.list).repeat().batch(2))
@@ -252,6 +259,25 @@ def test_stretches_show_what_follows_the_step_as_real_loaders_do() -> None:
     assert [list(values) for values in shares.series.values()] == [
         [stretch.shares[name] for stretch in run.along] for name in ("a", "b")
     ]
+
+
+def test_the_chart_of_many_sources_names_the_largest() -> None:
+    sizes = {f"s{n:02}": n for n in range(1, 13)}
+    sources = {s: uio.from_iterable([{"key": s, "txt": s}] * n * 4).sharding_filter() for s, n in sizes.items()}
+    run = simulate(uio.mix(sources, sizes).tokenize(code_points).batch(2))
+    shares = next(chart for chart in of_simulation(run) if chart.title == "Shares of the sources").series
+    assert {*shares} == {*(f"s{n:02}" for n in range(4, 13)), "others"}
+    assert sum(values[0] for values in shares.values()) == pytest.approx(1)
+
+
+def test_equal_notes_come_once_and_one_utterance_is_drawn_as_one_bar() -> None:
+    many = {f"s{n}": uio.from_iterable([{"key": "k", "txt": "a"}] * 2).sharding_filter() for n in range(3)}
+    notes = simulate(uio.mix(many, dict.fromkeys(many, 1)).tokenize(code_points).batch(2), lanes=4).notes
+    assert (len(notes), sum("2 of 4 lanes have nothing" in note for note in notes)) == (2, 1)
+    one = uio.from_iterable([{"key": "k", "txt": "a" * 204}]).tokenize(code_points)
+    run = simulate(one.dynamic_batch(max_tokens=500))
+    assert [chart.x for chart in of_simulation(run)] == [["0"], [204.0], [0], [204.0]]
+    assert dict(tables(run)[0][2])["largest batch"].startswith("1 utterance × ")  # type: ignore[arg-type]
 
 
 def test_mixing_is_how_far_apart_neighbours_of_a_shard_come(many_shards: Corpus) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from uio_pipes.reports.bench import Bench, Speed
     from uio_pipes.reports.page import Rows
 
+MOST = 30  # rows of stages that a table shows
+
 
 def bench(
     pipeline: Named = None,
@@ -66,10 +68,15 @@ def _notes(result: Bench) -> list[tuple[str]]:
 
 def tables(result: Bench) -> list[Rows]:
     """Return the tables that the terminal and the page show."""
+    from uio_pipes.reports.bench import Row
     from uio_pipes.reports.page import Bar
 
     most = max(r.share for r in result.rows) or 1.0
-    rows = [(r.stage, f"{r.microseconds:,.1f}", f"{r.share:.1%}", Bar(r.share / most)) for r in result.rows]
+    named, others = result.rows[:MOST], result.rows[MOST:]
+    if others:
+        microseconds, share = sum(r.microseconds for r in others), sum(r.share for r in others)
+        named = [*named, Row(f"… {counted(len(others), 'other')}", microseconds, share)]
+    rows = [(r.stage, f"{r.microseconds:,.1f}", f"{r.share:.1%}", Bar(min(1, r.share / most))) for r in named]
     speeds = [_speed("this process", result.alone)]
     if result.workers is not None:
         speeds.append(_speed(counted(result.num_workers, "worker"), result.workers))

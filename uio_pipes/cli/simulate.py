@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,7 +97,12 @@ def tables(run: Simulation) -> list[Rows]:
         ),
         (
             "largest batch",
-            " × ".join(f"{n:,} {name}" for n, name in zip(run.largest, ("utterances", *run.units), strict=True)),
+            " × ".join(
+                [
+                    counted(run.largest[0], "utterance"),
+                    *(f"{n:,} {name}" for n, name in zip(run.largest[1:], run.units, strict=True)),
+                ]
+            ),
         ),
         ("skew", f"ranks wait {run.skew:.1%} of the time for the slowest"),
         ("busiest worker", f"{run.workers:.2f} × the mean"),
@@ -143,10 +147,7 @@ def tables(run: Simulation) -> list[Rows]:
 
 def _along(run: Simulation) -> Rows:
     """Return the table of the epoch in stretches. Of many sources it shows those with the largest shares."""
-    shares = Counter[str]()
-    for stretch in run.along:
-        shares.update(stretch.shares)
-    names = [name for name, _ in shares.most_common(SOURCES)] if len(shares) > 1 else []
+    names = run.largest_sources[:SOURCES] if len(run.largest_sources) > 1 else []
     rows = [
         (f"{s.first:,} to {s.last:,}", f"{s.utterances:,.1f}", f"{s.padded:,.0f}", f"{s.longest:,}",
          *(f"{'█' * round(BAR * s.shares[name])} {s.shares[name]:.0%}".lstrip() for name in names))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,6 +13,8 @@ from uio_pipes.reports.page import Alarm, Rows, counts
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+TEXT = 18  # characters of a text that has more lines if there is little room
 
 
 def print_tables(tables: Iterable[Rows]) -> None:
@@ -38,11 +40,29 @@ def drawn(tables: Iterable[Rows]) -> Iterator[Any]:
     for title, headings, rows in tables:
         table, filled = Table(box=None, pad_edge=False), [list(row) for row in rows]
         for number, heading in enumerate(headings):
-            numeric = number and counts(heading, (row[number] for row in filled))
-            table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+            numeric = number > 0 and counts(heading, (row[number] for row in filled))
+            table.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
         for row in filled:
             table.add_row(*(Text(printable(str(v)), style="bold red" if isinstance(v, Alarm) else "") for v in row))
         yield from (Text(printable(title), style="bold"), table, "")
+
+
+def narrowed(rows: Rows, width: int, least: Sequence[str]) -> Rows:
+    """Return a table without the columns that have no room, in the order ``least``. Text of more than a few words may
+    take several lines."""
+    from rich.cells import cell_len
+
+    title, headings, body = rows
+    table = [headings, *([str(cell) for cell in row] for row in body)]
+    widths = {}
+    for heading, *cells in zip(*table, strict=True):
+        widest = max(map(cell_len, [heading, *cells]))
+        widths[heading] = widest if counts(heading, cells) else min(widest, TEXT)
+    for heading in least:
+        if sum(widths.values()) + 2 * len(widths) - 2 > width:
+            widths.pop(heading, None)
+    kept = [i for i, heading in enumerate(headings) if heading in widths]
+    return title, [headings[i] for i in kept], [[row[i] for i in kept] for row in body]
 
 
 def say(text: str) -> None:

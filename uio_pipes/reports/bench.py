@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.statistics import Stats
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.reports.clock import HEADERS, READING, Clock, headers_timed, timed
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.no_batches import nothing_out
 from uio_pipes.run.shared_memory import Ring, Writer
 from uio_pipes.run.workers import PackedMessage
 
@@ -118,8 +118,7 @@ def _epochs(loader: Loader) -> Iterator[Any]:
             empty = False
             yield batch
         if empty:
-            why = ", ".join(f"{n} × {reason}" for reason, n in loader.stats().skipped.items()) or "its list is empty"
-            raise PipelineError(f"nothing comes out of the pipeline ({why}); see uio inspect")
+            raise nothing_out(loader.stats().skipped)
 
 
 def _hand_over(batches: list[Any], utterances: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from uio_pipes.reports.svg import Chart
 
 if TYPE_CHECKING:
     from uio_pipes.reports.bench import Bench
-    from uio_pipes.reports.simulation import Simulation
+    from uio_pipes.reports.simulation import Column, Simulation
 
 POINTS = 200  # most points of a curve
 SOURCES = 9  # most sources that are named
@@ -34,21 +34,21 @@ def of_simulation(run: Simulation) -> list[Chart]:
         charts.append(Chart("Fill of the buckets", names, {"fill": fill}, (label, "fill"), "bars"))
     else:
         timed = unit == "frames"
-        lengths = run.lengths / 100 if timed else run.lengths
-        charts.append(_histogram("Utterances planned", lengths, "seconds" if timed else unit, "utterances"))
+        label, scale = ("seconds", 100) if timed else (unit, 1)
+        charts.append(_histogram("Utterances planned", run.lengths, label, "utterances", scale))
     return charts + (_along(run) if run.along else [])
 
 
-def _histogram(title: str, values: Any, unit: str, counted: str = "batches") -> Chart:
-    counts, edges = np.histogram(values, bins=BINS)
-    middles = ((edges[1:] + edges[:-1]) / 2).tolist()
+def _histogram(title: str, values: Column, unit: str, counted: str = "batches", scale: int = 1) -> Chart:
+    counts, edges = np.histogram(values, bins=min(BINS, int(np.ptp(values)) + 1))
+    middles = ((edges[1:] + edges[:-1]) / 2 / scale).tolist()
     return Chart(title, middles, {counted: counts.tolist()}, (unit, counted), "bars")
 
 
 def _along(run: Simulation) -> list[Chart]:
     """Return the shares of the sources, and the lengths, step by step."""
     middles, unit = [(s.first + s.last) / 2 for s in run.along], run.units[0]
-    named, others = [*run.along[0].shares][:SOURCES], [*run.along[0].shares][SOURCES:]
+    named, others = run.largest_sources[:SOURCES], run.largest_sources[SOURCES:]
     shares = {name or "all": [s.shares[name] for s in run.along] for name in named}
     if others:
         shares["others"] = [sum(s.shares[name] for name in others) for s in run.along]

@@ -13,6 +13,7 @@ from uio_pipes.reports.svg import Chart, svg
 Rows = tuple[str, Sequence[str], Iterable[Sequence[object]]]  # title, headings, rows
 
 LONGEST = 30  # blocks in the longest bar on a terminal
+WORD = 40  # characters of a word above which its column breaks words, so that the others keep their place
 STYLE = Path(__file__).with_name("style.css")
 HEAD = (
     '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -75,9 +76,11 @@ def counts(heading: str, column: Iterable[object]) -> bool:
 def _table(index: int, name: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     rows = [list(row) for row in rows]
     numeric = [i > 0 and counts(heading, (row[i] for row in rows)) for i, heading in enumerate(headings)]
-    sides = [
-        " class=n" if one else " class=value" * (name == "value") for one, name in zip(numeric, headings, strict=True)
+    broken = [
+        heading == "value" or any(len(word) > WORD for row in rows for word in str(row[i]).split())
+        for i, heading in enumerate(headings)
     ]
+    sides = [" class=n" if one else " class=value" * breaks for one, breaks in zip(numeric, broken, strict=True)]
     head = "".join(
         f'<th scope="col"{side}>{escape(heading)}</th>' if heading else "<td></td>"
         for heading, side in zip(headings, sides, strict=True)

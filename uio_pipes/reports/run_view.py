@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import nan
 from pathlib import Path
+from typing import Any
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.base.printable import counted
 from uio_pipes.core.run_record import Record, files_of, read
 from uio_pipes.core.statistics import NodeStats, Stats
 from uio_pipes.reports.page import Alarm, Bar, Rows
@@ -20,6 +22,8 @@ LATELY = 5  # records that the present speed is measured over
 PATIENCE = 10.0  # seconds, beyond three times those between records, before a rank is silent
 POINTS = 150  # of a curve
 SOURCES = 9  # most sources that a chart names
+MISSING = 3  # most ranks without a record that are named
+NAMED = 10  # most sources that a terminal names
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,10 @@ class Rank:
         """Whether its next record is long overdue."""
         return self.last.state == "running" and now - self.last.time > 3 * self.last.every + PATIENCE
 
+    def urgency(self, now: float) -> int:
+        """Return 2 for a rank that left the loop within the epoch (an exception, a ``break``), 1 for a silent one."""
+        return 2 if self.last.state == "left" else int(self.silent(now))
+
 
 def _goes_on(before: Record, after: Record) -> bool:
     """Return whether the counts of two records are those of the same process and epoch."""
@@ -97,24 +105,43 @@ def ranks_in(folder: str, last: int | None = None) -> list[Rank]:
             f"{folder} has no files of ranks (rank-00000.jsonl, …): the trainer writes them if it iterates over "
             f"uio.watch(loader, to={folder!r})"
         )
-    world_size = max((rank.last for rank in ranks), key=lambda record: record.time).world_size
+    world_size = _world_size(ranks)
     return sorted((rank for rank in ranks if rank.last.rank < world_size), key=lambda rank: rank.last.rank)
 
 
+def _world_size(ranks: list[Rank]) -> int:
+    """Return the number of ranks that the newest record tells."""
+    return max((rank.last for rank in ranks), key=lambda record: record.time).world_size
+
+
 def tables(ranks: list[Rank], now: float, most: int | None = None) -> list[Rows]:
-    """Return the tables. ``most``: ranks to show, first those that are silent or wait most."""
+    """Return the tables. ``most``: rows of each, and one more that tells how many others there are."""
     own = [rank for rank in ranks if not rank.last.peer]  # the others get batches that are counted there
     stats = _total(own)
     found = [_ranks(ranks, own, now, most)]
     if stats.sources:
-        of = Counter(stats.sources)
-        largest, whole = max(of.values()), of.total()
-        rows = [(name, f"{n:,}", f"{n / whole:.1%}", Bar(n / largest)) for name, n in of.most_common()]
-        found.append(("Shares of the sources", ("source", "utterances", "share", ""), rows))
+        found.append(_sources(Counter(stats.sources), most))
     seen = stats.utterances + sum(stats.skipped.values())
     left = [(reason, f"{n:,}", f"{n / seen:.2%}") for reason, n in Counter(stats.skipped).most_common()]
-    found.append(("Left out in this epoch", ("reason", "count", "of the utterances"), left or [("none", "0", "")]))
-    return found + _nodes(own)
+    left = _first(left, most) or [("none", "0", "")]
+    return [*found, ("Left out in this epoch", ("reason", "count", "of the utterances"), left), *_nodes(own, most)]
+
+
+def _sources(of: Counter[str], most: int | None) -> Rows:
+    largest, whole = max(of.values()), of.total()
+    named = of.most_common(None if most is None else min(most, NAMED))
+    rows = [(name, f"{n:,}", f"{n / whole:.1%}", Bar(n / largest)) for name, n in named]
+    if len(named) < len(of):
+        n = whole - sum(n for _, n in named)
+        rows.append((f"… {counted(len(of) - len(named), 'other')}", f"{n:,}", f"{n / whole:.1%}", Bar(0)))
+    return "Shares of the sources", ("source", "utterances", "share", ""), rows
+
+
+def _first(rows: list[Any], most: int | None) -> list[Any]:
+    """Return the first rows, and one that tells how many more there are."""
+    if most is None or len(rows) <= most + 1:
+        return rows
+    return [*rows[:most], [f"… {len(rows) - most:,} more", *[""] * (len(rows[0]) - 1)]]
 
 
 def _total(ranks: Iterable[Rank]) -> Stats:
@@ -125,47 +152,68 @@ def _total(ranks: Iterable[Rank]) -> Stats:
 
 
 def _ranks(ranks: list[Rank], own: list[Rank], now: float, most: int | None) -> Rows:
-    shown, title = ranks, "Ranks"
-    if most is not None and len(ranks) > most:
-        shown = sorted(ranks, key=lambda rank: (not rank.silent(now), -rank.lately.waiting))[:most]
-        title = f"Ranks: the {most} of {len(ranks)} that wait most"
+    def order(rank: Rank) -> tuple[int, float]:
+        return -rank.urgency(now), 0.0 if whole else -rank.lately.waiting
+
+    whole = most is None or len(ranks) <= most + 1
     headings = ("rank", "is", "epoch", "batches", "utterances", "h/s", "tokens/s", "waiting", "padding", "left out",
                 "failures", "memory (GB)", "workers", "host")  # fmt: skip
-    rows = [["all", _state(ranks, now), *_cells(own), ""]]
-    rows += [[rank.last.rank, _state([rank], now), *_cells([rank]), rank.last.host] for rank in shown]
+    working = [rank for rank in own if rank.last.state == "running" and not rank.silent(now)]
+    working = working or [rank for rank in own if rank.last.state == "over"]
+    missing = sorted(set(range(_world_size(ranks))) - {rank.last.rank for rank in ranks})
+    all_left = all(rank.last.state == "left" for rank in ranks)
+    rows = [["all", _whole(ranks, now, missing), *_cells(own, working), ""]]
+    if missing:
+        named = ", ".join(map(str, missing[:MISSING])) + ", …" * (len(missing) > MISSING)
+        told = "has" if len(missing) == 1 else f"{len(missing):,} have"
+        rows.append([named, Alarm(f"{told} written nothing"), *[""] * (len(headings) - 2)])
+    by_rank = [
+        [rank.last.rank, _state(rank, now, all_left), *_cells([rank], [rank]), rank.last.host]
+        for rank in sorted(ranks, key=order)
+    ]
+    rows += _first(by_rank, most)
     filled = [i for i, column in enumerate(zip(*rows, strict=True)) if any(str(cell) for cell in column)]
+    title = "Ranks" if whole else "Ranks, first those that do not run or wait most"
     return title, [headings[i] for i in filled], [[row[i] for i in filled] for row in rows]
 
 
-def _cells(ranks: list[Rank]) -> list[object]:
-    """Return the figures of ranks; an empty one stands for what a run does not have."""
-    stats, lately = _total(ranks), [rank.lately for rank in ranks]
+def _cells(ranks: list[Rank], working: list[Rank]) -> list[object]:
+    """Return the counts of ranks, and what those of them that work do at present; an empty one stands for what a run
+    does not have."""
+    stats, lately = _total(ranks), [rank.lately for rank in working]
     tokens = sum(s.gained("tokens") / s.seconds for s in lately)
-    workers = [n for rank in ranks if (n := rank.last.stats.workers) is not None]
+    workers = [n for rank in working if (n := rank.last.stats.workers) is not None]
     return [
         max((rank.last.epoch for rank in ranks), default=""),
         f"{max((rank.last.stats.batches for rank in ranks), default=0):,}",
         f"{stats.utterances:,}",
         f"{sum(s.speed for s in lately):.3g}",
         f"{tokens:,.0f}" if stats.tokens else "",
-        f"{_mean(s.waiting for s in lately):.0%}",
+        f"{_mean(s.waiting for s in lately):.0%}" if lately else "",
         f"{stats.padding_ratio:.1%}",
         f"{sum(stats.skipped.values()):,}",
         f"{stats.failures:,}",
-        f"{sum(rank.last.memory for rank in ranks) / 1e9:.2f}",
+        f"{sum(s.memory for s in lately):.2f}",
         sum(workers) if workers else "",
     ]
 
 
-def _state(ranks: list[Rank], now: float) -> str:
-    """Return the state of a rank, or of the whole run."""
-    silent = [now - rank.last.time for rank in ranks if rank.silent(now)]
-    if silent:
-        return Alarm(
-            (f"{len(silent)} of {len(ranks)} silent" if len(ranks) > 1 else "silent") + f", {_ago(max(silent))}"
-        )
+def _state(rank: Rank, now: float, all_left: bool) -> str:
+    ago = _ago(now - rank.last.time)
+    if rank.last.state == "left":  # of a run that was ended after some steps, all ranks left
+        return f"left {ago} ago" if all_left else Alarm(f"left {ago} ago")
+    if rank.silent(now):
+        return Alarm(f"no record for {ago}")
+    return "epoch over" if rank.last.state == "over" else rank.last.state
+
+
+def _whole(ranks: list[Rank], now: float, missing: list[int]) -> str:
+    """Return the state of the whole run."""
     states = {rank.last.state for rank in ranks}
-    return {"over": "epoch over"}.get(state := states.pop(), state) if len(states) == 1 else "running"
+    state = "running" if "running" in states else "epoch over" if "over" in states else "left"
+    gone = 0 if state == "left" else sum(rank.urgency(now) > 0 for rank in ranks)
+    size = len(ranks) + len(missing)
+    return Alarm(f"{size - gone - len(missing)} of {size} {state}") if gone or missing else state
 
 
 def _ago(seconds: float) -> str:
@@ -180,7 +228,7 @@ def _mean(values: Iterable[float]) -> float:
     return sum(found) / len(found) if found else nan
 
 
-def _nodes(ranks: list[Rank]) -> list[Rows]:
+def _nodes(ranks: list[Rank], most: int | None) -> list[Rows]:
     """Return what came from each node of a Ray cluster."""
     found: dict[str, NodeStats] = {}
     for name, node in (pair for rank in ranks for pair in rank.last.stats.nodes.items()):
@@ -188,7 +236,9 @@ def _nodes(ranks: list[Rank]) -> list[Rows]:
         for field, value in vars(node).items():
             setattr(total, field, getattr(total, field) + value)
     rows = [(name, f"{n.utterances:,}", f"{n.speed:,.0f}", n.restarts) for name, n in sorted(found.items())]
-    return [("Nodes", ("node", "utterances", "utterances/s of an actor", "restarts"), rows)] if rows else []
+    return (
+        [("Nodes", ("node", "utterances", "utterances/s of an actor", "restarts"), _first(rows, most))] if rows else []
+    )
 
 
 # Curves

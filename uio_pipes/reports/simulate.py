@@ -18,7 +18,7 @@ from uio_pipes.core.stage import Branch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation, Stretch, padding_of
 from uio_pipes.run.epoch_end import UNEVEN
-from uio_pipes.run.no_batches import Losses, no_batch, nothing_read
+from uio_pipes.run.no_batches import Losses, no_batch, nothing_out, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
 from uio_pipes.stages.buckets import count_of, index_of
 
@@ -58,7 +58,7 @@ def simulate(
         plans.append(plan)
         progress(len(plans), lanes)
     rates = sum((plan.rates for plan in plans), Counter[int]())
-    notes = [*pipeline._warnings(lanes), *_rate_notes(pipeline, rates.pop(0, 0))]
+    notes = [*dict.fromkeys(pipeline._warnings(lanes)), *_rate_notes(pipeline, rates.pop(0, 0))]
     reports = [report for plan in plans for report in plan.reports]
     losses = Losses.of((vars(plan) for plan in plans), next(iter(reports), ""))
     if losses.failures and not any(plan.lengths for plan in plans):
@@ -69,6 +69,8 @@ def simulate(
     own = [len(rank.counts) for rank in ranks]
     if uneven != "join" and not min(own):
         raise no_batch(why=losses.describe(pipeline))
+    if not any(own):
+        raise nothing_out(losses.skipped)
     if uneven == "repeat":
         again = _Again(
             pipeline, lanes, seed, epoch, world_size, names, Counter({plan.lane: len(plan.counts) for plan in plans})

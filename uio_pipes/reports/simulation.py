@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -123,6 +124,14 @@ class Simulation:
     def padding_ratio(self) -> float:
         """The share of padding, by the first length."""
         return self.padding[0]
+
+    @property
+    def largest_sources(self) -> list[str]:
+        """The names of the sources, those first that have the largest shares along the epoch."""
+        shares = Counter[str]()
+        for stretch in self.along:
+            shares.update(stretch.shares)
+        return [name for name, _ in shares.most_common()]
 
     @property
     def remedy(self) -> str:

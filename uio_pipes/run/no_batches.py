@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from uio_pipes.base.errors import ListError, NothingRead
+from uio_pipes.base.errors import ListError, NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.realize import SKIPPED
 
@@ -79,6 +79,12 @@ def no_batch(remedy: str = FEW, why: str = "") -> ListError:
         "a rank has no batch at all in this epoch, so ranks cannot step together: give the list at least as many "
         f"intact shards (or lines) as there are lanes, or {remedy}{f'. {why}' if why else ''}"
     )
+
+
+def nothing_out(skipped: Mapping[str, int]) -> PipelineError:
+    """Return the error of a report on an epoch without a batch, though nothing failed in a way that ends it."""
+    why = ", ".join(f"{n} × {reason}" for reason, n in skipped.items()) or "its list is empty"
+    return PipelineError(f"nothing comes out of the pipeline ({why}); see uio inspect")
 
 
 def at_rest(why: str) -> ListError:
