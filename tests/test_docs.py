@@ -69,6 +69,26 @@ def test_a_page_works_from_its_first_line_on(page: Path, example: Path, tmp_path
     assert PROMISED.get(page.stem, "") in done.stdout
 
 
+def test_the_script_of_get_started_survives_a_kill(example: Path, tmp_path: Path) -> None:
+    """Model, optimizer and loader: the losses printed after a kill are those of a run without one."""
+    folder = shutil.copytree(example, tmp_path / "project")
+    script = next(b.code for b in BLOCKS[ROOT / "docs/get_started.md"] if b.language == "python")
+    script = script.replace("(loader.epoch, 30)", "(loader.epoch, 4)")
+    replace = 'os.replace("last.pt.new", "last.pt")'
+    killed = script.replace(replace, f"{replace} if epoch < 2 else os.kill(os.getpid(), 9)")
+
+    def printed(code: str, status: int = 0) -> list[str]:
+        (folder / "train.py").write_text(code)
+        done = subprocess.run([sys.executable, "train.py"], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        return done.stdout.splitlines()
+
+    whole = printed(script)
+    (folder / "last.pt").unlink()
+    assert printed(killed, -9) == whole[:4]
+    assert printed(script) == whole[3:]
+
+
 def test_what_fails_is_named_with_page_and_line(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
