@@ -59,7 +59,7 @@ class Pipeline(Graph):
             cache_size: bytes that those copies may take, as a number or as text ("200GB"); the copies that were not
                 used for the longest time go first. Default: "100GB".
             interleave: shards that each lane reads at once, an utterance of each in turn. It mixes what is alike within a
-                shard (a speaker, a book), and hides a slow shard behind the others. Default: 1.
+                shard (a speaker, a book), and lets a slow shard keep up with its share. Default: 1.
         """
         ...
 
