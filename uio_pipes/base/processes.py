@@ -8,16 +8,20 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from types import FrameType
 
+LONGEST = 70  # bytes of the name of the temporary folder; the fork server has a socket below it, named by 108 at most
+
 
 def pool_context(preload: list[str]) -> BaseContext:
     """Return a context whose processes start fast, with ``preload`` imported once; ``spawn`` without a fork server."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    served = "forkserver" in multiprocessing.get_all_start_methods()
+    if not served or len(os.fsencode(tempfile.gettempdir())) > LONGEST:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)
