@@ -141,11 +141,16 @@ def test_https_has_its_own_proxy(server: FaultServer, proxy: ProxyServer, monkey
     assert proxy.asked == []
 
 
+REFUSED = (
+    r"status 407 .*of the proxy 127\.0\.0\.1:\d+: give its user and password in {name}_PROXY, as user:password@ before"
+)
+
+
 @pytest.mark.parametrize("protocol", ["http", "https"])
 @pytest.mark.parametrize(
     ("status", "requests", "message"),
     [
-        (407, 1, r"status 407 .*of the proxy 127\.0\.0\.1:\d+: give its user and password in {name}_PROXY"),
+        (407, 1, REFUSED),
         (502, 3, r"3 attempts.*status 502 .*the proxy 127\.0\.0\.1:\d+"),
         (403, 1, r"permission denied|status 403 .*of the proxy 127\.0\.0\.1:\d+: .*NO_PROXY"),
     ],
@@ -192,7 +197,9 @@ def test_a_proxy_that_is_not_there(protocol: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("proxy", ["socks5://me:{}@h:1", "http://me:{}@h:port", "http://", "https://me:{}@h:1"])
 def test_a_proxy_of_another_kind_is_refused_at_once(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", proxy.format(QUOTED))
-    with pytest.raises(DataError, match=r"HTTP_PROXY of the environment is no HTTP proxy: .*host:port") as caught:
+    with pytest.raises(
+        DataError, match=r"HTTP_PROXY of the environment is no HTTP proxy: .*host:port, with user:password@ "
+    ) as caught:
         RemoteFile("http://nowhere.invalid/a").read(5, 10)
     assert caught.value.reason == "unopenable"
     assert QUOTED not in str(caught.value)

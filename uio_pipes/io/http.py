@@ -236,7 +236,7 @@ def refused_by_proxy(status: int, reason: str, to: Address) -> Fault | DataError
     if status in _PASSING or status >= 500:
         return Fault(cause)
     name = f"{to.scheme.upper()}_PROXY"
-    remedy = f"give its user and password in {name} (http://USER:PASSWORD@host:port)"
+    remedy = f"give its user and password in {name}, as user:password@ before the host"
     if status != _PROXY_REFUSES:
         remedy = f"have it connect to {to.host}:{to.port}, or add {to.host} to NO_PROXY"
     return DataError("unreadable_file", f"{cause}: {remedy}")

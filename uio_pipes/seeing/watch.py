@@ -147,9 +147,8 @@ class _Recorder:
 
     def __init__(self, loader: Loader, folder: Path, every: float) -> None:
         self.folder, self.every, self.told = folder, every, False
-        world = (
-            dist.get_world_size() if is_grouped() else int(os.environ.get("WORLD_SIZE", "1"))
-        )  # later, it may not be
+        # Asked now, as the group may be gone when the last record is written.
+        world = dist.get_world_size() if is_grouped() else int(os.environ.get("WORLD_SIZE", "1"))
         self.writing = threading.Thread()
         self.place = (loader.peer, _rank_of(loader), max(world, loader.world_size))
 
