@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from uio_pipes.core.stage import Stage
 
 STAGES = all_stages()
 THINNED = {"snapshot_every": 3}
+FINGERPRINTS = Path(__file__).parent / "golden" / "fingerprints.json"
 
 
 class EveryThird(BaseNode[Any]):
@@ -290,3 +294,19 @@ def test_rest_is_identical_in_a_fresh_process(
     made = in_fresh_process(jobs, tmp_path)
     wrong = [name for name, r, cut, got in zip(EVERYTHING, recorded, cuts, made, strict=True) if got != r.digests[cut:]]
     assert wrong == []
+
+
+def test_no_fingerprint_has_changed(pipelines: list[uio.Pipeline], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A graph whose fingerprint differs refuses the states that earlier versions saved for it.
+
+    ``UIO_RENEW=1`` writes the file anew: for examples that are new or changed, never to let a test pass.
+    """
+    made = {name: _fingerprint(graph(name, pipelines), tmp_path_factory.getbasetemp()) for name in EVERYTHING}
+    if "UIO_RENEW" in os.environ:
+        FINGERPRINTS.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+    assert made == json.loads(FINGERPRINTS.read_text())
+
+
+def _fingerprint(graph: uio.Pipeline, folder: Path) -> list[str]:
+    """The lines of the fingerprint without the folder that is another one in each run."""
+    return [re.sub(rf"{folder}/(?:popen-gw\d+/)?[^/]*", "FOLDER", line) for line in graph.fingerprint()]

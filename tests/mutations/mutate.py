@@ -3,8 +3,8 @@
     .venv/bin/python tests/mutations/mutate.py            all faults; takes about an hour on two cores
     .venv/bin/python tests/mutations/mutate.py seed lag   those whose name contains one of these words
 
-The tests beside the fault run first, and most others only if those miss it. It is run by hand, before and after a change
-of the tests: what was caught before must be caught after it. The exit status is the number of faults missed.
+The tests beside the fault run first, and most others only if those miss it. It is run by hand, before and after a
+change of the tests: what was caught before must be caught after it. The exit status is the number of faults missed.
 """
 
 from __future__ import annotations
