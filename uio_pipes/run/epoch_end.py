@@ -4,7 +4,7 @@
 last one, and the others begin their lanes again in the meantime. For the last two the ranks agree on a horizon H: up to
 H a rank runs freely; at H it waits for one more batch or its end, says how many batches it knows to exist, and the
 ranks take the minimum as the next H. If H does not grow, the epoch is over; for ``repeat``, when H reaches the batches
-of the longest rank. There are no timeouts. With ``steps_per_epoch`` no rank may end, so H must grow.
+of the longest rank. With ``steps_per_epoch`` no rank may end, so H must grow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.run.merge import Merge
 from uio_pipes.run.no_batches import at_rest, no_batch
 from uio_pipes.run.options import RunOptions
-from uio_pipes.run.ranks import Ranks, is_grouped, private_group
+from uio_pipes.run.ranks import Ranks, is_grouped, private_group, waiting
 
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
@@ -65,8 +65,9 @@ class Horizon:
         self.merge, self.uneven, self.pipeline, self.steps = merge, uneven, pipeline, steps
         self.endless = steps or pipeline._endless  # it is an error on all ranks if one has nothing left
         self.ranks = ranks
-        members = ranks.mesh or ranks.members
-        self.group = private_group(members) if members and ranks.world_size > 1 and uneven != "join" else None
+        self.members = ranks.mesh or ranks.members or ()
+        alone = ranks.world_size == 1 or uneven == "join"
+        self.group = private_group(self.members) if self.members and not alone else None
         self.until = 0
         self.over = False
 
@@ -98,7 +99,8 @@ class Horizon:
         goes_on = merge.known > delivered or not (self.endless or merge.repeat)
         mine = [merge.known, -own, int(merge.had_batches), int(goes_on)]
         word = torch.tensor(mine if self.ranks.reads else NEUTRAL)
-        dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
+        with waiting(self.members, "to say how many batches they have"):
+            dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
         known, longest, had, go_on = int(word[0]), -int(word[1]), bool(word[2]), bool(word[3])
         if ends and longest == delivered and had:
             return delivered  # the last one has ended: nobody has to go on
@@ -118,7 +120,8 @@ class Horizon:
         continued."""
         reasons: list[Any] = [None] * dist.get_world_size(self.group)
         mine = f"rank {self.ranks.rank}: {self.merge.losses.describe(self.pipeline)}"
-        dist.all_gather_object(reasons, "" if fine or not self.ranks.reads else mine, group=self.group)
+        with waiting(self.members, "to say why they have no batch"):
+            dist.all_gather_object(reasons, "" if fine or not self.ranks.reads else mine, group=self.group)
         why = "; ".join(filter(None, reasons))
         if had:
             return at_rest(why)
@@ -145,5 +148,6 @@ class Horizon:
         """Return the sums over the ranks, at the end of an epoch that they ended together."""
         word = torch.tensor(counts if self.ranks.reads or self.group is None else [0] * len(counts))
         if self.group is not None:
-            dist.all_reduce(word, group=self.group)
+            with waiting(self.members, "to end the epoch"):
+                dist.all_reduce(word, group=self.group)
         return [int(count) for count in word]

@@ -30,7 +30,7 @@ from uio_pipes.run.mix_records import Where
 from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.options import RunOptions, default_lanes, fleet_of, open_quarantine
 from uio_pipes.run.progress import EpochProgress
-from uio_pipes.run.ranks import ranks_of
+from uio_pipes.run.ranks import ranks_of, waiting
 from uio_pipes.run.ray_fleet import RayWorkers
 from uio_pipes.run.state import read_meta
 from uio_pipes.run.state_merging import merge_states
@@ -503,5 +503,6 @@ def gather_state(loader: Loader) -> dict[str, str] | None:
         return loader.state_dict()
     group = group_for_states(loader._options)
     states: list[Any] | None = [None] * loader.world_size if loader.rank == 0 else None
-    dist.gather_object(loader.state_dict(), states, group=group, group_dst=0)
+    with waiting(loader._options.ranks.members or (), "in gather_state"):
+        dist.gather_object(loader.state_dict(), states, group=group, group_dst=0)
     return merge_states(states) if states is not None else None

@@ -15,7 +15,7 @@ import contextlib
 import pickle
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -23,22 +23,11 @@ import torch
 import torch.distributed as dist
 
 from uio_pipes.run.lane_runner import Message
-from uio_pipes.run.ranks import Ranks, private_group
+from uio_pipes.run.ranks import Ranks, patience, private_group, waiting
 from uio_pipes.run.shared_memory import ALIGN
 from uio_pipes.run.workers import MessageSource, Runner, as_arrays, as_tensors, checked, failed, pinned
 
 _runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # by the peers' group
-READER_ENDED = "the process that reads for this one has ended; load the last state to go on"
-OTHER_ENDED = "a process that gets its batches from this one has ended; load the last state to go on"
-
-
-@contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Say what has happened if a connection is lost."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise RuntimeError(what) from error
 
 
 class Handover:
@@ -73,11 +62,14 @@ class Handover:
         """Begin to send a message to all other peers."""
         block, pieces = _packed(message)
         tensors = torch.tensor([len(block), pieces]), block
-        with _told(OTHER_ENDED):
+        with self._waiting_for_others():
             self._sends.append([self._send(tensor, peer) for peer in self._others for tensor in tensors])
 
     def _send(self, tensor: torch.Tensor, peer: int) -> Any:
         return dist.isend(tensor, group=self._group, dst=peer, tag=self._run)
+
+    def _waiting_for_others(self) -> contextlib.AbstractContextManager[None]:
+        return waiting(self._others, "to take the batches that this one reads for them")
 
     def receive(self) -> Message:
         """Wait for the next message. Raises: RuntimeError if the peer that reads has ended."""
@@ -90,15 +82,15 @@ class Handover:
     def _wait(self, tensor: torch.Tensor) -> None:
         work = dist.irecv(tensor, group=self._group, src=self._first, tag=self._run)
         assert work is not None
-        with _told(READER_ENDED):
-            work.wait()
+        with waiting([self._first], "to hand over a batch that it has read"):
+            work.wait(patience())
 
     def settle(self, count: int | None) -> None:
         """Wait until all peers have the first ``count`` messages of the run. None: all that were sent."""
         while self._sends and (count is None or self._received < count):
-            with _told(OTHER_ENDED):
+            with self._waiting_for_others():
                 for work in self._sends.popleft():
-                    work.wait()
+                    work.wait(patience())
             self._received += 1
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from math import prod
 from typing import Any, NamedTuple
@@ -12,9 +14,10 @@ import torch.distributed as dist
 
 from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.run.torch_private import group_named_by_its_members
+from uio_pipes.run.torch_private import group_named_by_its_members, timeout_of
 
 Groups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their members
+PATIENCE = timedelta(minutes=30)  # for which ranks wait for each other at least; it is torch's default for gloo
 _groups: weakref.WeakKeyDictionary[Any, Groups] = weakref.WeakKeyDictionary()  # by the world that they are in
 
 
@@ -86,17 +89,44 @@ def ranks_of(
 def private_group(members: Sequence[int]) -> Any:
     """Return a gloo group of our own, so that our messages never mix with the trainer's collectives.
 
-    Only its members call this: nothing waits for other processes.
+    Only its members call this: nothing waits for other processes. See :func:`waiting` for how long they wait.
     """
     members = tuple(sorted(members))
     ours = _groups.setdefault(dist.group.WORLD, {})
     group = ours[members]() if members in ours else None
     if group is None:
-        most = timedelta(days=365)
-        with group_named_by_its_members():
-            group = dist.new_group(list(members), backend="gloo", timeout=most, use_local_synchronization=True)
+        with waiting(members, "to connect"), group_named_by_its_members():
+            group = dist.new_group(list(members), backend="gloo", timeout=patience(), use_local_synchronization=True)
         ours[members] = weakref.ref(group)  # torch.distributed owns it: destroy_process_group ends its threads
     return group
+
+
+@contextlib.contextmanager
+def waiting(members: Sequence[int], what: str) -> Iterator[None]:
+    """Around a wait in a private group: name who waits for what if the others do not come, or have ended.
+
+    Ranks wait as long as in the trainer's own group, and at least ``PATIENCE``.
+    """
+    began = time.monotonic()
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader worker" in str(error):  # one was killed, which torch's signal handler raises anywhere
+            raise
+        rank, most = dist.get_rank(), patience()
+        others = [str(member) for member in members if member != rank]
+        these = f"rank{'s' * (len(others) > 1)} {', '.join(others)}" if len(others) < 9 else f"{len(others)} ranks"
+        if time.monotonic() - began < most.total_seconds():
+            why = "the connection is lost, since a process has ended or given up; load the last state to go on"
+        else:
+            why = f"they did not come within {most} (h:mm:ss). All ranks must iterate their loaders and save alike; if "
+            why += "one works that long by itself, allow more: init_process_group(timeout=…)"
+        raise RuntimeError(f"rank {rank} waited for {these} {what}: {why}") from error
+
+
+def patience() -> timedelta:
+    """Return how long ranks wait for each other."""
+    return max(PATIENCE, timeout_of(dist.group.WORLD))
 
 
 def _given(rank: int | None, world_size: int | None) -> Ranks:

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 from torch.utils.data._utils.collate import default_collate_fn_map
+
+from uio_pipes.base.hashing import stable_hash
 
 # ``batches``: the iterator of a DataLoader with workers.
 
@@ -36,21 +39,34 @@ def shut_down(batches: Any) -> None:
     for worker in batches._workers:
         worker.terminate = worker.kill  # ours live on for half a minute after SIGTERM
     batches._shutdown_workers()
+    for worker in batches._workers:
+        worker.join(5)  # older versions of torch do not wait for those that they kill
 
 
 @contextlib.contextmanager
 def group_named_by_its_members() -> Iterator[None]:
     """Name a new process group by its members alone.
 
-    torch adds the number of groups that this process has made. Among the members that may differ, and they would wait
-    for each other for ever, each under another name.
+    torch adds a number: of the groups that this process has made, or up to 2.13 of those that it is in. Among the
+    members these may differ, and they would wait for each other in vain, each under another name.
     """
-    world = dist.distributed_c10d._world
-    before, world.group_count = world.group_count, -1
+    inside: Any = dist.distributed_c10d
+    named, count = inside._hash_ranks_to_str, inside._world.group_count
+    inside._hash_ranks_to_str = _name
     try:
         yield
     finally:
-        world.group_count = before
+        inside._hash_ranks_to_str, inside._world.group_count = named, count
+
+
+def _name(ranks: Sequence[int]) -> str:
+    return f"uio_pipes {stable_hash(*ranks):x}"
+
+
+def timeout_of(group: Any) -> timedelta:
+    """Return how long an operation of the group may take; 0 if its backend does not say."""
+    options = (getattr(group._get_backend(device), "options", None) for device in group._device_types)
+    return max((getattr(one, "_timeout", timedelta()) for one in options), default=timedelta())
 
 
 def collate_by(kind: type, function: Callable[..., Any]) -> None:

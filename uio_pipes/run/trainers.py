@@ -15,6 +15,7 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.epoch_end import group_for_states
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.ranks import waiting
 from uio_pipes.run.state_merging import merge_states
 
 
@@ -108,5 +109,7 @@ def _gathered(loader: Loader, state: dict[str, str]) -> dict[str, str]:
     if loader.world_size == 1:
         return state
     states: list[Any] = [None] * loader.world_size
-    dist.all_gather_object(states, state, group=group_for_states(loader._options))
+    group = group_for_states(loader._options)
+    with waiting(loader._options.ranks.members or (), "to save the loader's state"):
+        dist.all_gather_object(states, state, group=group)
     return merge_states(states)

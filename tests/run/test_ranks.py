@@ -1,0 +1,126 @@
+"""A rank that waits for others in vain says for whom and for what. Real processes, gloo."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from command import programs
+from torch.distributed.device_mesh import init_device_mesh
+
+import uio_pipes as uio
+from uio_pipes.run import ranks
+
+
+def made(**options: Any) -> uio.Loader:
+    items = [{"key": f"U{n}", "txt": "a"} for n in range(400)]
+    return uio.Loader(uio.from_iterable(items).sharding_filter().batch(2), lanes=2, **options)
+
+
+# What each process does. In the end one waits in vain for the other, which has left
+
+
+def at_once(leaves: Callable[[], None]) -> None:
+    leaves() if dist.get_rank() else losepatience()
+    next(iter(made()))
+
+
+def in_the_middle(leaves: Callable[[], None]) -> None:
+    for number, _ in enumerate(made()):
+        if number == 3:
+            leaves() if dist.get_rank() else losepatience()
+
+
+def before_it_saves(leaves: Callable[[], None]) -> None:
+    loader = made()
+    next(iter(loader))
+    leaves() if dist.get_rank() else losepatience()
+    uio.gather_state(loader)
+
+
+def which_reads(leaves: Callable[[], None]) -> None:
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+    for number, _ in enumerate(made(mesh=mesh, data="dp", peers="receive")):
+        if number == 3:
+            losepatience() if dist.get_rank() else leaves()
+
+
+LEAVING: dict[str, tuple[Callable[..., None], str]] = {
+    "at once": (at_once, "rank 0 waited for rank 1 to connect"),
+    "in the middle": (in_the_middle, "rank 0 waited for rank 1 to say how many batches they have"),
+    "before it saves": (before_it_saves, "rank 0 waited for rank 1 in gather_state"),
+    "which reads": (which_reads, "rank 1 waited for rank 0 to hand over a batch that it has read"),
+}
+
+
+def losepatience() -> None:
+    """From now on wait for a second, whatever was agreed on."""
+    ranks.PATIENCE = timedelta(seconds=1)
+    ranks.timeout_of = lambda group: timedelta()
+    for group in ranks._groups.get(dist.group.WORLD, {}).values():
+        group()._get_backend(torch.device("cpu"))._set_default_timeout(ranks.PATIENCE)
+
+
+def main(folder: str) -> None:
+    context = multiprocessing.get_context("fork")
+    several = [(name, end, rank) for name in LEAVING for end in ("stays", "ends") for rank in (0, 1)]
+    processes = [context.Process(target=run, args=(folder, *one)) for one in several]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+
+def run(folder: str, name: str, end: str, rank: int) -> None:
+    here = Path(folder, f"{name}-{end}")
+    dist.init_process_group("gloo", init_method=f"file://{here}.store", rank=rank, world_size=2)
+    program, _ = LEAVING[name]
+    dist.barrier()
+
+    def leaves() -> None:
+        while end == "stays" and not here.exists():
+            time.sleep(0.05)
+        os._exit(0)
+
+    try:
+        program(leaves)
+    except RuntimeError as error:
+        here.write_text(str(error))
+    os._exit(0)
+
+
+# Tests
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("said")
+    programs(__file__, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_whoever_waits_for_a_rank_that_does_not_come_says_so_after_a_time(name: str, said: Path) -> None:
+    text = (said / f"{name}-stays").read_text()
+    assert text.startswith(LEAVING[name][1] + ": they did not come within 0:00:01"), text
+    assert "init_process_group(timeout=" in text
+
+
+@pytest.mark.parametrize("name", ["in the middle", "before it saves", "which reads"])
+def test_whoever_waits_for_a_rank_that_has_ended_says_so_at_once(name: str, said: Path) -> None:
+    text = (said / f"{name}-ends").read_text()
+    assert text.startswith(LEAVING[name][1] + ": the connection is lost"), text
+    assert "load the last state" in text
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
