@@ -58,7 +58,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def eager_threads() -> Iterator[None]:
-    """Let the threads of a test take turns a thousand times more often than usual, to find what they do to one another."""
+    """Let the threads of a test take turns far more often than usual, to find what they do to one another."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

@@ -69,9 +69,8 @@ class LocalFile:
         status = os.fstat(descriptor.number)
         identity = (status.st_size, status.st_mtime_ns, status.st_ino)
         with _lock:
-            if self._key[1] is None:
+            if (first := self._key[1] or identity) == identity:
                 self._key = self.path, identity
-            if (first := self._key[1]) == identity:
                 _descriptors[self._key] = descriptor
                 while len(_descriptors) > MAX_OPEN:
                     _descriptors.popitem(last=False)
