@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import conversation_data
@@ -53,6 +54,15 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     huge_pages.collapse()
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    """Let the threads of a test take turns far more often than usual, to find what they do to one another."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
 
 
 @pytest.fixture(scope="session")

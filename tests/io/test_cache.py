@@ -19,6 +19,8 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.io import cache as cache_io
 from uio_pipes.io import readahead, retry
 from uio_pipes.io.access import Access
+from uio_pipes.io.cache import Cache
+from uio_pipes.io.identity import Identity
 from uio_pipes.io.local import Ref
 from uio_pipes.io.lookahead import is_far
 from uio_pipes.io.opening import open_ahead, open_binary, open_file
@@ -241,6 +243,23 @@ def test_what_the_dead_left_makes_room(server: FaultServer, tmp_path: Path) -> N
     read(f"{server.url}/1.tar", how)
     assert len(settled(tmp_path, 2)) == 2
     assert not left.exists()
+
+
+def test_an_entry_may_be_discarded_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Garbage collection may do that in the thread that writes; it must neither wait for itself nor close the file."""
+    filling = Cache(str(tmp_path), 1 << 20).begin("http://host/a", Identity(size=2000, tag="1"))
+    assert filling is not None
+    pwrite, written = os.pwrite, list[int]()
+
+    def collecting(descriptor: int, data: bytes, offset: int) -> int:
+        filling.discard()
+        written.append(pwrite(descriptor, data, offset))
+        return written[-1]
+
+    monkeypatch.setattr(os, "pwrite", collecting)
+    filling.write(0, memoryview(bytes(1000)))
+    assert written[0] == 1000
+    assert not list(tmp_path.rglob(".part-*"))
 
 
 def test_many_processes_share_it(server: FaultServer, tmp_path: Path) -> None:

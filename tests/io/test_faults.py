@@ -8,9 +8,11 @@ import pickle
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
+import fsspec
 import pytest
 from fault_server import FaultServer, serving
 
@@ -250,6 +252,23 @@ def test_many_files_share_the_memory(server: FaultServer, monkeypatch: pytest.Mo
 
 def _in_child(url: str) -> None:
     assert RemoteFile(url).read(0, 5) == DATA[:5]
+
+
+def test_threads_suspend_one_another_only_between_two_reads(
+    monkeypatch: pytest.MonkeyPatch, eager_threads: None
+) -> None:
+    monkeypatch.setattr(readahead, "MAX_ACTIVE", 8)
+    for name in ("BEGIN", "SMALLEST", "BUDGET"):
+        monkeypatch.setattr(readahead, name, 4096)
+    fsspec.filesystem("memory").pipe("/suspended", DATA[:200_000])
+
+    def reads(_: int) -> None:
+        files = [ReadAhead(RemoteFile("memory://suspended")) for _ in range(4)]
+        for at in range(0, 200_000, 1000):
+            assert all(file.read_upto(at, 1000) == DATA[at : at + 1000] for file in files)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(reads, range(6)))
 
 
 def test_in_a_spawned_process(server: FaultServer) -> None:

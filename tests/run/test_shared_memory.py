@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from contract import digest
@@ -200,6 +201,36 @@ def test_a_fork_waits_until_a_message_is_unpacked(two: tuple[Ring, Writer]) -> N
     os.waitpid(*pids, 0)
     assert (got["x"] == 1).all()
     assert (got["y"] == 2).all()
+
+
+def test_another_thread_forks_while_a_batch_is_let_go(two: tuple[Ring, Writer]) -> None:
+    """It must not part a slot that is just given back: later batches would be read from memory of the fork's time."""
+    made = two[0]
+    writer = Writer(Ring(made.slots, os.dup(made._fd)))  # with a mapping of its own, as in a worker
+    pids: list[int] = []
+    forks: list[threading.Thread] = []
+
+    def fork() -> None:
+        if (pid := os.fork()) == 0:
+            os._exit(0)
+        pids.append(pid)
+
+    class Taken(np.ndarray[Any, Any]):
+        def __setitem__(self, slot: Any, value: Any) -> None:
+            if value == 0 and not forks:
+                forks.append(threading.Thread(target=fork))
+                forks[0].start()
+                forks[0].join(0.3)  # it may have to wait for us
+            super().__setitem__(slot, value)
+
+    made.taken = made.taken.view(Taken)
+    for number in range(5):
+        writer.begin()
+        packed = sent(writer, x=torch.full(LARGE, float(number)))
+        assert bool((received(made, packed)["x"] == number).all())
+    forks[0].join()
+    os.waitpid(*pids, 0)
+    assert not made.taken.any()
 
 
 def test_with_no_slot_free_nobody_waits(two: tuple[Ring, Writer]) -> None:

@@ -142,11 +142,12 @@ class Filling:
         self._ranges: list[tuple[int, int]] = []
         self._process = os.getpid()
         self._open = True
+        self._unwanted = False
 
     def write(self, offset: int, data: memoryview) -> None:
         """Write bytes that were fetched. Raises nothing."""
         with self._lock:
-            if not self._open:
+            if not self._open or self._unwanted:
                 return
             try:
                 written = 0
@@ -158,12 +159,18 @@ class Filling:
             except OSError as error:
                 self._discard()
                 self._cache.give_up(error)
+        if self._unwanted:
+            self.discard()
 
     def discard(self) -> None:
-        """Remove the entry if it is not complete."""
-        if self._process == os.getpid():
-            with self._lock:
+        """Remove the entry if it is not complete; while it is being written to, that is left to the writer. Nobody
+        waits: garbage collection, in which this may be called, happens anywhere."""
+        self._unwanted = True
+        if self._process == os.getpid() and self._lock.acquire(blocking=False):
+            try:
                 self._discard()
+            finally:
+                self._lock.release()
 
     def _complete(self) -> bool:
         reached = 0

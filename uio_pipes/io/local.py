@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import ClassVar, Protocol
-from weakref import ref
 from zlib import crc32
 
 from uio_pipes.base.errors import DataError
@@ -25,27 +23,25 @@ class LocalFile:
     file's size, mtime or inode is not what it was at first. Picklable; safe to use from threads and after a fork.
     """
 
-    __slots__ = ("_identity", "_last", "path")
+    __slots__ = ("_key", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._identity: tuple[int, int, int] | None = None  # size, mtime_ns and inode at the first opening
-        self._last: Callable[[], _Descriptor | None] = _none  # a weak reference to its descriptor
+        self._key: _Key = path, None
 
-    def __getstate__(self) -> tuple[str, tuple[int, int, int] | None]:
-        return self.path, self._identity
+    def __getstate__(self) -> _Key:
+        return self._key
 
-    def __setstate__(self, state: tuple[str, tuple[int, int, int] | None]) -> None:
-        self.path, self._identity = state
-        self._last = _none
+    def __setstate__(self, state: _Key) -> None:
+        self.path, self._key = state[0], state
 
     @property
     def size(self) -> int:
         """Size in bytes at the first opening."""
-        if self._identity is None:
-            self._descriptor()
-        assert self._identity is not None
-        return self._identity[0]
+        if self._key[1] is None:
+            self._opened()
+        assert self._key[1] is not None
+        return self._key[1][0]
 
     @property
     def stamp(self) -> str:
@@ -58,7 +54,7 @@ class LocalFile:
 
     def read_upto(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes at ``offset``, fewer only where the file ends."""
-        descriptor = self._last() or self._descriptor()  # held while reading: another thread may drop it from the table
+        descriptor = _descriptors.get(self._key) or self._opened()  # open as long as we hold it
         try:
             data = os.pread(descriptor.number, size, offset)
             while len(data) < size and (more := os.pread(descriptor.number, size - len(data), offset + len(data))):
@@ -67,33 +63,22 @@ class LocalFile:
             raise os_failure(error, self.path) from error
         return data
 
-    def _descriptor(self) -> _Descriptor:
-        key = (self.path, self._identity)
-        with _lock:
-            if (descriptor := _descriptors.get(key)) is not None:
-                _descriptors.move_to_end(key)
-                self._last = ref(descriptor)
-                return descriptor
-        descriptor = self._open()
-        with _lock:
-            _descriptors[self.path, self._identity] = descriptor
-            if len(_descriptors) > MAX_OPEN:
-                _descriptors.popitem(last=False)
-        self._last = ref(descriptor)
-        return descriptor
-
-    def _open(self) -> _Descriptor:
+    def _opened(self) -> _Descriptor:
+        """Open the file, as one of the 128 that were opened last. Raises: DataError ``changed_file``."""
         descriptor = _Descriptor(regular(self.path))
         status = os.fstat(descriptor.number)
         identity = (status.st_size, status.st_mtime_ns, status.st_ino)
-        if self._identity is None:
-            self._identity = identity
-        elif identity != self._identity:
-            changes = zip(("size", "mtime_ns", "inode"), self._identity, identity, strict=True)
-            changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes if old != new)
-            message = f"the file was replaced or written to while in use ({changed}): start again with files at rest"
-            raise DataError("changed_file", message, url=self.path)
-        return descriptor
+        with _lock:
+            if (first := self._key[1] or identity) == identity:
+                self._key = self.path, identity
+                _descriptors[self._key] = descriptor
+                while len(_descriptors) > MAX_OPEN:
+                    _descriptors.popitem(last=False)
+                return descriptor
+        changes = zip(("size", "mtime_ns", "inode"), first, identity, strict=True)
+        changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes if old != new)
+        message = f"the file was replaced or written to while in use ({changed}): start again with files at rest"
+        raise DataError("changed_file", message, url=self.path)
 
 
 class RandomFile(Protocol):
@@ -166,9 +151,10 @@ Payload = bytes | Ref
 
 
 class _Descriptor:
-    """An open descriptor, closed when nothing refers to it any more."""
+    """An open descriptor, closed by whoever holds it last. No weak reference to it can be made: one would hand it out
+    to another thread while it is being closed."""
 
-    __slots__ = ("__weakref__", "number")
+    __slots__ = ("number",)
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -177,18 +163,16 @@ class _Descriptor:
         os.close(self.number)
 
 
-def _none() -> None:
-    return None
-
-
-_descriptors: OrderedDict[tuple[str, tuple[int, int, int] | None], _Descriptor] = OrderedDict()
-_lock = threading.Lock()
+_Key = tuple[str, tuple[int, int, int] | None]  # the path; size, mtime_ns and inode at the first opening
+_descriptors: OrderedDict[_Key, _Descriptor] = OrderedDict()
+_lock = threading.RLock()  # a signal's handler may save a state at any time
 
 
 def _forget() -> None:
     """Start without open files in a forked child: another thread of its parent may have held the lock."""
-    global _descriptors, _lock
-    _descriptors, _lock = OrderedDict(), threading.Lock()
+    global _lock
+    _lock = threading.RLock()
+    _descriptors.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

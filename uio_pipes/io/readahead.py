@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -35,7 +36,7 @@ class _Block(NamedTuple):
 class ReadAhead:
     """The bytes of ``file``, read at offsets that never decrease. ``fill``: a cache entry to write them to.
 
-    Raises DataError as ``RemoteFile``. For use from one thread; a fork does no harm.
+    Raises DataError as ``RemoteFile``. For use from one thread at a time; a fork does no harm.
     """
 
     def __init__(self, file: RemoteFile, offset: int = 0, fill: Filling | None = None) -> None:
@@ -48,10 +49,17 @@ class ReadAhead:
         self._sequential: Sequential | None = None
         self._last: Job[memoryview] | None = None
         self._process = os.getpid()
+        self._lock = threading.RLock()  # a stream of another thread suspends this one only between two reads
         self._ask()
 
     def read_upto(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes at ``offset``, fewer only where the file ends."""
+        if self._process != os.getpid():
+            self._begin_in_child()
+        with self._lock:
+            return self._read(offset, size)
+
+    def _read(self, offset: int, size: int) -> bytes:
         self._use(offset)
         block = self._block(offset)
         if block is None:
@@ -92,8 +100,8 @@ class ReadAhead:
                 self._ask()
 
     def close(self) -> None:
-        self._suspend()
         _streams.pop(id(self), None)
+        self._suspend()
         if self._fill is not None:
             self._fill.discard()
 
@@ -152,19 +160,21 @@ class ReadAhead:
         self._blocks.append(_Block(offset, end, job))
         self._next = end
 
+    def _begin_in_child(self) -> None:
+        """Begin anew after a fork: the threads that fetch blocks, and the one that held the lock, are the parent's."""
+        self._process, self._fill, self._lock = os.getpid(), None, threading.RLock()
+        self._blocks.clear()
+        self._last = None
+        if self._sequential is not None:
+            self._sequential = Sequential(self.file)
+            self._fetch = self._sequential.fetch
+
     def _use(self, offset: int) -> None:
         """Become the most recently read stream, and suspend the oldest if there are too many."""
-        if self._process != os.getpid():
-            self._process, self._fill = os.getpid(), None
-            self._blocks.clear()  # their threads are the parent's
-            self._last = None
-            if self._sequential is not None:
-                self._sequential = Sequential(self.file)
-                self._fetch = self._sequential.fetch
         if not self._blocks and self._next > offset:
             self._next = offset
+        _streams.pop(id(self), None)
         _streams[id(self)] = ref(self)
-        _streams.move_to_end(id(self))
         while len(_streams) > MAX_ACTIVE:
             oldest = _streams.popitem(last=False)[1]()
             if oldest is not None:
@@ -178,9 +188,14 @@ class ReadAhead:
         self._blocks.clear()
 
     def _suspend(self) -> None:
-        self._drop()
-        if self._sequential is not None:
-            self._sequential.close()
+        """Drop what was requested, unless another thread is reading."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drop()
+                if self._sequential is not None:
+                    self._sequential.close()
+            finally:
+                self._lock.release()
 
 
 _streams: OrderedDict[int, ref[ReadAhead]] = OrderedDict()

@@ -10,13 +10,15 @@ it is freed with the last process that maps it, however that ends.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import mmap
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import reduction
 from typing import Any, NamedTuple
@@ -58,7 +60,10 @@ class Ring:
             self._memory, np.uint8, slots
         )  # for each slot, 1 from its sending until it is released
         self.address = self.taken.ctypes.data
-        self._leases: weakref.WeakSet[_Lease] = weakref.WeakSet()
+        self._lent: dict[int, int] = {}  # slots in which tensors of this process lie → their bytes
+        self._parted: dict[
+            int, Callable[[], int]
+        ] = {}  # those of them that `part` moved → maps the ring's memory again
         _RINGS.add(self)
 
     @classmethod
@@ -87,12 +92,33 @@ class Ring:
         return alone, partial(_mmap, *where, mmap.MAP_SHARED | _MAP_FIXED, self._fd, at)
 
     def received(self, slot: int, pin: bool) -> _Lease:
-        """Return a lease of the slot of a message that has arrived, while ``leasing`` is held. ``pin``: copy its
-        tensors to pinned memory."""
-        lease = _Lease(self, slot, pin, copies=pin or len(self._leases) >= LENT)
-        if not lease.copies:
-            self._leases.add(lease)
-        return lease
+        """Return a lease of the slot of a message that has arrived, within ``leasing``. ``pin``: copy its tensors to
+        pinned memory."""
+        return _Lease(self, slot, pin, copies=pin or len(self._lent) >= LENT)
+
+    def lend(self, slot: int, size: int) -> None:
+        """Note that tensors lie in the first ``size`` bytes of the slot."""
+        self._lent[slot] = max(self._lent.get(slot, 0), size)
+
+    def part(self) -> None:
+        """Move the tensors that lie here to memory of this process alone. Their addresses stay."""
+        for slot, size in self._lent.items():
+            if slot not in self._parted:
+                memory = self.array(slot, TensorPlace(0, (size,), torch.uint8))
+                kept = memory.copy()
+                alone, back = self.maps(slot, size)
+                if alone() == self._start(slot):
+                    memory[:], self._parted[slot] = kept, back
+
+    def release(self, slot: int) -> None:
+        """Let the worker use the slot again: no tensor lies there any more."""
+        self._lent.pop(slot, None)
+        back = self._parted.pop(slot, None)
+        if back is None or back() == self._start(slot):
+            self.taken[slot] = 0
+
+    def _start(self, slot: int) -> int:
+        return int(self.address) + PAGE + slot * SLOT
 
 
 class _Lease:
@@ -101,9 +127,6 @@ class _Lease:
     def __init__(self, ring: Ring, slot: int, pin: bool, copies: bool) -> None:
         self.ring, self.slot, self.pin, self.copies = ring, slot, pin, copies
         self._process, self._here = os.getpid(), os.getpid
-        self._size = 0
-        self._back: Callable[[], int] | None = None  # maps the ring's memory again, after `part`
-        self._address = ring.address + PAGE + slot * SLOT
 
     def tensor(self, place: TensorPlace) -> torch.Tensor:
         """Return the tensor at ``place``."""
@@ -113,24 +136,13 @@ class _Lease:
             return made.copy_(torch.from_numpy(array))
         held = array.view(_Held)
         held.lease = self
-        self._size = max(self._size, place.offset + array.nbytes)
+        self.ring.lend(self.slot, place.offset + array.nbytes)
         return torch.from_numpy(held)
 
-    def part(self) -> None:
-        """Move the tensors to memory of this process alone. Their addresses stay."""
-        if self._back is not None or not self._size:
-            return
-        memory = self.ring.array(self.slot, TensorPlace(0, (self._size,), torch.uint8))
-        kept = memory.copy()
-        alone, back = self.ring.maps(self.slot, self._size)
-        if alone() == self._address:
-            memory[:], self._back = kept, back
-
     def __del__(self) -> None:
-        if self._process != self._here():  # in a process that was forked since
-            return
-        if self._back is None or self._back() == self._address:
-            self.ring.taken[self.slot] = 0
+        if self._process == self._here():  # not in a process that was forked since
+            _ended.append((self.ring, self.slot))
+            _release()
 
 
 class _Held(np.ndarray[Any, Any]):
@@ -143,21 +155,58 @@ class _Held(np.ndarray[Any, Any]):
 _mmap: Any = ctypes.PyDLL(None).mmap if hasattr(os, "memfd_create") else None
 _MAP_FIXED = 0x10
 _RINGS: weakref.WeakSet[Ring] = weakref.WeakSet()
-leasing = threading.RLock()  # held while a message is unpacked: no fork comes between two of its tensors
+_ended: deque[tuple[Ring, int]] = deque()  # slots that are to be released
+_lock = threading.RLock()  # held while tensors are handed out, slots are released, or the process forks
+_forking = False
+
+
+@contextlib.contextmanager
+def leasing() -> Iterator[None]:
+    """Unpack a message within: no fork comes between two of its tensors."""
+    try:
+        with _lock:
+            yield
+    finally:
+        _release()
+
+
+def _release() -> None:
+    """Release the slots that have ended, or leave that to who holds the lock. Nobody waits: a lease ends anywhere."""
+    while _ended and not _forking and _lock.acquire(blocking=False):
+        try:
+            ring, slot = _ended.popleft()
+            ring.release(slot)
+        except IndexError:  # another lease ended just here, and released both
+            return
+        finally:
+            _lock.release()
 
 
 def _before_fork() -> None:
     """Separate the batches of parent and child: neither may change with what the other one does."""
-    leasing.acquire()
+    global _forking
+    _lock.acquire()
+    _forking = True
     for ring in list(_RINGS):
-        for lease in list(ring._leases):
-            lease.part()
+        ring.part()
+
+
+def _after_fork() -> None:
+    global _forking
+    _forking = False
+    _lock.release()
+    _release()
+
+
+def _after_fork_in_child() -> None:
+    _ended.clear()  # the parent releases them
+    _after_fork()
 
 
 if _mmap is not None:
     _mmap.restype = ctypes.c_void_p
     _mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    os.register_at_fork(before=_before_fork, after_in_parent=leasing.release, after_in_child=leasing.release)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
 def _attached(slots: int, fd: Any) -> Ring:

@@ -221,7 +221,7 @@ class PackedMessage:
         if pin:
             message.batch = pinned(message.batch)
         if self.slot is not None and ring is not None:
-            with leasing:
+            with leasing():
                 message.batch = walk(message.batch, TensorPlace, ring.received(self.slot, pin).tensor)
         return message
 
