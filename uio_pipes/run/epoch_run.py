@@ -76,7 +76,7 @@ class EpochRun(Iterator[Any]):
         runner_of = {} if progress.ended else self._start(states, share)
         self.delivered = 0
         self.passed_over = pass_over
-        self.number = progress.number(options.in_steps)  # of the next batch, where the trainer is
+        self.number = progress.step  # of the next batch, where the trainer is
         at = self.number, options.in_steps
         self.merge = Merge(progress.positions, runner_of, options.repeat, options.mover, options.pins, *at)
         self.merge.over, begin = progress.over, weakref.WeakMethod(self._begin_over)  # no cycle
@@ -84,6 +84,8 @@ class EpochRun(Iterator[Any]):
         for message in self.merge.pass_over(pass_over):
             self._report(message)
             self._settle()
+        if pass_over and options.in_steps:  # others take their place, and their numbers
+            progress.begin_stretch()
         uneven = "join" if progress.ended else options.uneven
         self.horizon = Horizon(self.merge, uneven, options.ranks, options.pipeline, options.in_steps)
 

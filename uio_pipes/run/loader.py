@@ -258,7 +258,7 @@ class Loader:
 
     @property
     def _where(self) -> Where:
-        return Where(self.epoch, self._progress.number(self._options.in_steps), self.world_size)
+        return Where(self.epoch, self._progress.step, self.world_size)
 
     def batch_at(self, step: int) -> Any:
         """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.
@@ -284,7 +284,7 @@ class Loader:
         own = replace(self._options, ranks=ranks, num_workers=0, mover=None, pin_memory=False)
         alone._options = replace(own, snapshot_every=sys.maxsize, utterances=utterances)
         alone._tuner = alone._quarantine = None
-        alone._progress = self._progress.before(step, alone._options, later)
+        alone._progress = self._progress.before(step, self._options, later)
         alone._asked = self.epoch
         received = alone._progress.received + alone._progress.skip + 1
         try:
