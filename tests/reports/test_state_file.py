@@ -120,7 +120,7 @@ def test_another_list_is_refused(many_shards: Corpus, plain_corpus: Corpus) -> N
 def test_differences(many_shards: Corpus) -> None:
     old, new = (view(run(many_shards, n, lanes=3)) for n in (4, 6))
     found = differences(old, new)
-    assert found["meta"] == {}
+    assert found["meta"] == {"step": [4, 6]}
     assert [(m["lane"], m["k"], m["utterances"]) for m in found["lanes"]] == [(1, [1, 2], 2), (2, [1, 2], 2)]
     assert not any(differences(old, old).values())
     other = uio.Loader(training(many_shards).take(3), seed=2, lanes=2)

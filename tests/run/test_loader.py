@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import logging
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,14 +140,104 @@ def test_after_a_break_it_goes_on(tmp_path: Path, workers: int) -> None:
     assert loader.stats().utterances == 12
 
 
-def test_an_iterator_that_a_newer_one_replaced_gives_nothing_more(tmp_path: Path) -> None:
-    loader = uio.Loader(graph(tmp_path))
+def superseded(iterator: Any) -> str:
+    """Return what an iterator that has not come to its end says, again and again."""
+    for _ in range(2):
+        with pytest.raises(uio.UioError, match="gives no more batches") as error:
+            next(iterator)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("steps", [None, 5])
+def test_an_iterator_that_a_newer_one_replaced_says_so(tmp_path: Path, steps: int | None) -> None:
+    loader = uio.Loader(graph(tmp_path), steps_per_epoch=steps)
     old = iter(loader)
     next(old)
     new = iter(loader)
-    assert list(old) == []
-    assert len(list(new)) == 5
+    assert "another one over the same loader has begun" in superseded(old)
+    assert len(list(new)) == (5 if steps is None else 4)
     assert list(new) == []
+    ended = list(loader)
+    assert list(new) == []  # it had come to its end
+    assert len(ended) == (6 if steps is None else 5)
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+@pytest.mark.parametrize("steps", [None, 5])
+def test_an_iterator_whose_loader_went_to_another_epoch_says_so(
+    tmp_path: Path, steps: int | None, epoch: int, workers: int
+) -> None:
+    loader = uio.Loader(graph(tmp_path), steps_per_epoch=steps, num_workers=workers)
+    old = iter(loader)
+    next(old)
+    loader.set_epoch(0)  # it is there
+    next(old)
+    loader.set_epoch(epoch)
+    assert f"set_epoch({epoch}) moved the loader" in superseded(old)
+    assert len(list(loader)) == (6 if steps is None else 5)
+    assert loader.epoch == epoch
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("steps", [None, 6])
+def test_a_copy_is_a_loader_of_its_own_at_the_same_place(
+    tmp_path: Path, copied: Callable[[Any], Any], steps: int | None, workers: int
+) -> None:
+    loader = uio.Loader(graph(tmp_path), num_workers=workers, steps_per_epoch=steps)
+    expected = [batch["keys"] for batch in uio.Loader(graph(tmp_path))]
+    batches = iter(loader)
+    got = [next(batches)["keys"] for _ in range(2)]
+    other = copied(loader)
+    assert other.state_dict() == loader.state_dict()
+    assert [batch["keys"] for batch in other] == expected[2:]
+    other.skip(1)
+    other.set_epoch(7)
+    assert got + [batch["keys"] for batch in batches] == expected
+    assert (loader.epoch, other.epoch) == (0, 7)
+    with pytest.raises(uio.UioError, match="copy the loader"):
+        copied(iter(loader))
+
+
+def in_a_fork(call: Callable[[], Any]) -> str:
+    """Return what ``call`` raises in a child that is forked now; it is killed if it does not end."""
+    results = multiprocessing.get_context("fork").SimpleQueue()
+
+    def child() -> None:
+        try:
+            results.put(f"no error, but {call()}")
+        except Exception as error:
+            results.put(f"{type(error).__name__}: {error}")
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(60)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return "it hangs"
+    return str(results.get())
+
+
+def test_a_child_forked_in_mid_epoch_that_iterates_gets_an_error_and_leaves_the_trainer_alone(
+    tmp_path: Path, workers: int
+) -> None:
+    loader = uio.Loader(graph(tmp_path), num_workers=workers)
+    expected = [batch["keys"] for batch in loader]
+    loader.set_epoch(7)
+    loader.set_epoch(0)
+    batches = iter(loader)
+    got = [next(batches)["keys"]]
+    for call in (lambda: next(batches), lambda: next(iter(loader))):
+        said = in_a_fork(call)
+        assert said.startswith("UioError: the loader is in the middle of an epoch in process"), said
+    state = loader.state_dict()
+    assert (
+        in_a_fork(lambda: keys(loaded(graph(tmp_path), state)))
+        == f"no error, but {[key for one in expected[1:] for key in one]}"
+    )
+    got += [batch["keys"] for batch in batches]
+    assert got == expected
+    assert in_a_fork(lambda: len(list(loader))) == "no error, but 6"  # between two epochs there is nothing to share
 
 
 def test_two_loaders_at_once_do_not_disturb_each_other(tmp_path: Path, workers: int) -> None:
@@ -270,18 +362,23 @@ def test_loading_in_the_middle_of_iterating(tmp_path: Path, workers: int) -> Non
     state = loader.state_dict()
     rest = keys(iterator)
     loader.load_state_dict(state)
-    assert list(iterator) == []
+    assert list(iterator) == []  # it had come to its end
+    iterator = iter(loader)
+    next(iterator)
+    loader.load_state_dict(state)
+    assert "load_state_dict moved the loader" in superseded(iterator)
     assert keys(loader) == rest
 
 
 def test_what_could_not_be_loaded_leaves_the_loader_as_it_was(tmp_path: Path) -> None:
     pipeline = graph(tmp_path)
     loader = uio.Loader(pipeline)
-    first = take(loader, 2)
+    iterator = iter(loader)
+    first = keys([next(iterator), next(iterator)])
     for bad in ({}, uio.Loader(pipeline, seed=5).state_dict(), {**loader.state_dict(), "lane_000000": "{"}):
         with pytest.raises(uio.StateError):
             loader.load_state_dict(bad)
-    assert first + keys(loader) == keys(run(pipeline)[0])
+    assert first + keys(iterator) == keys(run(pipeline)[0])
 
 
 # States that do not fit

@@ -126,6 +126,39 @@ def test_where_the_number_of_lanes_changed_states_of_all_ranks_are_needed() -> N
         uio.merge_states([loader.state_dict() for loader in three[:2]])
 
 
+def test_ranks_that_have_taken_nothing_since_they_were_resumed_are_joined() -> None:
+    """Such a rank saves all that it was loaded from: lanes of the others, too, and perhaps an epoch that is over."""
+    for taken in itertools.product([0, 1, 2], repeat=4):
+        seen: Seen = []
+        (one,) = loaders(1)
+        go(one, None, seen, last=0)
+        four = loaders(4, one.state_dict())
+        for loader, count in zip(four, taken, strict=True):
+            if count:
+                go(loader, count, seen)
+        merged = uio.merge_states([loader.state_dict() for loader in four])
+        for loader in loaders(2, merged):
+            go(loader, None, seen)
+        assert Counter(seen) == whole(), taken
+
+
+@pytest.mark.parametrize("still", [0, 1, 2])
+def test_a_rank_that_has_taken_nothing_of_a_begun_epoch_is_joined_with_one_in_the_next(still: int) -> None:
+    seen: Seen = []
+    four = loaders(4)
+    for loader in four:
+        go(loader, 1, seen)
+    three = loaders(3, uio.merge_states([loader.state_dict() for loader in four]))
+    ahead, begun = three[(still + 1) % 3], three[(still + 2) % 3]
+    go(ahead, None, seen, last=0)
+    go(ahead, 1, seen)
+    go(begun, 1, seen)
+    merged = uio.merge_states([loader.state_dict() for loader in three])
+    for loader in loaders(2, merged):
+        go(loader, None, seen)
+    assert Counter(seen) == whole()
+
+
 def test_ranks_two_epochs_apart_are_refused() -> None:
     two = loaders(2)
     go(two[0], None, [], last=1)

@@ -27,7 +27,7 @@ def replay(
     step: Annotated[int, typer.Option(min=0, help="Batch of the rank in its epoch, from 0.")],
     epoch: Annotated[int | None, typer.Option(min=0, help="Epoch; the last one of the states if not given.")] = None,
     rank: Annotated[int, typer.Option(min=0, help="Rank that got it.")] = 0,
-    world_size: Ranks = 1,
+    world_size: Ranks = None,
     save: Annotated[str | None, typer.Option(help="Write it by torch.save: a .pt file.")] = None,
     play: Annotated[bool, typer.Option("--play", help="Play the audio of a row, as it was in the batch.")] = False,
     plot: Annotated[str | None, typer.Option(help="Draw waveform and features of a row: a .png file.")] = None,
@@ -60,6 +60,6 @@ def replay(
         fields = {name: {"is": what, "digest": digest} for name, what, digest in rows}
         print_json({"epoch": loader.epoch, "step": step, "rank": rank, "keys": keys, "fields": fields})
         return
-    title = f"Epoch {loader.epoch}, step {step}, rank {rank} of {world_size}: {counted(len(keys), 'utterance')}"
+    title = f"Epoch {loader.epoch}, step {step}, rank {rank} of {found.world_size}: {counted(len(keys), 'utterance')}"
     print_tables([(title, ("", "is", "digest"), rows)])
     say("keys: " + ", ".join(map(str, keys[:KEYS])) + (f", … ({len(keys)})" if len(keys) > KEYS else ""))

@@ -22,7 +22,7 @@ def steps(
     pipeline: Run,
     first: Annotated[int, typer.Option("--from", min=0, help="First step.")] = 0,
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last step; that of the epoch if not given.")] = None,
-    world_size: Ranks = 1,
+    world_size: Ranks = None,
     keys: Annotated[str | None, typer.Option(help="Write all keys: a .jsonl file, a line for each batch.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -57,7 +57,7 @@ def seen(
     pipeline: Run,
     keys: Annotated[list[str], typer.Argument(help="Keys of utterances.")],
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last step to look at; that of the epoch.")] = None,
-    world_size: Ranks = 1,
+    world_size: Ranks = None,
     as_json: Json = False,
 ) -> None:
     """Tell by plan when utterances came or will come in an epoch. The exit code is 1 if one never does."""

@@ -106,8 +106,15 @@ class Settings:
         """Return how many of the values have begun."""
         assert self._made is not None
         if setting.steps is not None:
-            return bisect_right(setting.steps, (self._made * self._lanes + self._lane) // self._ranks)
+            return bisect_right(setting.steps, self._step)
         return len(setting.values) if self._made >= self._from else len(setting.marks) + 1
+
+    @property
+    def _step(self) -> int:
+        """The step of the batch being made, if lanes take turns: those of its rank are ``lane % ranks`` and so on."""
+        assert self._made is not None
+        own = len(range(self._lane % self._ranks, self._lanes, self._ranks))
+        return self._made * own + self._lane // self._ranks
 
     def saved(self) -> dict[str, Any]:
         """Return what a state keeps; nothing in a first pass in which nothing has changed."""

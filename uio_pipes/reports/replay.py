@@ -17,6 +17,7 @@ from uio_pipes.run.loader import Loader
 from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import Meta, lanes_in, read_meta
+from uio_pipes.run.stretches import stretch_at
 
 LONG = 2**31  # steps of an epoch, which none has
 
@@ -24,7 +25,8 @@ LONG = 2**31  # steps of an epoch, which none has
 class Replay:
     """The batch of a step of a rank, made again from the nearest of several states of a run.
 
-    ``epoch``: that of the step; None, the last one that the states know.
+    ``epoch``: that of the step; None, the last one that the states know. ``world_size``: the ranks that go on from the
+    last state; None, those that saved it. How many made a step before a state, that state says.
 
     Raises: StateError if a state is of another run, as ``load_state_dict``.
     """
@@ -35,13 +37,15 @@ class Replay:
         states: Sequence[Mapping[str, Any]],
         step: int,
         rank: int,
-        world_size: int,
+        world_size: int | None,
         epoch: int | None,
     ) -> None:
         metas = [read_meta(state) for state in states]
         for name in ("seed", "graph", "listed"):
             if len({str(getattr(meta, name)) for meta in metas}) > 1:
                 raise StateError(f"{name}: it is not the same in all states: name only those that one run saved")
+        wanted = max(meta.epoch for meta in metas) if epoch is None else epoch
+        self.world_size = world_size = _ranks(metas, step, wanted, world_size)
         given = [
             (meta, state) for meta, state in zip(metas, states, strict=True) if _has(meta, state, rank, world_size)
         ]
@@ -49,15 +53,17 @@ class Replay:
         known = [
             EpochProgress.loaded_from(meta, state, rank, world_size) for meta, state in zip(metas, states, strict=True)
         ]
-        wanted = max(one.epoch for one in known) if epoch is None else epoch
-        in_steps = metas[0].stream is not None
-        if in_steps and wanted not in {one.epoch for one in known}:
+        if metas[0].stream is not None and wanted not in {one.epoch for one in known}:
             raise StateError(f"the steps of a stream's epoch {wanted} are known to a state of it: name one")
-        at = {n: one.number(in_steps) for n, one in enumerate(known) if one.epoch == wanted}
-        before = max(
-            (n for n in at if at[n] <= step), key=at.__getitem__, default=min(at, key=at.__getitem__, default=0)
-        )
-        after = min((n for n in at if at[n] > step), key=at.__getitem__, default=before)
+        at = {n: one.step for n, one in enumerate(known) if one.epoch == wanted}
+        after = min((n for n in at if at[n] > step), key=at.__getitem__, default=None)
+        before = max((n for n in at if at[n] <= step), key=at.__getitem__, default=None)
+        if before is not None and after is not None:
+            of = known[after].stretches
+            if stretch_at(of, at[before]) != stretch_at(of, step):  # other ranks have gone on from there
+                before = None
+        before = next((n for n in (before, after) if n is not None), 0)
+        after = before if after is None else after
         self.loader = loader = loader_of(graph, states[before], rank, world_size)
         loader.set_epoch(wanted)
         self._step, self._later = step, known[after]
@@ -90,6 +96,15 @@ class Replay:
         return [found[keys[row]] for row in rows]
 
 
+def _ranks(metas: Sequence[Meta], step: int, epoch: int, asked: int | None) -> int:
+    """Return how many ranks made a step. ``asked``: those that go on from the last state, if others than saved it."""
+    known = sorted((meta for meta in metas if meta.epoch == epoch and meta.stretches), key=lambda meta: meta.step or 0)
+    after = next((meta for meta in known if (meta.step or 0) > step), None)
+    if after is None and (asked is not None or not known):
+        return asked or 1
+    return next(ranks for first, ranks in reversed((after or known[-1]).stretches or [[0, 1]]) if first <= step)
+
+
 def _has(meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> bool:
     """Return whether a state has the lanes of a rank: one that another rank saved for itself has not."""
     return lanes_in(state, meta.lanes).issuperset(lanes_of(meta.lanes, rank, world_size))
@@ -98,7 +113,7 @@ def _has(meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> bo
 def loader_of(graph: Graph, state: Mapping[str, Any], rank: int, world_size: int) -> Loader:
     """Return a loader where ``state`` was saved, as a rank alone. Raises: StateError as ``load_state_dict``."""
     meta = read_meta(state)
-    steps = None if meta.step is None else LONG
+    steps = None if meta.stream is None else LONG
     place: dict[str, Any] = {"rank": rank, "world_size": world_size, "uneven": "join"}
     loader = Loader(graph, seed=meta.seed, lanes=meta.lanes, steps_per_epoch=steps, **place)
     loader.load_state_dict(state)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from itertools import dropwhile, takewhile
+from itertools import chain, dropwhile, takewhile
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.core.graph import Graph
 from uio_pipes.reports.replay import loader_of
+from uio_pipes.run.lane_runner import RunSpec
 from uio_pipes.run.lanes import spec_of
 from uio_pipes.run.planning import plan_keys
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import LaneState, read_meta
+from uio_pipes.run.stretches import Stretch, place_of, stretch_at
 
 
 class Step(NamedTuple):
@@ -45,59 +48,80 @@ class Seen(NamedTuple):
 
 
 def steps(
-    graph: Graph, state: Mapping[str, Any], world_size: int, first: int = 0, last: int | None = None
+    graph: Graph, state: Mapping[str, Any], world_size: int | None = None, first: int = 0, last: int | None = None
 ) -> Iterator[Step]:
     """Yield the batches of the state's epoch in the order of their steps, rank by rank, from ``first`` to ``last``.
 
-    Steps are counted as if as many ranks had run the epoch from its beginning. They are planned from the state on if
-    they come after it, and else from the beginning of the epoch.
+    ``world_size``: the ranks that go on from the state; None, those that saved it. Steps after the state are planned
+    from there on, earlier ones from the beginning of the epoch.
 
-    Raises: StateError if the state is of another graph or list, or of a stream that began before the steps;
+    Raises: StateError if the state is of another graph or list, or does not know where the steps came from;
         PipelineError if the graph cannot be planned, has fewer lanes than ranks, or there is no last step.
     """
     meta = read_meta(state)
     if last is None and (meta.stream is not None or graph._endless):
         raise PipelineError("the stream has no last step: say up to which one (--to)")
+    world_size = world_size or (meta.stretches or [[0, 1]])[-1][1]
     loader = loader_of(graph, state, world_size - 1, world_size)  # checks that the state is of this run
-    spec = spec_of(loader._options, loader._progress, {})
+    spec = replace(spec_of(loader._options, loader._progress, {}), snapshot_every=sys.maxsize)
     known = [EpochProgress.loaded_from(meta, state, rank, world_size) for rank in range(world_size)]
-    from_state = all(one.leads_to(first, loader._options) for one in known)
-    if not from_state and meta.data_epoch != meta.epoch:
-        raise StateError(f"step {first} of epoch {meta.epoch} is before the state, of a stream: load an earlier state")
-    ranks = []
-    for rank, one in enumerate(known):
-        states = {lane: position.state for lane, position in one.positions.items()}
-        fresh = LaneState(meta.data_epoch)
-        begun = {lane: replace(fresh, settings=fresh.settings_known(state)) for lane, state in states.items()}
-        begin = states if from_state else begun
-        number = one.number(loader._options.in_steps) if from_state else 0
-        at = one.number(loader._options.in_steps)
-        over = [*one.over, range(at, at + one.skip)]
-        ranks.append(_of_rank(meta.epoch, rank, number, states, over, plan_keys(spec, begin)))
-    every = heapq.merge(*ranks, key=lambda step: (step.step, step.rank))
-    yield from takewhile(lambda s: last is None or s.step <= last, dropwhile(lambda s: s.step < first, every))
+    found = chain.from_iterable(_of_stretches(spec, known, first))
+    yield from takewhile(lambda s: last is None or s.step <= last, dropwhile(lambda s: s.step < first, found))
+
+
+def _of_stretches(spec: RunSpec, known: list[EpochProgress], first: int) -> Iterator[Iterator[Step]]:
+    """Yield the steps of each stretch, from the one on that step ``first`` is in. ``known``: the ranks' positions."""
+    stretches = known[0].stretches
+    number, now = stretch_at(stretches, first), []
+    if all(one.leads_to(first) for one in known):
+        now = [(one.step, {lane: position.state for lane, position in one.positions.items()}) for one in known]
+    elif number is None:
+        rule = f"step {first} of epoch {known[0].epoch} is before step {stretches[0].first}, from which the state knows"
+        raise StateError(f"{rule} where batches came from: load an earlier state")
+    number = len(stretches) - 1 if number is None or now else number
+    for n, stretch in enumerate(stretches[number:], number):
+        begin = now or [(stretch.first, _begin(known[0], n, rank)) for rank in range(stretch.ranks)]
+        end = stretches[n + 1] if n + 1 < len(stretches) else None
+        ranks = [_of_rank(spec, known, rank, step, states, end) for rank, (step, states) in enumerate(begin)]
+        yield heapq.merge(*ranks, key=lambda step: (step.step, step.rank))
+
+
+def _begin(known: EpochProgress, number: int, rank: int) -> dict[int, LaneState]:
+    if (states := known.begin_of(number, rank)) is None:
+        raise StateError("the state lacks lanes of other ranks: join the states of all ranks by `uio state merge`")
+    return states
 
 
 def _of_rank(
-    epoch: int,
+    spec: RunSpec,
+    known: list[EpochProgress],
     rank: int,
-    number: int,
+    step: int,
     states: Mapping[int, LaneState],
-    over: list[range],
-    planned: list[Iterator[Any]],
+    end: Stretch | None,
 ) -> Iterator[Step]:
-    for step, (pass_, k, lane, keys) in enumerate(heapq.merge(*planned), number):
+    """Yield the steps of a rank from ``step`` on, whose lanes stand at ``states``, until the next stretch begins."""
+    own = known[rank] if end is None else None
+    left = 0 if own is None else own.skip
+    for pass_, k, lane, keys in heapq.merge(*plan_keys(spec, states)):
+        if end is not None and (step >= end.first or (pass_, k) >= (end.place(lane) or (0, 0))):
+            return
+        before = (pass_, k) < place_of(known[0].lane(lane) or states[lane])
+        passes = not before and left > 0
+        over = passes or (not before and own is not None and any(step in one for one in own.over))
         if keys:
-            before = (pass_, k) < (states[lane].pass_, states[lane].k)
-            yield Step(epoch, step, rank, lane, k, keys, before, not before and any(step in one for one in over))
+            yield Step(known[0].epoch, step, rank, lane, k, keys, before, over)
+        left -= passes
+        step += not (passes and spec.repeat)  # in a stream another batch takes its place
 
 
 def seen(
-    graph: Graph, state: Mapping[str, Any], world_size: int, keys: Collection[str], last: int | None = None
+    graph: Graph, state: Mapping[str, Any], world_size: int | None, keys: Collection[str], last: int | None = None
 ) -> Iterator[Seen]:
     """Yield where utterances were or will be delivered, up to step ``last``. Raises: as :func:`steps`."""
     wanted, meta = frozenset(keys), read_meta(state)
-    first = 0 if meta.data_epoch == meta.epoch else meta.step or 0  # of an older stream, only what comes is known
+    known = [step for step, _ in meta.stretches or []]
+    first = known[0] if known else 0 if meta.data_epoch == meta.epoch else meta.step or 0
     for step in steps(graph, state, world_size, first, last):
         if not wanted.isdisjoint(step.keys):
             for row, key in enumerate(step.keys):

@@ -54,6 +54,9 @@ class EpochRun(Iterator[Any]):
         self.returned: float | None = None  # when the trainer got its last batch, if it comes back for the next one
         self.items = items  # in the lists
         self.closed = False
+        self.pid = os.getpid()
+        self.reader: object | None = None  # the one iterator that gets the batches
+        self.superseded = ""  # what took them from the one before
         self.anew = False  # the lanes are to begin anew, where they are, with the next batch
         self.runners: list[Runner] = []
         self.successors: Successors | None = None
@@ -73,7 +76,7 @@ class EpochRun(Iterator[Any]):
         runner_of = {} if progress.ended else self._start(states, share)
         self.delivered = 0
         self.passed_over = pass_over
-        self.number = progress.number(options.in_steps)  # of the next batch, where the trainer is
+        self.number = progress.step  # of the next batch, where the trainer is
         at = self.number, options.in_steps
         self.merge = Merge(progress.positions, runner_of, options.repeat, options.mover, options.pins, *at)
         self.merge.over, begin = progress.over, weakref.WeakMethod(self._begin_over)  # no cycle
@@ -81,6 +84,8 @@ class EpochRun(Iterator[Any]):
         for message in self.merge.pass_over(pass_over):
             self._report(message)
             self._settle()
+        if pass_over and options.in_steps:  # others take their place, and their numbers
+            progress.begin_stretch()
         uneven = "join" if progress.ended else options.uneven
         self.horizon = Horizon(self.merge, uneven, options.ranks, options.pipeline, options.in_steps)
 
@@ -263,10 +268,28 @@ class EpochRun(Iterator[Any]):
             for report in message.reports:
                 logger.warning("lane %d: %s", message.lane, report)
 
+    def supersede(self, how: str, reader: object | None = None) -> None:
+        """Let only ``reader`` get batches from now on; ``how``: what happened, for the message to the one before."""
+        self.superseded, self.reader = how, reader
+
+    def check(self, reader: object) -> None:
+        """Raises: UioError if batches go to another iterator by now, or belong to the process that forked this one."""
+        if self.pid != os.getpid():
+            raise UioError(
+                f"the loader is in the middle of an epoch in process {self.pid}, and this process was forked from it: "
+                "its workers and threads are not here. Make a uio.Loader of its own here"
+            )
+        if self.reader is not reader:
+            raise UioError(
+                f"this iteration over the loader gives no more batches: {self.superseded}. Iterate over the loader "
+                "again (`for batch in loader`), which goes on from where it stands"
+            )
+
     def close(self) -> None:
-        """End the workers: there are no more batches."""
+        """End the workers: there are no more batches. In a process that was forked since, there are none to end."""
         self.closed = True
-        self._stop_runners()
+        if self.pid == os.getpid():
+            self._stop_runners()
 
     def _stop_runners(self) -> None:
         self.merge.close()

@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from uio_pipes.base.checks import is_whole, require_whole
 from uio_pipes.base.cores import cores_of_rank
-from uio_pipes.base.errors import NothingRead, PipelineError, StateError
+from uio_pipes.base.errors import NothingRead, PipelineError, StateError, UioError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Policy
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
+_AGAIN = "another one over the same loader has begun since"
 
 
 class Loader:
@@ -190,10 +191,13 @@ class Loader:
         self._go_to(epoch)
 
     def _go_to(self, epoch: int) -> None:
+        moved = f"set_epoch({epoch}) moved the loader"
         if self._options.in_steps and epoch == self.epoch + 1:
             self._progress.go_on()
+            if self._run is not None:
+                self._run.supersede(moved)
         elif epoch != self.epoch:
-            self._close()
+            self._close(moved)
             self._progress = self._progress.at(epoch, self._options)
 
     def skip(self, what: int | range | Callable[[str], bool]) -> None:
@@ -254,7 +258,7 @@ class Loader:
 
     @property
     def _where(self) -> Where:
-        return Where(self.epoch, self._progress.number(self._options.in_steps), self.world_size)
+        return Where(self.epoch, self._progress.step, self.world_size)
 
     def batch_at(self, step: int) -> Any:
         """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.
@@ -279,8 +283,8 @@ class Loader:
         ranks = self._options.ranks._replace(members=None, peers=(), mesh=())
         own = replace(self._options, ranks=ranks, num_workers=0, mover=None, pin_memory=False)
         alone._options = replace(own, snapshot_every=sys.maxsize, utterances=utterances)
-        alone._kept = alone._active = alone._tuner = alone._quarantine = None
-        alone._progress = self._progress.before(step, alone._options, later)
+        alone._tuner = alone._quarantine = None
+        alone._progress = self._progress.before(step, self._options, later)
         alone._asked = self.epoch
         received = alone._progress.received + alone._progress.skip + 1
         try:
@@ -288,7 +292,7 @@ class Loader:
         except StopIteration:
             raise PipelineError(f"batch_at: epoch {self.epoch} has no batch {step} on rank {self.rank}") from None
         finally:
-            alone._close()
+            alone._close("")
         again = any(position.state.pass_ for position in alone._progress.positions.values())
         if again and not self._options.in_steps:
             raise PipelineError(f'batch_at: under uneven="repeat", step {step} comes after lanes have begun again')
@@ -358,7 +362,6 @@ class Loader:
                 the message names the field, the old and the new value and the remedy.
         """
         meta = read_meta(state_dict)
-        self._close()
         asked, self._asked = self._asked, None
         self._lengths.forget()
         options, changed = fitted(meta, self._options, self.fingerprints())
@@ -369,9 +372,12 @@ class Loader:
         epoch = meta.epoch if asked is None else asked
         if changed:
             logger.warning("epoch %s begins again: %s", meta.epoch, "; ".join(changed))
-            self._progress = EpochProgress.fresh(epoch, self._options)
+            progress = EpochProgress.fresh(epoch, self._options)
         else:
-            self._progress = EpochProgress.loaded_from(meta, state_dict, self.rank, self.world_size)
+            progress = EpochProgress.loaded_from(meta, state_dict, self.rank, self.world_size)
+        self._close("load_state_dict moved the loader")
+        self._progress = progress
+        if not changed:
             self._follow(replace(options, mixes=options.mixes.adopted(meta.mixes or {}, self._where)))
             self._go_to(epoch)
 
@@ -399,6 +405,8 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the batches from the current position to the end of the epoch; after it, over the next one."""
+        if (run := self._run) is not None and not run.closed:
+            run.check(run.reader)
         if self._asked is None and (self._progress.ended or self._all_received()):
             self._go_to(self.epoch + 1)
         if self._progress.ended:
@@ -411,7 +419,7 @@ class Loader:
         kept = self._kept
         if kept is not None and not kept.closed and kept.options is self._options:  # others after to_device
             return _Batches(self, kept)
-        self._close()
+        self._close(_AGAIN)
         run = EpochRun(self._options, self._progress, self._quarantine, items, self._tuner)
         self._kept = run if self._options.in_steps else None
         self._active = weakref.ref(run)  # no cycle: a run ends its workers as soon as nobody refers to it
@@ -438,10 +446,24 @@ class Loader:
     def _run(self) -> EpochRun | None:
         return None if self._active is None else self._active()
 
-    def _close(self) -> None:
+    def _close(self, how: str) -> None:
         if (run := self._run) is not None:
+            run.supersede(how)
             run.close()
         self._active = self._kept = None
+
+    def __copy__(self) -> Loader:
+        """Return a loader of its own at the same place: what happens to one of them does not reach the other."""
+        other, fleet = object.__new__(type(self)), self._options.fleet
+        vars(other).update(vars(self))
+        other._kept = other._active = None
+        other._options = replace(self._options, fleet=None if fleet is None else fleet.another())
+        other._lengths = Lengths(other._options)
+        other._tuner, other._progress = deepcopy(self._tuner), deepcopy(self._progress)
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Loader:
+        return copy(self)
 
     def __repr__(self) -> str:
         workers = counted(self.num_workers, "worker") if self._tuner is None else f"auto ({self._tuner.plan})"
@@ -454,16 +476,24 @@ class _Batches(Iterator[Any]):
     """The iterator that the trainer gets. It refers to loader and run, which do not refer to each other."""
 
     def __init__(self, loader: Loader, run: EpochRun) -> None:
-        self.loader, self.run = loader, run
+        self.loader, self.run, self.over, self.name = loader, run, False, object()
+        run.supersede(_AGAIN, self.name)
 
     def __next__(self) -> Any:
+        if self.over:
+            raise StopIteration
+        self.run.check(self.name)
         try:
             return next(self.run)
         except StopIteration:
+            self.over = True
             if (end := self.run.take_end()) is not None:
                 self.loader._at_end(*end)
                 self.run.progress.ended = True
             raise
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UioError("an iteration over a loader is neither copied nor pickled: copy the loader, or save its state")
 
 
 def to_device(loader: Loader, device: torch.device | str | int) -> Loader:

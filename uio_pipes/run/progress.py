@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice, repeat
 from typing import Any
 
 from uio_pipes.base.errors import PipelineError, StateError
@@ -14,6 +16,7 @@ from uio_pipes.core.statistics import Stats
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.position import Position
 from uio_pipes.run.state import LaneState, Meta, lane_name, lanes_in, read_lane, read_meta
+from uio_pipes.run.stretches import Stretch, followed_by, place_of, read_stretches, saved_places, stretch_at
 
 
 @dataclass
@@ -22,9 +25,10 @@ class EpochProgress:
 
     Attributes:
         lanes: number of lanes in this epoch. positions: those of this rank's lanes.
-        ranks: number of ranks for which steps are counted.
+        ranks: number of ranks with which the data began, for what follows the step.
         stream: epoch whose data this is: with ``steps_per_epoch`` the one in which the stream began.
-        step: batches delivered in this epoch, or passed over by their numbers, for ``steps_per_epoch``.
+        step: number of the next step in this epoch. stretches: those of its steps, see :mod:`uio_pipes.run.stretches`.
+        others: lanes of other ranks, as the state has them that was loaded.
         skip: batches to pass over before the next one.
         over: numbers of batches to pass over when their turn comes. The run looks at this very list.
         ended: the epoch is over: for this rank, as its trainer saw, or for all ranks, as a state says.
@@ -39,6 +43,8 @@ class EpochProgress:
     positions: dict[int, Position]
     stream: int
     ranks: int
+    stretches: list[Stretch]
+    others: dict[int, LaneState] = field(default_factory=dict)
     step: int = 0
     skip: int = 0
     over: list[range] = field(default_factory=list)
@@ -58,6 +64,7 @@ class EpochProgress:
             {lane: Position(LaneState(epoch)) for lane in mine},
             epoch,
             options.counted or options.world_size,
+            [Stretch(0, options.world_size)],
         )
 
     @classmethod
@@ -74,14 +81,18 @@ class EpochProgress:
                     f"lane {lane} is of epoch {saved.epoch}, the state of epoch {meta.epoch}: join only states that "
                     "the ranks saved in the same epoch"
                 )
-        begun = {lane for lane, saved in lanes.items() if saved.epoch == stream}
+        begun = {lane: saved for lane, saved in lanes.items() if saved.epoch == stream}
         over = len(present) == meta.lanes == len(begun) and all(saved.done for saved in lanes.values())
-        return cls(
+        known = {lane: begun.get(lane, LaneState(stream)) for lane in lanes}
+        stretches = read_stretches(meta, known, world_size)
+        found = cls(
             meta.epoch,
             meta.lanes,
-            {lane: Position(lanes[lane] if lane in begun else LaneState(stream)) for lane in mine},
+            {lane: Position(known.pop(lane)) for lane in mine},
             stream,
             meta.ranks or world_size,
+            stretches,
+            known,
             meta.step or 0,
             meta.skip,
             [range(*one) for one in meta.over or ()],
@@ -89,6 +100,14 @@ class EpochProgress:
             loaded={str(k): str(v) for k, v in state.items()},
             ahead=None if meta.ahead is None else cls.loaded_from(read_meta(meta.ahead), meta.ahead, rank, world_size),
         )
+        if meta.stream is None and not any(position.state.pass_ for position in found.positions.values()):
+            found.step = found.stretches[-1].first + found._since()  # ranks need not step together
+        return found
+
+    def _since(self) -> int:
+        """Return how many batches have been received since the last stretch began."""
+        places = {lane: self.stretches[-1].place(lane) or (0, 0) for lane in self.positions}
+        return sum(max(0, one.state.k - places[lane][1]) for lane, one in self.positions.items())
 
     def at(self, epoch: int, options: RunOptions) -> EpochProgress:
         """Return the position in another epoch: its beginning, or what the state holds of ranks that were ahead."""
@@ -98,56 +117,88 @@ class EpochProgress:
         """Begin the next epoch of the same stream."""
         self.epoch, self.step, self.ended, self.loaded = self.epoch + 1, 0, False, None
         self.over.clear()
+        self.stretches = self.stretches[-1:]
+        self.begin_stretch()
+
+    def begin_stretch(self) -> None:
+        """Note that the next step comes from where the lanes stand now, whatever came before."""
+        now = {lane: place_of(position.state) for lane, position in self.positions.items()}
+        self.stretches = followed_by(self.stretches, Stretch(self.step, self.stretches[-1].ranks, now))
 
     def before(self, step: int, options: RunOptions, later: EpochProgress) -> EpochProgress:
         """Return a position from which batch ``step`` of this epoch is the next one that is not passed over.
 
         ``later``: a position that may be after the batch. It tells which lane has the batch: no other one has to run.
 
-        Raises: PipelineError if it lies before what this position knows of a stream that began in an earlier epoch.
+        Raises: PipelineError if it is not known where the batch came from.
         """
-        first = self.number(options.in_steps)
-        if self.leads_to(step, options):
+        later = later if (later.epoch, later.stream, later.lanes) == (self.epoch, self.stream, self.lanes) else self
+        if self.leads_to(step):
             positions = {lane: Position(position.saved()) for lane, position in self.positions.items()}
-            start = replace(self, positions=positions, skip=step - first, over=[], loaded=None)
-        elif self.stream == self.epoch:
-            start = replace(EpochProgress.fresh(self.epoch, replace(options, lanes=self.lanes)), skip=step)
-            start.ranks = self.ranks
+            ahead = step - self.step + (self.skip if options.in_steps else 0)  # in a stream others take their place
+            start = replace(self, positions=positions, skip=ahead, over=[], loaded=None)
         else:
-            rule = f"step {step} of epoch {self.epoch} is before step {first}, where the loader stands"
-            raise PipelineError(f"batch_at: {rule}: load an earlier state")
-        same = (later.stream, later.lanes) == (self.stream, self.lanes)
+            start = self._back(step, options.rank)
         for lane, position in start.positions.items():
-            latest = max(((later if same else self), self), key=lambda one: one.received).positions[lane].state
+            known = [found for one in (self, later) if (found := one.lane(lane)) is not None]
+            latest = max(known, key=place_of, default=position.state)
             position.state.settings = position.state.settings_known(latest)
-        if not same or (place := later._place(start.received + start.skip)) is None:
+        if (place := later._place(step, options.rank)) is None or place[1] not in start.positions:
             return start
         k, lane = place
         only = start.positions[lane]
         return replace(start, positions={lane: only}, skip=k - only.state.k)
 
-    def leads_to(self, step: int, options: RunOptions) -> bool:
+    def leads_to(self, step: int) -> bool:
         """Return whether batch ``step`` of this epoch comes by going on from here."""
-        return step >= self.number(options.in_steps) and (options.in_steps or self._in_order) and not self.ended
+        return step >= self.step and not self.ended
 
-    def _place(self, number: int) -> tuple[int, int] | None:
-        """Return (k, lane) of batch ``number`` since the stream began; None if that is not known."""
-        if number >= self.received or not self._in_order:
+    def _back(self, step: int, rank: int) -> EpochProgress:
+        """Return the beginning of the stretch that a step belongs to. Raises: PipelineError if it is not known."""
+        if (number := stretch_at(self.stretches, step)) is None:
+            rule = f"step {step} of epoch {self.epoch} is before step {self.stretches[0].first}, from which the state"
+            raise PipelineError(f"batch_at: {rule} knows where batches came from: load an earlier state")
+        of = self.stretches[number]
+        if rank >= of.ranks:
+            rule = f"step {step} of epoch {self.epoch} was made by {counted(of.ranks, 'rank')}"
+            raise PipelineError(f"batch_at: {rule}, so rank {rank} had no batch then: ask another rank")
+        positions = self.begin_of(number, rank)
+        if positions is None:
+            rule = f"step {step} of epoch {self.epoch} was made by {of.ranks} ranks, and not all their lanes are known"
+            raise PipelineError(f"batch_at: {rule}: load the state of all ranks (uio.gather_state, uio.merge_states)")
+        first = {lane: Position(state) for lane, state in positions.items()}
+        return replace(
+            self, positions=first, step=of.first, skip=step - of.first, over=[], ended=False, loaded=None, ahead=None
+        )
+
+    def begin_of(self, number: int, rank: int) -> dict[int, LaneState] | None:
+        """Return where the lanes of a rank stood when a stretch began; None if that is not known of all."""
+        of, states = self.stretches[number], {}
+        for lane in lanes_of(self.lanes, rank, of.ranks):
+            if (place := of.place(lane)) is None:
+                return None
+            fresh = LaneState(self.stream, place[0], k=place[1])
+            states[lane] = replace(fresh, settings=fresh.settings_known(self.lane(lane) or fresh))
+        return states
+
+    def lane(self, lane: int) -> LaneState | None:
+        """Return the last known state of a lane, of this rank or another."""
+        return self.positions[lane].state if lane in self.positions else self.others.get(lane)
+
+    def _place(self, step: int, rank: int) -> tuple[int, int] | None:
+        """Return (k, lane) of a batch that lies before this position; None if that is not known."""
+        number = stretch_at(self.stretches, step)
+        if step >= self.step or number is None:
             return None
-        lanes = sorted(lane for lane, position in self.positions.items() if position.state.k)
-        k = 0
-        while number >= len(lanes):
-            k, number = k + 1, number - len(lanes)
-            lanes = [lane for lane in lanes if k < self.positions[lane].state.k]
-        return k, lanes[number]
-
-    @property
-    def _in_order(self) -> bool:
-        """True if this is what comes first of the lanes in their order: no lane began again, and no other number of
-        ranks, each by itself, got some of them further."""
-        states = {lane: position.state for lane, position in self.positions.items()}
-        last = max(((state.k - 1, lane) for lane, state in states.items()), default=(0, 0))
-        return all(not state.pass_ and (state.done or (state.k, lane) > last) for lane, state in states.items())
+        of, now = self.stretches[number], {lane: place_of(one.state) for lane, one in self.positions.items()}
+        end = self.stretches[number + 1] if number + 1 < len(self.stretches) else Stretch(self.step, of.ranks, now)
+        batches = []
+        for lane in lanes_of(self.lanes, rank, of.ranks):
+            first, last = of.place(lane), end.place(lane)
+            if first is None or last is None or first[0] != last[0]:
+                return None
+            batches.append(zip(range(first[1], last[1]), repeat(lane), strict=False))
+        return next(islice(heapq.merge(*batches), step - of.first, None), None)
 
     def check_ranks(self, options: RunOptions) -> None:
         """Raises: StateError if ranks that step together are more than the lanes of a loaded state."""
@@ -174,20 +225,24 @@ class EpochProgress:
             graph=fingerprints["graph"],
             listed=fingerprints["list"],
             stream=self.stream if options.in_steps else None,
-            step=self.step if options.in_steps else None,
+            step=self.step,
+            stretches=[[one.first, one.ranks] for one in self.stretches],
             skip=self.skip,
-            over=self._to_come(options),
+            over=self._to_come(),
             mixes=options.mixes.saved,
             ranks=self.ranks if options.pipeline._follows_steps else None,
             ahead=self._ahead(options, fingerprints),
         )
-        lanes = {lane_name(lane): position.saved().text for lane, position in self.positions.items()}
+        lanes = {
+            lane_name(lane): replace(position.saved(), places=saved_places(self.stretches, self.epoch, lane)).text
+            for lane, position in self.positions.items()
+        }
         return {"meta": meta.text, **lanes}
 
     def _now(self, text: str, options: RunOptions, fingerprints: Mapping[str, Any]) -> str:
         """Return the ``meta`` of the loaded state with what was asked of the loader since."""
         meta = read_meta({"meta": text})
-        new = replace(meta, skip=self.skip, over=self._to_come(options))
+        new = replace(meta, skip=self.skip, over=self._to_come())
         if options.mixes.saved != meta.mixes and (meta.mixes is not None or options.mixes.journals):
             new = replace(new, mixes=options.mixes.saved, graph=fingerprints["graph"], listed=fingerprints["list"])
             new = replace(new, ahead=self._ahead(options, fingerprints))
@@ -209,14 +264,9 @@ class EpochProgress:
             lanes[lane_name(lane)] = replace(then, settings=then.settings_known(position.state)).text
         return state | lanes | {"meta": meta}
 
-    def _to_come(self, options: RunOptions) -> list[list[int]] | None:
+    def _to_come(self) -> list[list[int]] | None:
         """Return the ranges of batches to pass over that lie ahead, as they are saved."""
-        next_ = self.number(options.in_steps)
-        return [[one.start, one.stop, one.step] for one in self.over if one.stop > next_] or None
-
-    def number(self, in_steps: bool) -> int:
-        """Return the number of the next batch in this epoch."""
-        return self.step if in_steps else self.received
+        return [[one.start, one.stop, one.step] for one in self.over if one.stop > self.step] or None
 
     @property
     def received(self) -> int:

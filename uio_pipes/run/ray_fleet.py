@@ -133,6 +133,10 @@ class Fleet:
         self._silences: list[float] = []  # when actors did not answer
         self._told = 0.0
 
+    def another(self) -> Fleet:
+        """Return a fleet of its own with the same settings."""
+        return Fleet(self._settings)
+
     # Who runs the lanes of a worker
 
     def enter(self, worker: LaneWorker, place: int) -> Host:

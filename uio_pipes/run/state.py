@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from itertools import pairwise
 from typing import Any
 
 from uio_pipes.base.errors import StateError
@@ -36,6 +37,21 @@ def _is_step(value: object) -> bool:
 def _is_range(value: object) -> bool:
     """Return whether this is [start, stop, step] of a range of numbers that are still to come."""
     return isinstance(value, list) and len(value) == 3 and all(map(_is_count, value)) and value[2] > 0
+
+
+def _are_stretches(value: object) -> bool:
+    """Return whether this is [first step, ranks] of each stretch, one after the other."""
+    if not isinstance(value, list) or not value or not all(isinstance(one, list) and len(one) == 2 for one in value):
+        return False
+    numbers = all(_is_step(first) and _is_step(ranks) and ranks for first, ranks in value)
+    return numbers and all(a[0] < b[0] for a, b in pairwise(value))
+
+
+def _are_places(value: object) -> bool:
+    """Return whether this is [epoch, first step of a stretch, pass, k] of each stretch."""
+    return isinstance(value, list) and all(
+        isinstance(o, list) and len(o) == 4 and all(map(_is_count, o)) for o in value
+    )
 
 
 def _are_counts(value: object) -> bool:
@@ -71,7 +87,9 @@ class Meta:
         epoch: the current epoch. ended: it is over for all ranks.
         seed, graph, listed: what must be equal in the loader: its seed, a line for each stage, count and hash of lists.
         lanes: number of lanes that the epoch is dealt to.
-        stream, step: with ``steps_per_epoch``, the epoch in which the stream began, and batches delivered in this one.
+        stream: with ``steps_per_epoch``, the epoch in which the stream began.
+        step: number of the next step in this epoch. stretches: [first step, ranks] of each of its
+            :mod:`~uio_pipes.run.stretches`.
         skip: batches to pass over before the next one.
         mixes: the weights of mixes and what changed in them (see :mod:`uio_pipes.run.mixes`).
         ranks: the number of ranks for which steps are counted, if something follows the step.
@@ -91,6 +109,7 @@ class Meta:
     mixes: dict[str, dict[str, Any]] | None = field(default=None, metadata={"fits": are_mixes})
     ranks: int | None = field(default=None, metadata={"fits": lambda value: _is_step(value) and value > 0})
     over: list[list[int]] | None = field(default=None, metadata=RANGES)
+    stretches: list[list[int]] | None = field(default=None, metadata={"fits": _are_stretches})
     ahead: dict[str, str] | None = field(default=None, metadata={"fits": _is_state})
 
     @property
@@ -124,6 +143,7 @@ class LaneState:
         counts: the counts of the lane's ledger.
         at: batches received when ``nodes`` was saved; resuming passes over the ``k - at`` batches since then.
         settings: where settings changed, see :class:`~uio_pipes.core.settings.Settings`; empty if none can.
+        places: where it stood when stretches of steps began: [epoch, first step, pass, k] of each.
         nodes: the state of the lane's nodes, as JSON; "null" before the first snapshot and after the last batch.
     """
 
@@ -134,6 +154,7 @@ class LaneState:
     counts: dict[str, Any] = field(default_factory=dict, metadata={"fits": _are_counts})
     at: int = field(default=0, metadata=COUNT)
     settings: dict[str, Any] = field(default_factory=dict, metadata={"fits": are_settings, "optional": True})
+    places: list[list[int]] = field(default_factory=list, metadata={"fits": _are_places, "optional": True})
     nodes: str = "null"
 
     def settings_known(self, later: LaneState) -> dict[str, Any]:
@@ -152,7 +173,7 @@ class LaneState:
     def text(self) -> str:
         """The entry of the lane in a state: JSON."""
         given = {key: getattr(self, name) for name, key in _LANE_KEYS}
-        head = json.dumps({key: value for key, value in given.items() if key != "settings" or value})
+        head = json.dumps({key: value for key, value in given.items() if key not in ("settings", "places") or value})
         return f'{head[:-1]}, "nodes": {self.nodes}}}'
 
 

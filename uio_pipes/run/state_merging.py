@@ -122,7 +122,7 @@ def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
         over = reached
         unbegun = {lane for s in early for lane in s.lanes} - reached
     else:
-        world = _world([s for s in [*early, *late] if s.own])
+        world = _world(early, late)
         ranks = {min(s.lanes) for s in late if s.own and s.lanes}
         over = {lane for lane in range(early[0].meta.lanes if early else 0) if lane % world in ranks}
         unbegun = {lane for lane in range(newest.meta.lanes) if lane % world not in ranks}
@@ -131,6 +131,8 @@ def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
         _check_same(one, before, ("lanes",))
     ended = dict.fromkeys(over, _fresh(before.epoch, done=True))
     lanes = _newest(early) | ended
+    if early and len(lanes) < before.meta.lanes:
+        raise _incomplete(saved)
     later = dict.fromkeys(unbegun, _fresh(newest.epoch)) | _newest(late)
     if all(lane_age(text)[2] for text in lanes.values()):
         return _state(newest.meta, later)
@@ -142,14 +144,22 @@ def _fresh(epoch: int, done: bool = False) -> str:
     return LaneState(epoch, done=done, counts=Ledger().save() if done else {}).text
 
 
-def _world(saved: list[_Saved]) -> int:
+def _world(early: list[_Saved], late: list[_Saved]) -> int:
     """Return the number of ranks: rank r of w has the lanes r, r + w, … of each epoch. Raises: StateError."""
+    for one in late:
+        if one.own and one.meta.stretches:
+            return one.meta.stretches[-1][1]
+    saved = [one for one in [*early, *late] if one.own]  # of an earlier version, which does not say it
     first = {min(s.lanes) for s in saved if s.lanes}
     without = sum(not s.lanes for s in saved)  # ranks beyond the number of lanes
     for world in range(len(first), len(first) + without + 1):
         if all(sorted(s.lanes) == [*range(min(s.lanes), s.meta.lanes, world)] for s in saved if s.lanes):
             return world
-    raise StateError(
+    raise _incomplete(saved)
+
+
+def _incomplete(saved: list[_Saved]) -> StateError:
+    return StateError(
         "lanes: the states are of two epochs with different numbers of lanes "
         f"({sorted({s.meta.lanes for s in saved})}), and not of all ranks of one run: pass the newest state of every "
         "rank, and no others"
