@@ -6,9 +6,11 @@ import json
 import logging
 import os
 from collections import Counter
+from itertools import islice
 from typing import Any
 
 import pytest
+import torch
 from contract import digest, keys_of
 from corpus import Corpus
 from processes import left, raises
@@ -147,35 +149,126 @@ def test_a_pass_that_was_left_begins_again(many_shards: Corpus, options: dict[st
         assert Counter(k for b in loader for k in keys_of(b)) == Counter(many_shards.keys)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_begun_again_is_told(
-    many_shards: Corpus, workers: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def epochs(many_shards: Corpus) -> list[list[str]]:
+    """The batches of eight epochs, each sorted, as our own loader gives them."""
+    loader = uio.Loader(pipeline(many_shards), seed=3, lanes=4)
+    return [sorted(digest(b) for b in loader) for _ in range(8)]
+
+
+def passes(loader: Any, count: int) -> list[list[str]]:
+    return [sorted(digest(b) for b in loader) for _ in range(count)]
+
+
+PERSISTENT = {"num_workers": 2, "persistent_workers": True}
+WORKERS: list[dict[str, Any]] = [
+    {}, {"num_workers": 1}, {"num_workers": 2}, PERSISTENT
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
+@pytest.mark.parametrize("options", WORKERS, ids=str)
+def test_each_pass_is_the_next_epoch(
+    many_shards: Corpus, epochs: list[list[str]], kind: Any, options: dict[str, Any]
 ) -> None:
+    dataset = pipeline(many_shards).as_dataset(seed=3, lanes=4)
+    loader = kind(dataset, batch_size=None, **options)
+    assert passes(loader, 2) == epochs[:2]
+    dataset.set_epoch(6)
+    assert passes(loader, 2) == epochs[6:]
+    dataset.set_epoch(1)
+    assert passes(loader, 2) == epochs[1:3]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, PERSISTENT], ids=str)
+@pytest.mark.parametrize("partition", [True, False])
+def test_a_pass_that_was_left_counts_and_is_told(
+    many_shards: Corpus,
+    epochs: list[list[str]],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    partition: bool,
+    options: dict[str, Any],
+) -> None:
+    """Ranks may leave a pass at other batches than that on which one of them ends: all go on with the same epoch."""
     handler = logging.StreamHandler(os.fdopen(os.dup(2), "w"))  # workers write to the same
     monkeypatch.setattr(logging.getLogger("uio_pipes"), "handlers", [handler])
+    loader = DataLoader(
+        pipeline(many_shards).as_dataset(seed=3, lanes=4, partition=partition), batch_size=None, **options
+    )
+    assert passes(loader, 2) == epochs[:2]
+    assert "left" not in capfd.readouterr().err
+    for _ in range(3):
+        next(iter(loader))
+    assert passes(loader, 2) == epochs[5:7]
+    told = capfd.readouterr().err
+    assert all(f"epoch {e} was left before its end: this pass is epoch {e + 1}" in told for e in (2, 3, 4)) == partition
+    assert ("left" in told) == partition, "validation loses nothing"
+    assert "epoch 5 was left" not in told
+
+
+def test_several_loaders_of_one_dataset_get_whole_epochs(many_shards: Corpus, epochs: list[list[str]]) -> None:
+    """They count on from each other; each pass is one epoch in all of its workers, whatever the seed of the loader."""
+    dataset = pipeline(many_shards).as_dataset(seed=3, lanes=4)
+    for epoch, (workers, seed) in enumerate([(1, 0), (2, 0), (4, 0), (0, 0), (4, 1), (2, 0), (2, 0)]):
+        torch.manual_seed(seed)
+        assert passes(DataLoader(dataset, batch_size=None, num_workers=workers), 1) == [epochs[epoch]]
+
+
+def test_iterators_side_by_side_get_whole_epochs(many_shards: Corpus, epochs: list[list[str]]) -> None:
+    dataset = pipeline(many_shards).as_dataset(seed=3, lanes=4)
+    loaders = [DataLoader(dataset, batch_size=None, num_workers=2) for _ in range(2)]
+    iterators = [iter(loader) for loader in loaders]
+    together = list(zip(*iterators, strict=True))
+    assert sorted(sorted(map(digest, batches)) for batches in zip(*together, strict=True)) == sorted(epochs[:2])
+
+
+def test_an_epoch_that_cannot_be_is_refused(many_shards: Corpus) -> None:
+    dataset = pipeline(many_shards).as_dataset()
+    for epoch in (-1, 1.5, 1 << 40):
+        with pytest.raises(uio.PipelineError, match="epoch must be"):
+            dataset.set_epoch(epoch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, PERSISTENT], ids=str)
+def test_epochs_go_on_after_a_resume(many_shards: Corpus, options: dict[str, Any]) -> None:
+    def loader() -> StatefulDataLoader:
+        return StatefulDataLoader(pipeline(many_shards).as_dataset(seed=3), batch_size=None, **options)
+
+    saved = loader()
+    expected = [[digest(b) for b in saved] for _ in range(4)]
+    left(saved)
+    for epoch, cut in ((0, 2), (1, 0), (1, 3), (1, len(expected[1])), (1, None)):
+        saved = loader()
+        for _ in range(epoch):
+            list(saved)
+        batches = iter(saved)
+        assert [digest(b) for b in islice(batches, cut)] == expected[epoch][:cut]
+        state = json.loads(json.dumps(saved.state_dict()))
+        del batches
+        left(saved)
+        resumed = loader()
+        resumed.load_state_dict(state)
+        rest = [] if cut is None else [expected[epoch][cut:]]  # torchdata's own: after its end comes the next one
+        assert [[digest(b) for b in resumed] for _ in range(2)] == [*rest, *expected[epoch + 1 :]][:2], (epoch, cut)
+        left(resumed)
+
+
+def test_a_state_of_an_earlier_epoch_goes_on_from_there(many_shards: Corpus) -> None:
     dataset = pipeline(many_shards).as_dataset(seed=3)
-    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
-    for epoch in (0, 1):
-        dataset.set_epoch(epoch)
-        list(loader)
-    assert "begun again" not in capfd.readouterr().err
+    loader = StatefulDataLoader(dataset, batch_size=None)
+    batches = iter(loader)
+    first = [digest(next(batches))]
+    state = loader.state_dict()
+    first += [digest(b) for b in batches]
+    second, _ = passes(loader, 2)
+    dataset.set_epoch(5)
     list(loader)
-    assert "begun again" in capfd.readouterr().err
-    whole = DataLoader(pipeline(many_shards).as_dataset(partition=False), batch_size=None, num_workers=workers)
-    for _ in range(2):
-        list(whole)
-    assert "begun again" not in capfd.readouterr().err, "validation has no epochs"
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_epochs_follow_each_other_alike_with_and_without_workers(many_shards: Corpus, workers: int) -> None:
-    """Without set_epoch the second pass is the same epoch, with any number of workers; set_epoch gives another."""
-    dataset = pipeline(many_shards).as_dataset(seed=3, lanes=2)
-    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
-    first, second = (sorted(digest(b) for b in loader) for _ in range(2))
-    assert first == second
-    dataset.set_epoch(1)
-    assert sorted(digest(b) for b in loader) != first
+    loader.load_state_dict(state)
+    assert first[:1] + [digest(b) for b in loader] == first
+    assert passes(loader, 1) == [second]
+    dataset.set_epoch(0)
+    assert passes(loader, 1) == [sorted(first)]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

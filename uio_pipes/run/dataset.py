@@ -7,20 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.passes import DELIVERED, FAILED, NOTHING, Passes
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import ranks_of
 from uio_pipes.run.torch_private import collate_by
 
 logger = logging.getLogger("uio_pipes")
-UNSET = -1
-MOST_WORKERS = 1024
-NOTHING, DELIVERED, FAILED = range(3)  # the end of a worker's epoch
 OPTIONS_OF_OTHER_LOADER = {"num_workers", "prefetch", "pin_memory", "uneven", "steps_per_epoch"}
 
 
@@ -29,8 +26,11 @@ class PipelineDataset(IterableDataset[Any]):
 
     Give it to them with ``batch_size=None``, as it makes the batches itself: ``DataLoader(pipeline.as_dataset(),
     batch_size=None)``. Each of their workers runs its own lanes, in the order (k, lane), where k counts the batches
-    of a lane. Call ``set_epoch`` before each epoch, as for a ``DistributedSampler``. A state can only be loaded with
-    the same number of workers.
+    of a lane. A state can only be loaded with the same number of workers.
+
+    Each pass is the next epoch, with workers that persist, too. ``set_epoch`` tells another one. After a loaded state
+    the next pass is the rest of its epoch. What is left of a pass that ends early is not delivered later, since nobody
+    knows what the trainer received of it; a warning says so.
 
     Args:
         pipeline: the pipeline to run.
@@ -50,10 +50,7 @@ class PipelineDataset(IterableDataset[Any]):
             )
         self.pipeline, self.options = pipeline, _with_topology(options)
         self.partition: bool = options.get("partition", True)
-        # In shared memory, for workers that outlive an epoch (persistent_workers).
-        self._epoch = _shared_number()
-        self._begun = _shared_number()  # the last epoch that worker 0 began
-        self._ends = _shared_number(MOST_WORKERS)
+        self._passes = Passes()
         self._state: dict[str, Any] | None = None
         self._loader: Loader | None = None
         self._make(0, 1)  # to fail now if an option is wrong
@@ -64,37 +61,31 @@ class PipelineDataset(IterableDataset[Any]):
         rank, world_size = options.pop("rank"), options.pop("world_size")
         options.setdefault("lanes", world_size * workers)
         place = {"rank": rank + world_size * worker, "world_size": world_size * workers}
-        return _OfWorker(self._ends, worker, workers, self.pipeline, **options, **place, uneven="join")
+        return _OfWorker(self._passes, worker, workers, self.pipeline, **options, **place, uneven="join")
 
     def set_epoch(self, epoch: int) -> None:
-        """As :meth:`Loader.set_epoch`; call it before each epoch. It reaches persistent workers too."""
-        self._epoch[0] = epoch
-        if self._loader is not None:
-            self._loader.set_epoch(epoch)
+        """Let the next pass be this epoch; those after it go on from there. It reaches persistent workers too.
+
+        Raises: PipelineError if it is not a whole number from 0 to 4 million.
+        """
+        self._passes.ask(epoch)
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
-        worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
-        before, state, self._state = self._loader, self._state, None
-        loader = self._loader = self._make(worker, workers)  # only a loaded state says where to go on
-        if before is not None:
-            loader.set_epoch(before.epoch)
-        if (epoch := int(self._epoch)) != UNSET:
-            loader.set_epoch(epoch)
+        loader = self._loader = self._make(*((info.id, info.num_workers) if info is not None else (0, 1)))
+        state, self._state = self._state, None
         if state is not None:
             loader.load_state_dict(state)
-        elif worker == 0 and self.partition:
-            self._remember(loader.epoch)
+        epoch, left = self._passes.begin(None if state is None else loader.epoch)
+        if left is not None and self.partition:
+            logger.warning(
+                "epoch %d was left before its end: this pass is epoch %d, and the rest of %d is not delivered. "
+                "set_epoch(%d) before the pass begins it again; a uio.Loader goes on where it stood",
+                *(left, epoch, left, left),
+            )
+        loader.set_epoch(epoch)
         batches = iter(loader)
         return map(_as_ready, batches) if "batch" in self.pipeline._kind else batches
-
-    def _remember(self, epoch: int) -> None:
-        if int(self._begun) == epoch:
-            logger.warning(
-                "epoch %d is begun again: call dataset.set_epoch(epoch) before each epoch, or all epochs are the same",
-                epoch,
-            )
-        self._begun[0] = epoch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this worker's lanes."""
@@ -103,28 +94,22 @@ class PipelineDataset(IterableDataset[Any]):
         return dict(self._state or {})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where ``state_dict`` was saved."""
+        """Let the next pass go on where ``state_dict`` was saved."""
         self._state = dict(state_dict) or None
-        if self._loader is not None and self._state is not None:
-            self._loader.load_state_dict(self._state)  # for an iterator that has begun already
 
 
 class _OfWorker(Loader):
-    """The loader of one worker's lanes. It is an error only if none of the workers could read anything.
+    """The loader of one worker's lanes. It is an error only if none of the workers could read anything."""
 
-    ``ends``: for each worker, 3 × the epoch that it ended last, plus how it ended.
-    """
-
-    def __init__(self, ends: torch.Tensor, worker: int, workers: int, pipeline: Graph, **options: Any) -> None:
+    def __init__(self, passes: Passes, worker: int, workers: int, pipeline: Graph, **options: Any) -> None:
         super().__init__(pipeline, **options)
         self._options = replace(self._options, counted=self.world_size // workers)  # workers are no ranks for steps
         self._progress = EpochProgress.fresh(0, self._options)
-        self.ends, self.worker = ends[:workers], worker
+        self.passes, self.worker, self.workers = passes, worker, workers
 
     def _at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
-        if self.worker < len(self.ends):
-            self.ends[self.worker] = 3 * epoch + (DELIVERED if delivered else NOTHING if error is None else FAILED)
-        others = [int(end) - 3 * epoch for i, end in enumerate(self.ends) if i != self.worker]
+        how = DELIVERED if delivered else NOTHING if error is None else FAILED
+        others = self.passes.end(self.worker, self.workers, epoch, how)
         if all(end in (NOTHING, FAILED) for end in others):  # the last one to end
             if error is None and not delivered and FAILED in others:
                 error = NothingRead(
@@ -173,12 +158,6 @@ def _refuse(batch: Any, *, collate_fn_map: Any = None) -> Any:
 
 collate_by(ReadyBatch, _refuse)
 collate_by(ReadyList, _refuse)
-
-
-def _shared_number(count: int = 1) -> torch.Tensor:
-    number: Any = torch.full((count,), UNSET)
-    shared: torch.Tensor = number.share_memory_()
-    return shared
 
 
 def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
