@@ -86,7 +86,8 @@ class Pipeline(Graph):
                 ``KEY.json``. Default: "txt".
             verify: "crc" compares each member with its CRC32 in the shard's index (``uio index``). Default: None, trusted.
             max_member: bytes; a larger member is skipped and counted as a failure. Default: 1,073,741,824 (1 GiB).
-            fields: our names of fields with their members' suffixes, as in ``{"wav": "far.flac"}``. Default: None, ours.
+            fields: our names of fields with their members' suffixes, or with ``SUFFIX:NAME`` for a field of a member's
+                JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``. Default: None, ours.
         """
         ...
 

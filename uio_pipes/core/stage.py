@@ -27,9 +27,10 @@ def added(default: Any, **options: Any) -> Any:
     return field(default=default, metadata={"added": True, **options.pop("metadata", {})}, **options)
 
 
-def names() -> Any:
-    """Return the field for a source's argument ``fields``: our names of fields, by those in the data."""
-    return added(None, hash=False, metadata={NAMES: True})
+def names(members: bool = False) -> Any:
+    """Return the field for a source's argument ``fields``: our names of fields, by those in the data; ``members``: by
+    the suffixes of members of shards."""
+    return added(None, hash=False, metadata={NAMES: members})
 
 
 def within(least: float, most: float, unit: str = "") -> dict[str, Any]:
@@ -121,7 +122,7 @@ class Stage:
                 what, fits = KINDS[str(f.type)]
                 require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
             if NAMES in f.metadata:
-                names_of(self.name, value)
+                names_of(self.name, value, f.metadata[NAMES])
 
     def __init_subclass__(cls) -> None:
         # Otherwise dataclass would make one that shows secrets.

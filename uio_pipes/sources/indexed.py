@@ -38,7 +38,9 @@ class ListIndexed(RecordListing):
         require(ok, "from_indexed", "verify must be 'crc' or None", self.verify, "leave it out")
         ok = isinstance(self.shuffle, bool)
         require(ok, "from_indexed", "shuffle must be True or False", self.shuffle, "choose one")
-        names_of("from_indexed", self.fields)
+        given = dict(names_of("from_indexed", self.fields))
+        rule = "fields are names in the metadata, and audio is in audio.bin, not there"
+        require(given.keys().isdisjoint(["wav", "feat"]), "from_indexed", rule, given, "leave wav and feat out")
 
     def table(self) -> IndexedTable:
         verify = self.verify == "crc"

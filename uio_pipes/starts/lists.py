@@ -113,8 +113,9 @@ def from_shard_list(
             ``KEY.json``. Default: "txt".
         verify: "crc" compares the bytes of every member with the CRC32 in the shard's index, which the command
             ``uio index`` makes. Default: None, no comparison.
-        fields: our names of fields, with the suffixes of their members, as in ``{"wav": "far.flac", "txt": "trans"}``.
-            Default: None, ours are the suffixes.
+        fields: our names of fields, with the suffixes of their members, or ``SUFFIX:NAME`` for a field of a member's
+            JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
+            ours are the suffixes.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote shards. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".

@@ -37,7 +37,7 @@ class IndexedFolder:
         self.files = list(opened.values())
         self.name = f"{self.path}/{entry.metainfo or TOKENS}"
         self.audio, self.metainfo, self.tokens = (opened.pop(n, None) for n in (AUDIO, entry.metainfo, TOKENS))
-        self.others = opened
+        self.others: dict[str, IndexedFile] = renamed(opened, names)
         first, *rest = entry.names
         for name, file in zip(rest, self.files[1:], strict=True):
             if len(file) != len(self):
