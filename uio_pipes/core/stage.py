@@ -79,6 +79,7 @@ class Stage:
         opaque: it may do anything to an utterance (functions of the user's).
         own_node: it runs a node of the user's, of which nothing is known.
         refers: its utterances refer to audio that is not opened yet.
+        textless: its utterances need no transcript.
         on_tensors: after a stage that makes batches it works on tensors only, so that planning leaves it out.
         one_rate: utterances whose sample rate differs from that of their batch fail in it.
         sets_rate: all its audio has one sample rate.
@@ -101,6 +102,7 @@ class Stage:
     opaque: ClassVar[bool] = False
     own_node: ClassVar[bool] = False
     refers: ClassVar[bool] = False
+    textless: ClassVar[bool] = False
     on_tensors: ClassVar[bool] = False
     one_rate: ClassVar[bool] = False
     sets_rate: ClassVar[bool] = False

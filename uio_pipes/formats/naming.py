@@ -32,11 +32,14 @@ def check_given(stage: str, fields: Mapping[str, str] | None, there: Collection[
 
 
 def transcript(stage: str, text: str | None, fields: Renames, usual: str = "txt") -> str:
-    """Return the name of the transcript in the data, which ``text`` gives, or ``fields``. Raises: PipelineError."""
+    """Return the name of the transcript in the data, which ``text`` gives, or ``fields``, or else the ``usual`` one.
+
+    Raises: PipelineError.
+    """
     named = dict(pairs_of(fields)).get("txt")
     rule = 'text and fields["txt"] both name the transcript'
     require(named is None or text in (usual, named, None), stage, rule, (text, named), "leave one out")
-    return named or text or usual
+    return named or (usual if text is None else text)
 
 
 def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def from_indexed(
     metainfo: str | None = None,
     verify: Literal["crc"] | None = None,
     indexes: str | os.PathLike[str] | None = None,
-    texts: Sequence[str] = ("txt",),
+    texts: Sequence[str] | None = ("txt",),
     fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -125,8 +125,8 @@ def from_indexed(
             comparison.
         indexes: folder that ``uio index --into`` wrote the checksums to. Default: None, they are beside the data.
         texts: names of the metadata's transcripts, such as ("txt", "whisper"), of which an utterance must have at least
-            one; ``choose_text`` chooses among them. Dots lead into nested fields. Utterances with tokens need none.
-            Default: ("txt",).
+            one; ``choose_text`` chooses among them. Dots lead into nested fields. Utterances with tokens need none, and
+            with None no utterance does, as for pre-training. Default: ("txt",).
         fields: our names of fields whose names in the metadata, or of files, are others, as in ``{"txt": "text",
             "clip": "video"}``. Default: None, all have ours.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
@@ -142,8 +142,9 @@ def from_indexed(
     require(ok, "from_indexed", "dirs must be a folder or a data list, or several", dirs, "name a folder")
     access = Access.of("from_indexed", storage_options, cache, cache_size)
     into = None if indexes is None else os.fspath(indexes)
-    check_names("from_indexed", "texts", texts)
-    dirs_, said = tuple(os.fspath(d) for d in given), tuple(texts)
+    if texts is not None:
+        check_names("from_indexed", "texts", texts)
+    dirs_, said = tuple(os.fspath(d) for d in given), None if texts is None else tuple(texts)
     stage = ListIndexed(dirs_, shuffle, metainfo, verify, into, said, access, fields)
     return Pipeline((stage,)).sharding_filter().load_records()
 

@@ -134,7 +134,7 @@ def parse_metainfo(
         raise DataError("bad_line", f"damaged JSON: {error}", url=url, offset=offset) from error
     fields: dict[str, Any] = renamed(parsed, names) if names else parsed
     if not (type(fields.get("key")) is str and type(fields.get("txt")) is str and fields["key"]):
-        numbers_as_text(fields, "key", *texts)
+        numbers_as_text(fields, "key", *(texts or DEFAULT))
         if default is not None:
             fields.setdefault("key", default)
         known = bool(fields.get("key")) and isinstance(fields["key"], str)
