@@ -66,7 +66,7 @@ class Pipeline(Graph):
     def load_from_tar(
         self,
         grouping: Literal["wenet", "webdataset"] = "wenet",
-        text: str = "txt",
+        text: str | None = "txt",
         verify: Literal["crc"] | None = None,
         max_member: int = 1073741824,
         fields: Mapping[str, str] | None = None,
@@ -83,14 +83,15 @@ class Pipeline(Graph):
             grouping: where a member's name is cut into key and suffix: "wenet" cuts at the last dot of the whole path,
                 "webdataset" at the first dot of the base name. Default: "wenet".
             text: suffix of the member that holds the transcript, or "json:NAME" if it is the field NAME of the member
-                ``KEY.json``. Default: "txt".
+                ``KEY.json``; None if utterances need none: ``txt`` is then there where a shard has it. Default: "txt".
             verify: "crc" compares each member with its CRC32 in the shard's index (``uio index``). Default: None, trusted.
             max_member: bytes; a larger member is skipped and counted as a failure. Default: 1,073,741,824 (1 GiB).
-            fields: our names of fields with their members' suffixes, as in ``{"wav": "far.flac"}``. Default: None, ours.
+            fields: our names of fields with their members' suffixes, or with ``SUFFIX:NAME`` for a field of a member's
+                JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``. Default: None, ours.
         """
         ...
 
-    def load_from_raw(self, fields: Mapping[str, str] | None = None) -> Pipeline:
+    def load_from_raw(self, fields: Mapping[str, str] | None = None, text: str | None = "txt") -> Pipeline:
         """Read the utterances of a raw list: one JSON object per line, ``{"key": …, "wav": path or URL, "txt": …}``.
 
         A line may also have ``start`` and ``end`` (seconds: the utterance is that segment of the recording),
@@ -100,6 +101,8 @@ class Pipeline(Graph):
         Args:
             fields: our names of fields whose names in the lines are others, as in ``{"wav": "audio", "txt": "text"}``.
                 Default: None, all have ours.
+            text: name that holds the transcript; None if utterances need none: ``txt`` is then there where a line has it.
+                Default: "txt".
         """
         ...
 

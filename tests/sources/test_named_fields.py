@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
@@ -16,6 +17,7 @@ from contract import Case, check_cuts, record
 from corpus import wav_bytes
 
 import uio_pipes as uio
+from uio_pipes.base.errors import NothingRead
 from uio_pipes.formats.naming import names_of, renamed
 from uio_pipes.prep.index_lists import index_lists
 
@@ -140,7 +142,7 @@ def test_one_utterance_of_an_index_under_our_names(tmp_path: Path) -> None:
 
 
 def test_two_names_for_the_transcript_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(uio.PipelineError, match="both name the member of the transcript"):
+    with pytest.raises(uio.PipelineError, match="both name the transcript"):
         uio.from_shard_list("a.tar", text="json:text", fields={"txt": "trans"})
     plain = uio.from_shard_list(shard(tmp_path), grouping="webdataset", fields={"wav": "far", "txt": "cls"})
     assert [s["txt"] for s in uio.Loader(plain)] == [f"s{i}" for i in range(COUNT)]
@@ -149,6 +151,123 @@ def test_two_names_for_the_transcript_are_refused(tmp_path: Path) -> None:
 def test_a_shard_without_the_named_audio_says_so(tmp_path: Path) -> None:
     loader = uio.Loader(uio.from_shard_list(shard(tmp_path), grouping="webdataset", fields={"wav": "close"}))
     with pytest.raises(uio.TooManyFailures, match="missing_audio"):
+        list(loader)
+
+
+def with_json(root: Path, objects: list[bytes]) -> Path:
+    with tarfile.open(root / "j.tar", "w") as tar:
+        for i, data in enumerate(objects):
+            for suffix, member in {"json": data, "txt": b"t%d" % i, "wav": wav_bytes(i)}.items():
+                info = tarfile.TarInfo(f"{i}.{suffix}")
+                info.size = len(member)
+                tar.addfile(info, io.BytesIO(member))
+    return root / "j.tar"
+
+
+IN_JSON = {"speaker": "json:who", "lang": "json:custom.lang", "key": "json:id", "txt": "json:said"}
+
+
+def packed(path: Path) -> Path:
+    path.with_suffix(".tar.gz").write_bytes(gzip.compress(path.read_bytes()))
+    return path.with_suffix(".tar.gz")
+
+
+READERS: dict[str, Callable[[Path, dict[str, str]], uio.Pipeline]] = {
+    "seekable": lambda path, fields: uio.from_shard_list(path, fields=fields),
+    "stream": lambda path, fields: uio.from_shard_list(packed(path), fields=fields),
+    "index": lambda path, fields: uio.from_tar_index(path, fields=fields),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_fields_of_a_json_member(tmp_path: Path, reader: str) -> None:
+    said = [{"id": i, "who": f"s{i}", "said": f" j{i} ", "custom": {"lang": "zh"}} for i in range(COUNT)]
+    path = with_json(tmp_path, [json.dumps(one).encode() for one in said])
+    index_lists([str(path)])
+    graph = READERS[reader](path, IN_JSON).decode_audio()
+    got = [(s["key"], s["speaker"], s["lang"], s["txt"]) for s in uio.Loader(graph)]
+    assert got == [(str(i), f"s{i}", "zh", f"j{i}") for i in range(COUNT)]
+    assert [s["txt"] for s in uio.Loader(READERS[reader](path, {"speaker": "json:who"}))] == [
+        f"t{i}" for i in range(COUNT)
+    ]
+    recorded = record(Case(graph.tokenize(lambda text: [len(text)]).shuffle(3).batch(2).pad(), {"lanes": 1}))
+    check_cuts(recorded, range(len(recorded.digests) + 1))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_a_json_member_lacks_is_absent_and_damage_is_counted(tmp_path: Path, reader: str) -> None:
+    objects = [b'{"who": "a"}', b'{"who": null}', b"{}", b"[1]", b"{broken", b"\xff", b'{"who": "b", "start": -1}']
+    path = with_json(tmp_path, objects)
+    index_lists([str(path)])
+    loader = uio.Loader(READERS[reader](path, {"speaker": "json:who", "start": "json:start"}))
+    assert [s.get("speaker") for s in loader] == ["a", None, None]
+    assert loader.stats().skipped == {"bad_text": 3, "bad_segment": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"speaker": "json:"}, "must name suffixes"),
+        ({"speaker": ":who"}, "must name suffixes"),
+        ({"speaker": "CLS"}, "lower case"),
+        ({"wav": "far.flac"}, 'try grouping="webdataset"'),
+        ({"wav": "json:path"}, "must be a member itself"),
+        ({"feat": "json:path"}, "must be a member itself"),
+        ({"key": "cls"}, r'\{"key": "json:id"\}'),
+    ],
+)
+def test_a_member_that_cannot_be_there_is_refused(fields: dict[str, str], rule: str) -> None:
+    with pytest.raises(uio.PipelineError, match=rule):
+        uio.from_shard_list("a.tar", fields=fields)
+    assert uio.from_shard_list("a.tar", grouping="webdataset", fields={"wav": "far.flac"})
+    if "grouping" not in rule:  # that of an index shows when it is opened
+        with pytest.raises(uio.PipelineError, match=rule):
+            uio.from_tar_index("a.tar", fields=fields)
+
+
+STARTS: dict[str, Callable[[dict[str, str]], Any]] = {
+    "raw": lambda fields: uio.from_raw_list("a.list", fields=fields),
+    "jsonl": lambda fields: uio.from_jsonl("a.jsonl", fields=fields),
+    "cuts": lambda fields: uio.from_lhotse_cuts("a.jsonl", fields=fields),
+    "shar": lambda fields: uio.from_lhotse_shar("shar", fields=fields),
+    "nemo": lambda fields: uio.from_nemo("a.json", fields=fields),
+    "conversations": lambda fields: uio.from_conversations("a.json", fields=fields),
+    "parquet": lambda fields: uio.from_parquet("a.parquet", fields=fields),
+    "touch": lambda fields: uio.from_indexed("folder", fields=fields),
+    "kaldi": lambda fields: uio.from_kaldi("wav.scp", fields=fields),
+    "iterable": lambda fields: uio.from_iterable([], fields=fields),
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_json_member_is_refused_where_there_are_none(name: str) -> None:
+    with pytest.raises(uio.PipelineError, match="name the field itself, 'who'"):
+        STARTS[name]({"speaker": "json:who"})
+
+
+def test_names_that_data_cannot_have_are_refused() -> None:
+    with pytest.raises(uio.PipelineError, match=r"must name fields that there are \(key, wav, .*not 'text'"):
+        uio.from_kaldi("wav.scp", "text", fields={"words": "text"})
+    with pytest.raises(uio.PipelineError, match="leave wav and feat out"):
+        uio.from_indexed("folder", fields={"wav": "audio"})
+    with pytest.raises(uio.PipelineError, match="both name the transcript"):
+        uio.from_jsonl("a.jsonl", text="content", fields={"txt": "body"})
+
+
+def test_another_name_for_a_modality(tmp_path: Path) -> None:
+    folder = touchdataset.write(tmp_path / "a", touchdataset.speech(3))
+    touchdataset.write_pair(folder / "depth", [np.zeros(2, np.float32)] * 3)
+    named = uio.from_indexed(f"{folder} audio+depth+metainfo", fields={"map": "depth"})
+    assert [(len(s["map"]), "depth" in s) for s in uio.Loader(named)] == [(8, False)] * 3
+
+
+@pytest.mark.parametrize("name", ["from_shard_list", "from_tar_index"])
+def test_a_named_transcript_is_tokenized_and_one_that_is_not_there_is_missing(name: str, tmp_path: Path) -> None:
+    given = (shards if name == "from_shard_list" else indexed_shards)(tmp_path)
+    labels = [s["label"] for s in uio.Loader(begun(name, given).tokenize(lambda text: [int(text[1:])]))]
+    assert labels == [[i] for i in range(COUNT)]
+    loader = uio.Loader(begun(name, {**given, "fields": {"txt": "other"}}))
+    with pytest.raises(NothingRead, match=f"{COUNT} as missing_text"):
         list(loader)
 
 

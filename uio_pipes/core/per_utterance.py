@@ -44,6 +44,9 @@ class PerUtterance(Stage):
         """Raises: PipelineError if this stage is useless here, such as one that works on audio after features."""
         if not sees_all(before):
             return
+        if self.reads == {"txt"} and not self.of and (source := _textless(before)) is not None:
+            rule = f"{self.name} works on the transcript, but {source.name} says that there need be none"
+            raise PipelineError(f"{rule}: leave {self.name} out, or name the transcript there, as in text='txt'")
         makes = self.writes - self.reads
         for stage in before:
             if not isinstance(stage, PerUtterance) or stage.of != self.of:
@@ -110,6 +113,16 @@ def sees_all(stages: Sequence[Stage]) -> bool:
 def have_features(stages: Sequence[Stage], of: str = "") -> bool:
     """True if one of these stages makes features of the audio stream ``of``."""
     return any(isinstance(stage, PerUtterance) and "feat" in stage.writes and stage.of == of for stage in stages)
+
+
+def _textless(stages: Sequence[Stage]) -> Stage | None:
+    """Return the source whose utterances need no transcript, if nothing after it makes or chooses those that have."""
+    for stage in reversed(stages):
+        if stage.textless:
+            return stage
+        if "txt" in stage.writes if isinstance(stage, PerUtterance) else "sample" in stage.takes:
+            return None
+    return None
 
 
 class StageLink:

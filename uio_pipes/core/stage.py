@@ -27,9 +27,10 @@ def added(default: Any, **options: Any) -> Any:
     return field(default=default, metadata={"added": True, **options.pop("metadata", {})}, **options)
 
 
-def names() -> Any:
-    """Return the field for a source's argument ``fields``: our names of fields, by those in the data."""
-    return added(None, hash=False, metadata={NAMES: True})
+def names(members: bool = False) -> Any:
+    """Return the field for a source's argument ``fields``: our names of fields, by those in the data; ``members``: by
+    the suffixes of members of shards."""
+    return added(None, hash=False, metadata={NAMES: members})
 
 
 def within(least: float, most: float, unit: str = "") -> dict[str, Any]:
@@ -78,6 +79,7 @@ class Stage:
         opaque: it may do anything to an utterance (functions of the user's).
         own_node: it runs a node of the user's, of which nothing is known.
         refers: its utterances refer to audio that is not opened yet.
+        textless: its utterances need no transcript.
         on_tensors: after a stage that makes batches it works on tensors only, so that planning leaves it out.
         one_rate: utterances whose sample rate differs from that of their batch fail in it.
         sets_rate: all its audio has one sample rate.
@@ -100,6 +102,7 @@ class Stage:
     opaque: ClassVar[bool] = False
     own_node: ClassVar[bool] = False
     refers: ClassVar[bool] = False
+    textless: ClassVar[bool] = False
     on_tensors: ClassVar[bool] = False
     one_rate: ClassVar[bool] = False
     sets_rate: ClassVar[bool] = False
@@ -121,7 +124,7 @@ class Stage:
                 what, fits = KINDS[str(f.type)]
                 require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
             if NAMES in f.metadata:
-                names_of(self.name, value)
+                names_of(self.name, value, f.metadata[NAMES])
 
     def __init_subclass__(cls) -> None:
         # Otherwise dataclass would make one that shows secrets.

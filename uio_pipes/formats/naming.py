@@ -1,8 +1,8 @@
-"""``fields={"wav": "audio"}``: the names that utterances' fields have in the user's data."""
+"""``fields={"wav": "audio"}``: the names that utterances' fields have in the user's data, and which of them can act."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from uio_pipes.base.checks import require
@@ -11,13 +11,35 @@ Names = tuple[tuple[str, str], ...]  # (name of the field, its name in the data)
 Renames = Names | Mapping[str, str] | None
 
 
-def names_of(stage: str, fields: Mapping[str, str] | None) -> Names:
-    """Check ``fields``, names by the names that they have in the data. Raises: PipelineError."""
+def names_of(stage: str, fields: Mapping[str, str] | None, members: bool = False) -> Names:
+    """Check ``fields``, names by the names that they have in the data; ``members``: these are suffixes of members of
+    shards. Raises: PipelineError."""
     ok = fields is None or (
         isinstance(fields, Mapping) and all(isinstance(n, str) and n for pair in fields.items() for n in pair)
     )
     require(ok, stage, "fields must be names of fields by ours", fields, 'as in {"wav": "audio", "txt": "text"}')
+    for theirs in () if members or fields is None else fields.values():
+        rule, inside = "json:NAME is a field of KEY.json in a shard, and these data have no such members", theirs[5:]
+        require(not theirs.startswith("json:"), stage, rule, theirs, f"name the field itself, {inside!r}")
     return () if fields is None else tuple(fields.items())
+
+
+def check_given(stage: str, fields: Mapping[str, str] | None, there: Collection[str]) -> None:
+    """Raises: PipelineError if ``fields`` names a field that these data, which have those of ``there``, cannot have."""
+    for theirs in (fields or {}).values():
+        rule = f"fields must name fields that there are ({', '.join(there)})"
+        require(theirs in there, stage, rule, theirs, "ours come first: {ours: theirs}")
+
+
+def transcript(stage: str, text: str | None, fields: Renames, usual: str = "txt") -> str:
+    """Return the name of the transcript in the data, which ``text`` gives, or ``fields``, or else the ``usual`` one.
+
+    Raises: PipelineError.
+    """
+    named = dict(pairs_of(fields)).get("txt")
+    rule = 'text and fields["txt"] both name the transcript'
+    require(named is None or text in (usual, named, None), stage, rule, (text, named), "leave one out")
+    return named or (usual if text is None else text)
 
 
 def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:
@@ -25,9 +47,14 @@ def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:
     their names."""
     if not names:
         return dict(fields)
-    pairs = names.items() if isinstance(names, Mapping) else names
+    pairs = pairs_of(names)
     taken = {name for pair in pairs for name in pair}
     return {**{n: v for n, v in fields.items() if n not in taken}, **{o: fields[t] for o, t in pairs if t in fields}}
+
+
+def pairs_of(names: Renames) -> Names:
+    """Return our names with those in the data."""
+    return tuple(names.items()) if isinstance(names, Mapping) else names or ()
 
 
 def nested(fields: Mapping[str, Any], name: str) -> Any:

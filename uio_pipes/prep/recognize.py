@@ -34,11 +34,15 @@ from uio_pipes.prep.reading.kinds import (
     lines_of,
     names_in,
 )
+from uio_pipes.prep.reading.shard_texts import holds_texts
 from uio_pipes.starts.lists import from_raw_list, from_shard_list
 
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
 NAMED = {"wav.scp": "Kaldi's", "feats.scp": "Kaldi's", "segments": "Kaldi's", "utt2spk": "Kaldi's", "text": "Kaldi's"}
+
+
+SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def recognize(path: str, allow_pipes: bool = False, fields: Names = None) -> Rec
     if names_folder(path):
         return _indexed(path, "TouchDataset folder", fields)
     if path.endswith(ARCHIVES):
-        return Recognized(path, "tar shard", from_shard_list(path, fields=fields))
+        return _shards(path, "tar shard", fields)
     if path.endswith(SUFFIXES):
         return _parquet(path, "Parquet file", fields)
     if os.path.basename(path) in NAMED:
@@ -111,7 +115,10 @@ def _json(path: str, lines: list[str], allow_pipes: bool, fields: Names) -> Reco
         )
     if kind == CONVERSATIONS:
         return Recognized(path, kind, from_conversations(path, fields=fields))
-    return Recognized(path, kind, (from_jsonl if kind == JSONL else from_raw_list)(path, fields=fields))
+    if kind == JSONL:
+        return Recognized(path, kind, from_jsonl(path, fields=fields))
+    said = any("txt" in names_in(line, fields) for line in lines)
+    return Recognized(path, kind + SILENT[said], from_raw_list(path, fields=fields, text=TEXTS[said]))
 
 
 def _nemo(path: str, lines: list[str], fields: Names) -> Pipeline:
@@ -187,6 +194,11 @@ def _parquet(path: str, kind: str, fields: Names) -> Recognized:
     return Recognized(path, kind, from_parquet(path, fields=fields))
 
 
+def _shards(path: str, kind: str, fields: Names) -> Recognized:
+    said = holds_texts(path, fields)
+    return Recognized(path, kind + SILENT[said], from_shard_list(path, fields=fields, text=TEXTS[said]))
+
+
 def _sidecar(path: str, fields: Names) -> Recognized:
     from uio_pipes.starts.records import from_tar_index
 
@@ -211,7 +223,7 @@ def _list(path: str, lines: list[str], fields: Names) -> Recognized:
     if first.endswith(SUFFIXES):
         return _parquet(path, "list of Parquet files", fields)
     if has_shards(lines):
-        return Recognized(path, "shard list", from_shard_list(path, fields=fields))
+        return _shards(path, "shard list", fields)
     if _PATH.fullmatch(first):
         raise ListError(
             f"{path} lists files that are no shards ({first[:60]}): name the files themselves, as by a glob in quotes; "

@@ -4,7 +4,7 @@ cuts and Shars, manifests, indexes."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,7 +66,7 @@ def verify(
     wanted = wanted or Wanted()
     records = [path for path in paths if reads_records(path, wanted.fields)]
     given = tuple(path for path in paths if path not in records)
-    folders = [_share(path, allow_pipes, wanted.fields) for path in records]
+    folders = [_share(path, allow_pipes, wanted) for path in records]
     table = Table(given, access) if given else None
     entries = list(table.entries()) if table else []
     shards, lines, indexed = _sorted(entries, only, wanted)
@@ -93,14 +93,20 @@ def _of_records(folders: list[Share], first: int, jobs: int, wanted: Wanted) -> 
     return (((at, int(share.part == 0)), (verify_records, share, wanted)) for at, share in enumerate(shares, first))
 
 
-def _share(path: str, allow_pipes: bool, fields: Mapping[str, str] | None) -> Share:
+def _share(path: str, allow_pipes: bool, wanted: Wanted) -> Share:
     """Open a folder, a manifest or Parquet files. Raises: ListError if it cannot be opened."""
-    pipeline = recognize(path, allow_pipes, fields).pipeline
-    listing = pipeline.stages[0]
+    pipeline = recognize(path, allow_pipes, wanted.fields).pipeline
+    first = pipeline.stages[0]
+    listing = _indexed(first, wanted) if isinstance(first, ListIndexed) else first
     if not isinstance(listing, Listing):
         raise ListError(f"{path} describes a mix: name what its sources name")
     listing.table()
     return Share(path, listing if isinstance(listing, RecordListing) else pipeline)
+
+
+def _indexed(listing: ListIndexed, wanted: Wanted) -> ListIndexed:
+    """Return the listing, whose utterances need no transcript if none is looked for."""
+    return listing if wanted.text else replace(listing, texts=None)
 
 
 def _reports(tasks: list[Task], report: Verified, jobs: int, of_lists: list[DataError]) -> Iterator[Verified]:
@@ -137,7 +143,8 @@ def _sorted(
         elif item not in seen:  # a shard that is listed twice is read once
             seen.add(item)
             if names_folder(item):
-                folders.append(Share(parse_entry(item, place).folder, ListIndexed((item,), fields=wanted.fields)))
+                listing = _indexed(ListIndexed((item,), fields=wanted.fields), wanted)
+                folders.append(Share(parse_entry(item, place).folder, listing))
             else:
                 shards[number] = item
     return shards, lines, folders

@@ -26,7 +26,7 @@ class ListIndexed(RecordListing):
     metainfo: str | None = None
     verify: Literal["crc"] | None = None
     indexes: str | None = None
-    texts: tuple[str, ...] = DEFAULT
+    texts: tuple[str, ...] | None = DEFAULT
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
 
@@ -38,8 +38,14 @@ class ListIndexed(RecordListing):
         require(ok, "from_indexed", "verify must be 'crc' or None", self.verify, "leave it out")
         ok = isinstance(self.shuffle, bool)
         require(ok, "from_indexed", "shuffle must be True or False", self.shuffle, "choose one")
-        names_of("from_indexed", self.fields)
+        given = dict(names_of("from_indexed", self.fields))
+        rule = "fields are names in the metadata, and audio is in audio.bin, not there"
+        require(given.keys().isdisjoint(["wav", "feat"]), "from_indexed", rule, given, "leave wav and feat out")
+
+    @property
+    def textless(self) -> bool:  # type: ignore[override]
+        return self.texts is None
 
     def table(self) -> IndexedTable:
-        verify = self.verify == "crc"
-        return IndexedTable(self.dirs, self.metainfo, self.access, verify, self.indexes, self.texts, self.fields)
+        verify, texts = self.verify == "crc", self.texts or ()
+        return IndexedTable(self.dirs, self.metainfo, self.access, verify, self.indexes, texts, self.fields)

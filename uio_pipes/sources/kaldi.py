@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from uio_pipes.core.stage import names
 from uio_pipes.formats.kaldi.files import KaldiFiles
-from uio_pipes.formats.kaldi.table import KaldiTable
+from uio_pipes.formats.kaldi.table import FIELDS, KaldiTable
+from uio_pipes.formats.naming import check_given
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import RecordListing
 
@@ -27,6 +28,10 @@ class ListKaldi(RecordListing):
     allow_pipes: bool = False
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_given(self.name, self.fields, FIELDS)
 
     def table(self) -> KaldiTable:
         """Read the tables. Raises: ListError naming file and line."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.core.items import Item
-from uio_pipes.core.stage import names
+from uio_pipes.core.stage import added, names
 from uio_pipes.formats.lists.raw_line import parse
+from uio_pipes.formats.naming import transcript
 from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.sources.loading import Loading
@@ -26,16 +29,35 @@ class LoadFromRaw(Loading):
     Args:
         fields: our names of fields whose names in the lines are others, as in ``{"wav": "audio", "txt": "text"}``.
             Default: None, all have ours.
+        text: name that holds the transcript; None if utterances need none: ``txt`` is then there where a line has it.
+            Default: "txt".
     """
 
     name: ClassVar[str] = "load_from_raw"
     takes: ClassVar[tuple[str, ...]] = ("item",)
 
     fields: Mapping[str, str] | None = names()
+    text: str | None = added("txt")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.text is None or (isinstance(self.text, str) and bool(self.text))
+        require(ok, self.name, "text must be the name of the transcript, or None", self.text, 'as in text="sentence"')
+        _ = self.names
+
+    @property
+    def textless(self) -> bool:  # type: ignore[override]
+        return self.text is None
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Our names of fields, with those in the lines."""
+        theirs = transcript(self.name, self.text, self.fields)
+        return {**(self.fields or {}), **({} if theirs == "txt" else {"txt": theirs})}
 
     def load(self, item: Item) -> dict[str, Any]:
         try:
-            fields = parse(item.text, item.place, self.fields)
+            fields = parse(item.text, item.place, self.names, not self.textless)
         except ListError as error:
             if not item.origin.item:  # the first line: a list of another kind
                 raise

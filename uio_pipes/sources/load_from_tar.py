@@ -18,8 +18,9 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Stage, names
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
+from uio_pipes.formats.naming import transcript
 from uio_pipes.formats.tar.checks import Checks
-from uio_pipes.formats.tar.fields import as_fields, payloads_under, text_of, under_our_names
+from uio_pipes.formats.tar.fields import as_fields, check_members, payloads_under, text_of
 from uio_pipes.formats.tar.header import BLOCK
 from uio_pipes.formats.tar.members import MAX_MEMBER
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, TarUtterance
@@ -58,10 +59,11 @@ class LoadFromTar(Stage):
         grouping: where a member's name is cut into key and suffix: "wenet" cuts at the last dot of the whole path,
             "webdataset" at the first dot of the base name. Default: "wenet".
         text: suffix of the member that holds the transcript, or "json:NAME" if it is the field NAME of the member
-            ``KEY.json``. Default: "txt".
+            ``KEY.json``; None if utterances need none: ``txt`` is then there where a shard has it. Default: "txt".
         verify: "crc" compares each member with its CRC32 in the shard's index (``uio index``). Default: None, trusted.
         max_member: bytes; a larger member is skipped and counted as a failure. Default: 1,073,741,824 (1 GiB).
-        fields: our names of fields with their members' suffixes, as in ``{"wav": "far.flac"}``. Default: None, ours.
+        fields: our names of fields with their members' suffixes, or with ``SUFFIX:NAME`` for a field of a member's
+            JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``. Default: None, ours.
     """
 
     name: ClassVar[str] = "load_from_tar"
@@ -69,26 +71,30 @@ class LoadFromTar(Stage):
     gives: ClassVar[str] = "sample"
 
     grouping: Literal["wenet", "webdataset"] = "wenet"
-    text: str = "txt"
+    text: str | None = "txt"
     verify: Literal["crc"] | None = None
     max_member: int = MAX_MEMBER
-    fields: Mapping[str, str] | None = names()
+    fields: Mapping[str, str] | None = names(members=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         known = self.grouping in ("wenet", "webdataset")
         require(known, self.name, "grouping must be 'wenet' or 'webdataset'", self.grouping, "choose one")
-        rule = "text must be a suffix (txt), or a suffix and a field of its JSON (json:text)"
-        require(bool(_TEXT.fullmatch(self.transcript)), self.name, rule, self.transcript, "look at it with tar -tf")
+        rule = "text must be a suffix (txt), a suffix and a field of its JSON (json:text), or None"
+        ok = isinstance(self.text, str | None) and bool(_TEXT.fullmatch(self.transcript))
+        require(ok, self.name, rule, self.text, "look at it with tar -tf")
         require(self.verify in (None, "crc"), self.name, "verify must be 'crc' or None", self.verify, "leave it out")
         require(self.max_member >= 1, self.name, "max_member must be 1 byte or more", self.max_member, "try 1 << 30")
-        rule = 'text and fields["txt"] both name the member of the transcript'
-        require(self.text in ("txt", self.transcript), self.name, rule, self.fields, "leave one out")
+        check_members(self.name, self.fields, self.grouping)
+
+    @property
+    def textless(self) -> bool:  # type: ignore[override]
+        return self.text is None
 
     @property
     def transcript(self) -> str:
         """The suffix of the transcript's member, or ``SUFFIX:NAME``."""
-        return (self.fields or {}).get("txt", self.text)
+        return transcript(self.name, self.text, self.fields)
 
     def check(self, before: Sequence[Stage]) -> None:
         several = any(stage.files_at_once > 1 for stage in before[:-1])
@@ -198,7 +204,8 @@ class _TarNode(Node):
         if offset and far is None and not stream.read_upto(offset - 1, 1):
             stream.close()
             raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
-        stage, text = self.stage, self.stage.transcript.partition(":")[0]
+        stage = self.stage
+        text = "" if stage.textless else stage.transcript.partition(":")[0]
         limits: Any = {"largest": stage.max_member, "payloads": payloads_under(stage.fields)}
         return TarReader(self.file.url, stream, stage.grouping, offset, damaged, last, text=text, **limits)
 
@@ -211,8 +218,9 @@ class _TarNode(Node):
         assert self.file is not None
         if self.checks is not None:
             self.checks.apply(utterance)
-        text, named = text_of(utterance, self.file.url, self.stage.transcript), self.stage.fields
-        fields = as_fields(utterance.key, text, under_our_names(utterance.fields, named))
+        stage, url = self.stage, self.file.url
+        text = None if stage.textless else text_of(utterance, url, stage.transcript)
+        fields = as_fields(utterance, url, text, stage.fields)
         item, _, sub, pass_, source = self.file.origin
         origin = Origin(item, utterance.offset, sub, pass_, source)
         return self.loaded.sample(fields, origin, self.file.url)

@@ -20,16 +20,16 @@ from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import names
+from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.table import Table
-from uio_pipes.formats.naming import Renames
-from uio_pipes.formats.tar.fields import as_fields, under_our_names
+from uio_pipes.formats.naming import Renames, transcript
+from uio_pipes.formats.tar.fields import as_fields, check_members
 from uio_pipes.formats.tar.index_files import Indexed, identity, open_sidecars
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.remote import is_local, open_file
-from uio_pipes.io.text_ref import TextRef
 from uio_pipes.sources.listing import RecordListing
 
 TICKS = 16_000  # lengths are compared in samples at this rate
@@ -96,11 +96,13 @@ class TarIndex:
         measured = "npy" if "npy" in members else next((s for s in members if s in AUDIO_SUFFIXES), "")
         if isinstance(payload := members.get(measured), Ref):
             payload.info = index.info(within)
-        key, members = index.key(within), under_our_names(members, self._names)
-        text = members.get("txt") if self._names else None
-        return as_fields(key, index.txt(within), members) | (
-            {} if text is None else {"txt": TextRef(text, f"{key}.txt")}
-        )
+        utterance, url = TarUtterance(index.key(within), index.start(within), members), self.shards[at].url
+        text = transcript("from_tar_index", None, self._names, index.text or "txt")
+        read = index.txt(within) if index.text == text else None
+        fields = as_fields(utterance, url, read, self._names)
+        if index.text and "txt" not in fields:
+            raise finding("missing_text", f"the utterance has no {text}", url, utterance.key, utterance.offset)
+        return fields
 
     def start(self, number: int) -> int:
         """Return the offset of an utterance in its shard."""
@@ -143,12 +145,13 @@ class ListTarIndex(RecordListing):
     verify: Literal["crc"] | None = None
     indexes: str | None = None
     access: Access = field(default=PLAIN, repr=False)
-    fields: Mapping[str, str] | None = names()
+    fields: Mapping[str, str] | None = names(members=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         ok = self.verify in (None, "crc")
         require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
+        check_members(self.name, self.fields)
 
     def describe(self, *, stable: bool = False) -> str:
         """As for every stage; fingerprints leave the paths out, since the indexes have a fingerprint of their own."""

@@ -64,6 +64,7 @@ def from_raw_list(
     paths: Any,
     *,
     shuffle: bool = False,
+    text: str | None = "txt",
     fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -74,6 +75,8 @@ def from_raw_list(
     Args:
         paths: raw lists, or their lines as dicts, as for :func:`list_files`.
         shuffle: whether to deal the lines, and so the utterances, in another order in each epoch. Default: False.
+        text: name that holds the transcript; None if utterances need none, as for pre-training: ``txt`` is then there
+            where a line has it. Default: "txt".
         fields: our names of fields whose names in the lines are others, as in ``{"wav": "audio", "txt": "text"}``.
             Default: None, all have ours.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
@@ -85,7 +88,7 @@ def from_raw_list(
         ListError: when the pipeline runs, if a list is missing, empty or no raw list.
     """
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
-    return listed.sharding_filter().load_from_raw(fields=fields)
+    return listed.sharding_filter().load_from_raw(fields=fields, text=text)
 
 
 def from_shard_list(
@@ -93,7 +96,7 @@ def from_shard_list(
     *,
     shuffle: bool = False,
     grouping: Literal["wenet", "webdataset"] = "wenet",
-    text: str = "txt",
+    text: str | None = "txt",
     verify: Literal["crc"] | None = None,
     fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -110,11 +113,13 @@ def from_shard_list(
         grouping: where a member's name is cut into key and suffix: "wenet" cuts at the last dot of the whole path,
             "webdataset" at the first dot of the base name. Default: "wenet".
         text: suffix of the member that holds the transcript, or "json:NAME" if it is the field NAME of the member
-            ``KEY.json``. Default: "txt".
+            ``KEY.json``; None if utterances need none, as for pre-training: ``txt`` is then there where a shard has it.
+            Default: "txt".
         verify: "crc" compares the bytes of every member with the CRC32 in the shard's index, which the command
             ``uio index`` makes. Default: None, no comparison.
-        fields: our names of fields, with the suffixes of their members, as in ``{"wav": "far.flac", "txt": "trans"}``.
-            Default: None, ours are the suffixes.
+        fields: our names of fields, with the suffixes of their members, or ``SUFFIX:NAME`` for a field of a member's
+            JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
+            ours are the suffixes.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote shards. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".

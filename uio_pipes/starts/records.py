@@ -41,8 +41,9 @@ def from_tar_index(
             Default: False.
         verify: "crc" compares all bytes that are read with their CRC32 in the index. Default: None, no comparison.
         indexes: folder that ``uio index --into`` wrote to. Default: None, beside the shards.
-        fields: our names of fields, with the suffixes of their members, as in ``{"wav": "far.flac", "txt": "trans"}``.
-            Default: None, ours are the suffixes.
+        fields: our names of fields, with the suffixes of their members, or ``SUFFIX:NAME`` for a field of a member's
+            JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
+            ours are the suffixes.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote shards. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
@@ -72,8 +73,9 @@ def open_index(
         paths: lists of shards, globs, or the shards themselves, as for :func:`list_files`.
         verify: "crc" compares all bytes that are read with their CRC32 in the index. Default: None, no comparison.
         indexes: folder that ``uio index --into`` wrote to. Default: None, beside the shards.
-        fields: our names of fields, with the suffixes of their members, as in ``{"wav": "far.flac", "txt": "trans"}``.
-            Default: None, ours are the suffixes.
+        fields: our names of fields, with the suffixes of their members, or ``SUFFIX:NAME`` for a field of a member's
+            JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
+            ours are the suffixes.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
 
     Raises:
@@ -96,7 +98,7 @@ def from_indexed(
     metainfo: str | None = None,
     verify: Literal["crc"] | None = None,
     indexes: str | os.PathLike[str] | None = None,
-    texts: Sequence[str] = ("txt",),
+    texts: Sequence[str] | None = ("txt",),
     fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -123,10 +125,10 @@ def from_indexed(
             comparison.
         indexes: folder that ``uio index --into`` wrote the checksums to. Default: None, they are beside the data.
         texts: names of the metadata's transcripts, such as ("txt", "whisper"), of which an utterance must have at least
-            one; ``choose_text`` chooses among them. Dots lead into nested fields. Utterances with tokens need none.
-            Default: ("txt",).
-        fields: our names of fields whose names in the metadata are others, as in ``{"wav": "audio", "txt": "text"}``.
-            Default: None, all have ours.
+            one; ``choose_text`` chooses among them. Dots lead into nested fields. Utterances with tokens need none, and
+            with None no utterance does, as for pre-training. Default: ("txt",).
+        fields: our names of fields whose names in the metadata, or of files, are others, as in ``{"txt": "text",
+            "clip": "video"}``. Default: None, all have ours.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote files. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
@@ -140,8 +142,9 @@ def from_indexed(
     require(ok, "from_indexed", "dirs must be a folder or a data list, or several", dirs, "name a folder")
     access = Access.of("from_indexed", storage_options, cache, cache_size)
     into = None if indexes is None else os.fspath(indexes)
-    check_names("from_indexed", "texts", texts)
-    dirs_, said = tuple(os.fspath(d) for d in given), tuple(texts)
+    if texts is not None:
+        check_names("from_indexed", "texts", texts)
+    dirs_, said = tuple(os.fspath(d) for d in given), None if texts is None else tuple(texts)
     stage = ListIndexed(dirs_, shuffle, metainfo, verify, into, said, access, fields)
     return Pipeline((stage,)).sharding_filter().load_records()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from uio_pipes.base.checks import require
-from uio_pipes.formats.naming import names_of
+from uio_pipes.formats.naming import names_of, transcript
 from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.text import ListJsonl, ListText
@@ -76,7 +76,8 @@ def from_jsonl(
     """
     ok = isinstance(text, str) and bool(text)
     require(ok, "from_jsonl", "text must be the name of the text", text, 'as in text="content"')
-    names = names_of("from_jsonl", {"txt": text, **(fields or {})} if isinstance(fields, Mapping | None) else fields)
+    given = dict(names_of("from_jsonl", fields))
+    names = tuple({"txt": transcript("from_jsonl", text, given, "text"), **given}.items())
     access = Access.of("from_jsonl", storage_options)
     return _loaded(ListJsonl(_paths("from_jsonl", paths), names, shuffle, access))
 

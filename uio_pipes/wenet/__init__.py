@@ -32,7 +32,8 @@ def wenet_dataset(
     Args:
         data_type: "raw" (a list of JSON objects) or "shard" (a list of tar files).
         data_list: a data list, as for :func:`list_files`.
-        tokenizer: a tokenizer of this package or of WeNet, or a function of the text; None for no labels.
+        tokenizer: a tokenizer of this package or of WeNet, or a function of the text; None for no labels, as in WeNet's
+            self-supervised training: utterances then need no ``txt``, and batches have no ``langs`` and ``tasks``.
         conf: the ``dataset_conf`` block of a WeNet YAML. Stages are applied in WeNet's order, with its defaults.
         partition: False gives every rank everything, as for validation. Default: True.
 
@@ -45,8 +46,12 @@ def wenet_dataset(
     values = read_conf(conf)
     whole = values["list_shuffle"] and values["list_shuffle_conf.shuffle_size"] is None
     pipeline = apply_steps(list_files(data_list, shuffle=whole), LIST_STEPS, values).sharding_filter()
-    pipeline = pipeline.load_from_raw() if data_type == "raw" else pipeline.open_files().load_from_tar()
-    pipeline = apply_steps(pipeline, STEPS, values, tokenize={"tokenizer": tokenizer})
+    text = None if tokenizer is None else "txt"
+    pipeline = (
+        pipeline.load_from_raw(text=text) if data_type == "raw" else pipeline.open_files().load_from_tar(text=text)
+    )
+    steps = [step for step in STEPS if tokenizer is not None or step.stage != "language"]
+    pipeline = apply_steps(pipeline, steps, values, tokenize={"tokenizer": tokenizer})
     return pipeline.pad(pcm=True).as_dataset(partition=partition)
 
 

@@ -22,6 +22,7 @@ from uio_pipes.io.command import Piped
 from uio_pipes.io.local import RandomFile
 from uio_pipes.io.opening import open_file
 
+FIELDS = ("key", "wav", "feat", "start", "end", "txt", "speaker")  # that tables can give
 _PER_SECOND = 100  # weights are in frames of 10 ms
 
 

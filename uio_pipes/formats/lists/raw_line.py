@@ -13,8 +13,9 @@ _decode = json.JSONDecoder().raw_decode
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
 
 
-def parse(text: str, place: str, names: Renames = None) -> dict[str, Any]:
-    """Return the fields of one line. ``place``: its list and line number, for messages; ``names``: as it has them.
+def parse(text: str, place: str, names: Renames = None, needs_text: bool = True) -> dict[str, Any]:
+    """Return the fields of one line. ``place``: its list and line number, for messages; ``names``: as it has them;
+    ``needs_text``: False if it may have no ``txt``.
 
     Raises:
         ListError: the line is not a JSON object at all (another kind of list).
@@ -24,7 +25,9 @@ def parse(text: str, place: str, names: Renames = None) -> dict[str, Any]:
     key = str(fields.get("key", ""))
     for reason, needed in _REQUIRED.items():
         if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed):
-            raise DataError(reason, f"the line has no {' or '.join(needed)}", url=place, member=key)
+            if reason != "missing_text" or needs_text:
+                raise DataError(reason, f"the line has no {' or '.join(needed)}", url=place, member=key)
+            fields.pop("txt", None)
     check_segment(fields, place, key)
     return fields
 

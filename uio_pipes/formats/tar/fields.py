@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.naming import Renames, renamed
+from uio_pipes.formats.lists.raw_line import check_segment, numbers_as_text
+from uio_pipes.formats.naming import Renames, nested, pairs_of, renamed
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.local import Payload
 from uio_pipes.io.text_ref import TextRef
@@ -36,13 +38,34 @@ def under_our_names(members: dict[str, Payload], names: Renames) -> dict[str, Pa
     return {n: v for n, v in found.items() if n not in AUDIO_SUFFIXES} if "wav" in dict(names) else found
 
 
-def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, Any]:
-    """Return ``key``, ``txt``, ``wav`` (the first audio member), ``feat`` (npy) and other members under their suffix.
+def check_members(stage: str, names: Mapping[str, str] | None, grouping: str = "") -> None:
+    """Raises: PipelineError if ``names`` has a member, or a field ``SUFFIX:NAME`` of its JSON, that cannot be there."""
+    for ours, theirs in (names or {}).items():
+        suffix, within, name = theirs.partition(":")
+        ok = bool(suffix) and bool(name) == bool(within) and suffix == suffix.lower()
+        rule = "fields must name suffixes (far.flac), or fields of a member's JSON (json:speaker)"
+        require(ok, stage, rule, theirs, "suffixes are in lower case")
+        rule, remedy = "no suffix has a dot if names are cut at the last one", 'try grouping="webdataset"'
+        require(grouping != "wenet" or "." not in suffix, stage, rule, theirs, remedy)
+        rule, remedy = f"{ours} must be a member itself", "audio and features are not in a member's JSON"
+        require(not within or ours not in ("wav", "feat"), stage, rule, theirs, remedy)
+        rule, remedy = "a key is the name of its members", 'a field of their JSON can be one: {"key": "json:id"}'
+        require(bool(within) or ours != "key", stage, rule, theirs, remedy)
 
-    Members of ``TEXT_SUFFIXES`` are decoded when they are touched; of webdataset's ``en.txt`` the last part counts.
+
+def as_fields(utterance: TarUtterance, url: str, txt: str | None, names: Renames = None) -> dict[str, Any]:
+    """Return ``key``, ``txt``, ``wav`` (the first audio member), ``feat`` (npy) and other members under their suffix,
+    or under our ``names`` for these and for fields of JSON members. ``txt``: the transcript, if it has been read.
+
+    Other members of ``TEXT_SUFFIXES`` are decoded when touched; of webdataset's ``en.txt`` the last part counts.
+
+    Raises: DataError ``bad_text`` or ``bad_segment``.
     """
-    fields: dict[str, Any] = {"key": key, "txt": txt}
-    for suffix, payload in members.items():
+    key = utterance.key
+    if txt is None and (suffix := dict(pairs_of(names)).get("txt", "txt")) in utterance.fields:
+        txt = _decoded(utterance, suffix, url).strip()
+    fields: dict[str, Any] = {"key": key} if txt is None else {"key": key, "txt": txt}
+    for suffix, payload in under_our_names(utterance.fields, names).items():
         if suffix in AUDIO_SUFFIXES:
             fields.setdefault("wav", payload)
         elif suffix == "npy":
@@ -50,7 +73,23 @@ def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, A
         elif suffix != "txt":
             is_text = suffix.rpartition(".")[2] in TEXT_SUFFIXES
             fields[suffix] = TextRef(payload, f"{key}.{suffix}") if is_text else payload
-    return fields
+    inside = [(ours, theirs) for ours, theirs in pairs_of(names) if ":" in theirs and (ours != "txt" or txt is None)]
+    return fields | _from_json(utterance, url, inside) if inside else fields
+
+
+def _from_json(utterance: TarUtterance, url: str, names: list[tuple[str, str]]) -> dict[str, Any]:
+    """Return fields of the members' JSON objects; those that are not there, or null, stay out."""
+    objects, found = dict[str, Any](), dict[str, Any]()
+    for ours, theirs in names:
+        suffix, _, name = theirs.partition(":")
+        if suffix not in objects:
+            objects[suffix] = _object(utterance, suffix, url) if suffix in utterance.fields else {}
+        if (value := nested(objects[suffix], name)) is not None:
+            found[ours] = value.strip() if ours == "txt" and isinstance(value, str) else value
+    numbers_as_text(found, "key", "txt")
+    if not found.keys().isdisjoint(["start", "end"]):
+        check_segment(found, url, utterance.key)
+    return found
 
 
 def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
@@ -62,25 +101,37 @@ def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
     if not text:
         return ""
     suffix, _, name = text.partition(":")
+    if not name:
+        return _decoded(utterance, suffix, url).strip()
+    found = nested(_object(utterance, suffix, url), name)
+    if not isinstance(found, str):
+        raise _bad(utterance, suffix, url, "missing_text", f"the JSON has no text {name!r}")
+    return found.strip()
+
+
+def _decoded(utterance: TarUtterance, suffix: str, url: str) -> str:
     payload = utterance.fields[suffix]
     data = payload if isinstance(payload, bytes) else payload.read()
     try:
-        return _named(data, name) if name else data.decode().strip()
-    except KeyError:
-        reason, message = "missing_text", f"the JSON has no text {name!r}"
+        return data.decode()
     except UnicodeDecodeError as error:
-        reason, message = "bad_text", f"the text is not UTF-8 ({error.reason} at byte {error.start})"
+        message = f"the text is not UTF-8 ({error.reason} at byte {error.start})"
+        raise _bad(utterance, suffix, url, "bad_text", message) from error
+
+
+def _object(utterance: TarUtterance, suffix: str, url: str) -> dict[str, Any]:
+    """Return the JSON object in a member. Raises: DataError ``bad_text``."""
+    try:
+        found = json.loads(_decoded(utterance, suffix, url))
+        if not isinstance(found, dict):
+            raise ValueError(f"it is {type(found).__name__}")
     except (ValueError, RecursionError) as error:
-        reason, message = "bad_text", f"the text is not in a JSON object: {error}"
-    bad = DataError(reason, message, url=url, member=f"{utterance.key}.{suffix}", offset=utterance.offset)
-    bad.key = utterance.key
-    raise bad
+        message = f"the text is not in a JSON object: {error}"
+        raise _bad(utterance, suffix, url, "bad_text", message) from error
+    return found
 
 
-def _named(data: bytes, name: str) -> str:
-    found = json.loads(data)
-    if not isinstance(found, dict):
-        raise ValueError(f"it is {type(found).__name__}")
-    if not isinstance(found.get(name), str):
-        raise KeyError(name)
-    return str(found[name]).strip()
+def _bad(utterance: TarUtterance, suffix: str, url: str, reason: str, message: str) -> DataError:
+    error = DataError(reason, message, url=url, member=f"{utterance.key}.{suffix}", offset=utterance.offset)
+    error.key = utterance.key
+    return error

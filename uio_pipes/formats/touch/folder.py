@@ -37,7 +37,7 @@ class IndexedFolder:
         self.files = list(opened.values())
         self.name = f"{self.path}/{entry.metainfo or TOKENS}"
         self.audio, self.metainfo, self.tokens = (opened.pop(n, None) for n in (AUDIO, entry.metainfo, TOKENS))
-        self.others = opened
+        self.others: dict[str, IndexedFile] = renamed(opened, names)
         first, *rest = entry.names
         for name, file in zip(rest, self.files[1:], strict=True):
             if len(file) != len(self):
@@ -134,7 +134,7 @@ def parse_metainfo(
         raise DataError("bad_line", f"damaged JSON: {error}", url=url, offset=offset) from error
     fields: dict[str, Any] = renamed(parsed, names) if names else parsed
     if not (type(fields.get("key")) is str and type(fields.get("txt")) is str and fields["key"]):
-        numbers_as_text(fields, "key", *texts)
+        numbers_as_text(fields, "key", *(texts or DEFAULT))
         if default is not None:
             fields.setdefault("key", default)
         known = bool(fields.get("key")) and isinstance(fields["key"], str)

@@ -26,7 +26,7 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
     for text, place in lines:
         key = ""
         try:
-            fields = parse(text, place, wanted.fields)
+            fields = parse(text, place, wanted.fields, bool(wanted.text))
             key = fields["key"]
             keys.append(key)
             places.append(place)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, suppress
+from typing import Any
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.table import Table
-from uio_pipes.formats.tar.fields import text_of
+from uio_pipes.formats.tar.fields import payloads_under, text_of
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader
 from uio_pipes.formats.tar.suspects import suspects, unchecked
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, listed_in, no_raw_line
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import known_size
 from uio_pipes.io.stream import open_source
+
+LOOKED_AT = 4  # utterances
 
 
 def shard_texts(url: str) -> Iterator[str | DataError]:
@@ -36,8 +39,21 @@ def shard_texts(url: str) -> Iterator[str | DataError]:
             yield bad
 
 
-def _reader(shard: str) -> TarReader:
-    return TarReader(shard, open_source(shard, PLAIN))
+def holds_texts(url: str, fields: Mapping[str, str] | None = None) -> bool:
+    """Return False if none of the first utterances of the first shard has a transcript. Raises: ListError."""
+    shard, suffix = Table((url,), PLAIN)[0], (fields or {}).get("txt", "txt").partition(":")[0]
+    seen = list[bool]()
+    with (
+        suppress(DataError, StopIteration),
+        closing(_reader(shard, text="", payloads=payloads_under(fields))) as reader,
+    ):
+        while len(seen) < LOOKED_AT:
+            seen.append(suffix in reader.next().fields)
+    return any(seen) or not seen
+
+
+def _reader(shard: str, **how: Any) -> TarReader:
+    return TarReader(shard, open_source(shard, PLAIN), **how)
 
 
 def _of_one(shard: str, reader: TarReader, expected: ShardEntry | None) -> Generator[str | DataError, None, int]:
