@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from uio_pipes.base.checks import require
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
 from uio_pipes.core.stage import names
 from uio_pipes.formats.naming import names_of
 from uio_pipes.formats.touch.folder import DEFAULT
@@ -39,6 +41,10 @@ class ListIndexed(RecordListing):
         ok = isinstance(self.shuffle, bool)
         require(ok, "from_indexed", "shuffle must be True or False", self.shuffle, "choose one")
         names_of("from_indexed", self.fields)
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        stage = self if lane.needs_text else replace(self, texts=())
+        return super(ListIndexed, stage).build(source, lane, site)
 
     def table(self) -> IndexedTable:
         verify = self.verify == "crc"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.core.items import Item
+from uio_pipes.core.lane import Lane
 from uio_pipes.core.stage import names
 from uio_pipes.formats.lists.raw_line import parse
 from uio_pipes.io.lookahead import Whole
@@ -33,9 +35,12 @@ class LoadFromRaw(Loading):
 
     fields: Mapping[str, str] | None = names()
 
-    def load(self, item: Item) -> dict[str, Any]:
+    def loader(self, lane: Lane) -> Callable[[Item], dict[str, Any]]:
+        return partial(self.load, needs_text=lane.needs_text)
+
+    def load(self, item: Item, needs_text: bool = True) -> dict[str, Any]:
         try:
-            fields = parse(item.text, item.place, self.fields)
+            fields = parse(item.text, item.place, self.fields, needs_text)
         except ListError as error:
             if not item.origin.item:  # the first line: a list of another kind
                 raise

@@ -200,6 +200,7 @@ class _TarNode(Node):
             raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
         stage, text = self.stage, self.stage.transcript.partition(":")[0]
         limits: Any = {"largest": stage.max_member, "payloads": payloads_under(stage.fields)}
+        limits["needs_text"] = self.lane.needs_text
         return TarReader(self.file.url, stream, stage.grouping, offset, damaged, last, text=text, **limits)
 
     def _close(self) -> None:

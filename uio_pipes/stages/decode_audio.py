@@ -9,14 +9,13 @@ import numpy as np
 import torch
 
 from uio_pipes.audio.length import Plan
-from uio_pipes.audio.recording import Recording, decoded
+from uio_pipes.audio.recording import decoded
 from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.per_utterance import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.io.command import Piped
 from uio_pipes.io.local import Ref
 
 
@@ -67,13 +66,7 @@ class DecodeAudio(OfStream):
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             fields["wav"] = as_waveform(wav, self.channel)
             return
-        if isinstance(wav, Piped):
-            wav = wav.read()
-        start, end = fields.get("start"), fields.get("end")
-        if isinstance(wav, Recording):
-            waveform, rate = wav.decode(self.channel, start, end)
-        else:
-            waveform, rate = decoded(wav, self.channel, start, end)
+        waveform, rate = decoded(wav, self.channel, fields.get("start"), fields.get("end"))
         _check_rate(wav, fields.get("sample_rate"), rate)
         fields["wav"], fields["sample_rate"] = waveform, rate
 

@@ -13,8 +13,9 @@ _decode = json.JSONDecoder().raw_decode
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
 
 
-def parse(text: str, place: str, names: Renames = None) -> dict[str, Any]:
-    """Return the fields of one line. ``place``: its list and line number, for messages; ``names``: as it has them.
+def parse(text: str, place: str, names: Renames = None, needs_text: bool = True) -> dict[str, Any]:
+    """Return the fields of one line. ``place``: its list and line number, for messages; ``names``: as it has them;
+    ``needs_text``: whether one without ``txt`` is refused.
 
     Raises:
         ListError: the line is not a JSON object at all (another kind of list).
@@ -23,7 +24,9 @@ def parse(text: str, place: str, names: Renames = None) -> dict[str, Any]:
     fields = parse_object(text, place, names)
     key = str(fields.get("key", ""))
     for reason, needed in _REQUIRED.items():
-        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed):
+        if (needs_text or reason != "missing_text") and not any(
+            isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed
+        ):
             raise DataError(reason, f"the line has no {' or '.join(needed)}", url=place, member=key)
     check_segment(fields, place, key)
     return fields

@@ -54,14 +54,14 @@ def as_fields(key: str, txt: str, members: Mapping[str, Payload]) -> dict[str, A
 
 
 def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
-    """Return the transcript, stripped: the member ``text``, or for ``SUFFIX:NAME`` a field of the member's JSON; for ""
-    no transcript is looked for.
+    """Return the transcript, stripped: the member ``text``, or for ``SUFFIX:NAME`` a field of the member's JSON; "" if
+    there is no such member.
 
     Raises: DataError ``bad_text`` or ``missing_text``.
     """
-    if not text:
-        return ""
     suffix, _, name = text.partition(":")
+    if suffix not in utterance.fields:  # the reader refuses an utterance that needs one
+        return ""
     payload = utterance.fields[suffix]
     data = payload if isinstance(payload, bytes) else payload.read()
     try:

@@ -40,7 +40,8 @@ class TarReader:
 
     ``grouping``: the rule that cuts a name into key and suffix, see ``split_name``; "webdataset" also passes over its
     own members (``__…__``). ``largest``: limit of a member, in bytes. ``text``: suffix of the transcript, "" if there
-    is none. ``payloads``: suffixes of which an utterance has at least one.
+    is none; ``needs_text``: whether an utterance without it is refused. ``payloads``: suffixes of which an utterance
+    has at least one.
     """
 
     def __init__(
@@ -55,13 +56,14 @@ class TarReader:
         largest: int = MAX_MEMBER,
         text: str = "txt",
         payloads: frozenset[str] = PAYLOADS,
+        needs_text: bool = True,
     ) -> None:
         if grouping not in ("wenet", "webdataset"):
             raise ValueError(f"grouping must be 'wenet' or 'webdataset', not {grouping!r}")
         self._url, self._source, self._grouping = url, source, grouping
         self._members = TarMembers(url, source, offset, damaged, largest)
         self._position = (offset, damaged)
-        self._text, self._payloads = text, payloads
+        self._text, self._payloads, self._needs_text = text, payloads, needs_text and bool(text)
         self._last = last  # key of the last utterance delivered
         self._group: TarUtterance | None = None
         self._touched = damaged  # the group under way, or the next one, borders on damage
@@ -166,7 +168,7 @@ class TarReader:
         """Return ``missing_audio``, ``missing_text`` or ``""``."""
         if self._payloads.isdisjoint(group.fields):
             return "missing_audio"
-        return "" if not self._text or self._text in group.fields else "missing_text"
+        return "missing_text" if self._needs_text and self._text not in group.fields else ""
 
     def _check_key(self, group: TarUtterance) -> None:
         """Refuse a key that would lead out of a folder, or that cannot be written in UTF-8. Raises: DataError."""
