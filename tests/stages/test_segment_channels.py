@@ -79,11 +79,13 @@ def nemo(root: Path) -> uio.Pipeline:
     return uio.from_nemo(root / "a.json")
 
 
-def piped(root: Path) -> uio.Pipeline:
+def piped(root: Path, timed: bool = False) -> uio.Pipeline:
     (root / "call.wav").write_bytes(audio())
+    if timed:
+        (root / "utt2dur").write_text("call 3.0\n")
     (root / "wav.scp").write_text(f"call cat {root}/call.wav |\n")
     (root / "said.jsonl").write_text(json.dumps(LINE))
-    return uio.from_kaldi(root / "wav.scp", allow_pipes=True).overlay(root / "said.jsonl")
+    return uio.from_kaldi(root, allow_pipes=True).overlay(root / "said.jsonl")
 
 
 KINDS: dict[str, Callable[[Path], uio.Pipeline]] = {
@@ -98,6 +100,7 @@ KINDS: dict[str, Callable[[Path], uio.Pipeline]] = {
     "parquet": parquet,
     "nemo": nemo,
     "pipe": piped,
+    "pipe of known length": lambda root: piped(root, timed=True),
     "iterable": lambda root: uio.from_iterable([{**LINE, "wav": audio()}]),
 }
 

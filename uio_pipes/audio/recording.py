@@ -108,6 +108,8 @@ def of_channels(audio: Payload | str, wanted: int | list[int], info: AudioInfo |
     Raises: DataError ``no_such_channel``.
     """
     channels = [wanted] if isinstance(wanted, int) else sorted(set(wanted))
+    if isinstance(audio, Piped):  # of which a table may tell the length, but nothing the channels
+        return Channels(audio, channels, audio.info)
     return audio.of_channels(channels) if isinstance(audio, Recording) else _chosen(audio, channels, info)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from uio_pipes.audio.length import Plan
+from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.audio.recording import decoded
 from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import require
@@ -75,5 +75,5 @@ def _check_rate(wav: Any, stated: Any, rate: int) -> None:
     """Raises: DataError if the list or the index states a sample rate that the audio does not have."""
     info = wav.info if isinstance(wav, Ref) else None
     for what, known in (("its entry", stated), ("the index", info.sample_rate if info is not None else None)):
-        if isinstance(known, (int, float)) and known > 0 and known != rate:
+        if isinstance(known, (int, float)) and known > 0 and known not in (rate, TICKS):  # which are seconds
             raise DataError("wrong_rate", f"{what} says {known} Hz, the audio has {rate}: correct one of them")

@@ -112,6 +112,16 @@ class Recorded(InFile, Early):
             return self
         return Recorded(self.manifest, wanted, self.access, self.window, self._sources)
 
+    def of_first(self, supervisions: Any) -> Any:
+        """Return those supervisions that are of the first of the channels, as of audio that has no other one."""
+        alone = sum(len(source["channels"]) for source in self.manifest["sources"]) == 1
+        found = []
+        for said in supervisions:
+            named = said.get("channel")
+            if named is None or alone or self.channels[0] in (named if isinstance(named, list) else [named]):
+                found.append(said if named is None else {**said, "channel": 0})
+        return found
+
     def _with(self, window: Window | None) -> Recorded:
         return Recorded(self.manifest, self.channels, self.access, window, self._sources)
 
