@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.errors import DataError
 
 Names = tuple[tuple[str, str], ...]  # (name of the field, its name in the data)
 Renames = Names | Mapping[str, str] | None
@@ -28,6 +29,14 @@ def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:
     pairs = names.items() if isinstance(names, Mapping) else names
     taken = {name for pair in pairs for name in pair}
     return {**{n: v for n, v in fields.items() if n not in taken}, **{o: fields[t] for o, t in pairs if t in fields}}
+
+
+def check_text(fields: Mapping[str, Any], names: Renames, place: str = "") -> None:
+    """Raises: DataError ``missing_text`` if ``names`` asks for a transcript that is not among ``fields``."""
+    asked = dict(names or ()).get("txt")
+    if asked is not None and fields.get("txt") is None:
+        message = f"there is no {asked}, which `fields` names for txt, only {', '.join(fields)}"
+        raise DataError("missing_text", message, url=place, member=str(fields.get("key", "")))
 
 
 def nested(fields: Mapping[str, Any], name: str) -> Any:

@@ -27,7 +27,8 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
         if (needs_text or reason != "missing_text") and not any(
             isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed
         ):
-            raise DataError(reason, f"the line has no {' or '.join(needed)}", url=place, member=key)
+            asked = [dict(names or ()).get(n, n) for n in needed]
+            raise DataError(reason, f"the line has no {' or '.join(asked)}", url=place, member=key)
     check_segment(fields, place, key)
     return fields
 
