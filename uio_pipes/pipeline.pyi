@@ -210,11 +210,12 @@ class Pipeline(Graph):
         The result has the fields of the recording except for its list of segments, then ``start``, ``end``, ``txt`` and
         the other fields of the segment (of joined segments: those that agree), and as ``key`` the segment's own, or
         ``KEY-START-END`` in milliseconds. Of a supervision of Lhotse's, ``id`` becomes ``key`` and ``text`` becomes
-        ``txt``; ``speaker``, ``language`` and custom fields are fields; the audio is that of its ``channel``, and if it
-        overlaps the edge of the cut, what lies inside. Custom arrays and recordings of Lhotse's cuts are cut along. A
-        segment that cannot be used is counted (``bad_segment``, ``missing_text``); the others stay. Times may
-        be numbers or text. Of TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage
-        before ``decode_audio`` and before everything that works on text.
+        ``txt``; ``speaker``, ``language`` and custom fields are fields; if it overlaps the edge of the cut, the audio is
+        what lies inside. Custom arrays and recordings of Lhotse's cuts are cut along. The audio is that of the segment's
+        ``channel``, if it is a number or a list of numbers, counted from 0. A segment that cannot be used is counted
+        (``bad_segment``, ``missing_text``, ``no_such_channel``); the others stay. Times may be numbers or text. Of
+        TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage before ``decode_audio`` and
+        before everything that works on text.
 
         Args:
             pick: "all" gives every segment of a recording in turn, "random" gives one of them. Default: "all".
@@ -223,7 +224,7 @@ class Pipeline(Graph):
                 ``text``); dots lead into nested fields. Default: "info.segments".
             of: what to cut: the "segments", or the whole "recording", which needs ``cut_seconds``. Default: "segments".
             merge_seconds: seconds; neighbouring segments are joined as long as the result, pauses included, is not
-                longer. Supervisions of different channels are not joined. Default: None, segments are not joined.
+                longer. Segments of different channels are not joined. Default: None, segments are not joined.
             random_first: begin to join at a random segment, so that other segments are joined in each epoch; otherwise
                 at the first. Needs ``merge_seconds``. Default: False.
             separator: text between joined transcripts. Default: None, which means a blank, except between scripts that

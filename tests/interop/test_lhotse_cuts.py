@@ -279,6 +279,15 @@ def test_a_supervision_of_a_channel_that_is_not_there_is_counted(tmp_path: Path)
     assert ([sample["txt"] for sample in samples], skipped) == (["one", "three", "one", "two"], {"no_such_channel": 1})
 
 
+def test_a_shar_of_one_channel_is_the_channel_of_its_supervisions(tmp_path: Path) -> None:
+    """Lhotse stores the one channel that a cut is of, whose number supervisions still name."""
+    cut = a_cut(tmp_path)
+    cut.supervisions[0].channel = 1
+    folder = write_shar(tmp_path / "shar", CutSet.from_cuts([cut]), recording="wav")
+    samples, skipped = delivered(uio.from_lhotse_shar(folder).segments(field="supervisions").decode_audio())
+    assert ([sample["txt"] for sample in samples], skipped) == (["one", "two"], {})
+
+
 def test_of_supervisions_that_overlap_the_edge_what_lies_inside_is_cut_out(tmp_path: Path) -> None:
     windows = list(CutSet.from_cuts([a_cut(tmp_path)]).cut_into_windows(0.6))
     path = written(tmp_path / "cuts.jsonl", windows)
@@ -481,6 +490,18 @@ def test_shards_raw_lists_and_touchdatasets_become_cuts(
         same(done.data_list, pipeline)
         wavs = list((tmp_path / f"out{number}").rglob("*.wav"))
         assert len(wavs) == (0 if number == 1 else done.utterances), "files are referred to, other audio is written"
+
+
+def test_packed_supervisions_are_those_of_the_channel_that_is_kept(tmp_path: Path) -> None:
+    cut = telephone(tmp_path)
+    path = written(tmp_path / "cuts.jsonl", [MonoCut("right", 0, 2.0, 1, cut.supervisions, recording=cut.recording)])
+    done = convert(str(path), str(tmp_path / "indexed"))
+    samples, skipped = delivered(uio.from_indexed(done.data_list).segments(field="supervisions").decode_audio())
+    theirs = soundfile.read(tmp_path / "r0.wav", always_2d=True)[0][:, 1]
+    assert ([sample["txt"] for sample in samples], skipped) == (["two", "three"], {}), "one is of the other channel"
+    for sample in samples:
+        first, last = round(sample["start"] * 16_000), round(sample["end"] * 16_000)
+        np.testing.assert_allclose(sample["wav"][0].numpy(), theirs[first:last], atol=2**-15)
 
 
 def test_cuts_become_cuts_again_with_all_that_lhotse_knows(tmp_path: Path) -> None:

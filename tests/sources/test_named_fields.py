@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parquet_corpus
 import pytest
 import touchdataset
 from contract import Case, check_cuts, record
 from corpus import wav_bytes
+from cuts_corpus import cut_of, write_cuts
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
@@ -146,6 +148,38 @@ def test_two_names_for_the_transcript_are_refused(tmp_path: Path) -> None:
         uio.from_shard_list("a.tar", text="json:text", fields={"txt": "trans"})
     plain = uio.from_shard_list(shard(tmp_path), grouping="webdataset", fields={"wav": "far", "txt": "cls"})
     assert [s["txt"] for s in uio.Loader(plain)] == [f"s{i}" for i in range(COUNT)]
+
+
+def lacking(name: str, root: Path) -> uio.Pipeline:
+    """Three utterances, of which the one of number 1 has no ``said``, for which the source is asked."""
+    rows = [{"key": str(i), "wav": str(root / f"{i}.wav"), "said": f"t{i}", "text": "other"} for i in range(3)]
+    rows[1]["said"] = None  # type: ignore[assignment]
+    for i in range(3):
+        (root / f"{i}.wav").write_bytes(wav_bytes(i))
+    fields = {"txt": "said"}
+    if name == "from_parquet":
+        return uio.from_parquet(parquet_corpus.write(root / "a.parquet", rows), fields=fields)
+    if name == "from_lhotse_cuts":
+        cuts = [cut_of(root, i) for i in range(3)]
+        for cut, row in zip(cuts, rows, strict=True):
+            cut.update(id=row["key"], custom={"said": row["said"]} if row["said"] else {})
+        return uio.from_lhotse_cuts(write_cuts(root / "cuts.jsonl", cuts), fields=fields)
+    if name == "from_iterable":
+        return uio.from_iterable([{**row, "wav": wav_bytes(0)} for row in rows], fields=fields)
+    lines = [{n: v for n, v in {**row, "audio_filepath": row["wav"]}.items() if v is not None} for row in rows]
+    (root / "list.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return getattr(uio, name)(root / "list.json", fields=fields)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["from_parquet", "from_lhotse_cuts", "from_iterable", "from_nemo", "from_raw_list"])
+def test_an_utterance_without_the_named_text_is_counted(name: str, tmp_path: Path) -> None:
+    loader = uio.Loader(lacking(name, tmp_path))
+    assert [s["txt"] for s in loader] == ["t0", "t2"]
+    assert loader.stats().skipped == {"missing_text": 1}
+    graph = lacking(name, tmp_path)
+    with pytest.raises(uio.DataError, match="said") as caught:
+        list(uio.Loader(graph, on_error="raise"))
+    assert (caught.value.reason, caught.value.member) == ("missing_text", "1")
 
 
 def test_a_shard_without_the_named_audio_says_so(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_keys_come_from_the_row_if_it_has_one_and_can_be_chosen(tmp_path: Path) 
     manifest = write(tmp_path / "m.json", rows)
     assert [s.key for s in run(uio.from_nemo(manifest))[0]] == ["a.b", "7", "k", "a.b"]
     chosen = uio.from_nemo(manifest, fields={"key": "utt", "txt": "utt"})
-    assert [(s.key, s.get("txt")) for s in run(chosen)[0]][3] == ("mine", "mine")
+    assert [(s.key, s.get("txt")) for s in run(chosen)[0]] == [("mine", "mine")], "the others lack the text asked for"
 
 
 def test_an_offset_of_0_is_in_the_key_and_times_may_be_text(tmp_path: Path) -> None:

@@ -366,6 +366,20 @@ def test_older_keys_that_are_not_applied_say_what_to_use(name: str, value: Any, 
         read_conf(conf_of(name, value))
 
 
+@pytest.mark.parametrize("name", ["split_with_space", "syncbn"])
+def test_what_wenet_never_reads_is_accepted_with_a_line_in_the_log(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Five of WeNet's own configurations have these keys among those of the data."""
+    conf: dict[str, Any] = {name: True, "batch_conf": {"batch_size": 4}}
+    assert stages(conf).keys() == stages({"batch_conf": {"batch_size": 4}}).keys()
+    assert f"dataset_conf.{name}: True is ignored" in caplog.text
+    assert caplog.text.count("\n") == 1
+    caplog.clear()
+    read_conf({name: False})
+    assert not caplog.text, "nothing is ignored"
+    with pytest.raises(uio.PipelineError, match=rf"no key {name}s; the nearest is {name}$"):
+        read_conf({f"{name}s": True})
+
+
 def test_an_older_and_a_newer_name_of_one_thing_are_refused() -> None:
     with pytest.raises(uio.PipelineError, match=r"both batch_conf\.batch_size and batch_size.*keep batch_conf"):
         read_conf({"batch_conf": {"batch_size": 4}, "batch_size": 8})

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+import io
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from uio_pipes.audio.decode import decode, decode_at, decode_file
+from uio_pipes.audio.decode import check_channel, decode, decode_at, decode_file
 from uio_pipes.io.audio_info import AudioInfo
-from uio_pipes.io.local import LocalFile, Payload, Ref
-from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.command import Piped
+from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref
+from uio_pipes.io.opening import is_local, open_binary, open_file
 
 if TYPE_CHECKING:
     import torch
 
+Stored = TypeVar("Stored", bound=Payload | str)
+
 
 class Recording(Ref):
-    """Audio whose length is known before anything is opened, and that decodes itself. Each kind has a subclass."""
+    """Audio that decodes itself. Each kind has a subclass.
+
+    ``info``: its length, known before anything is opened; None if only decoding shows it.
+    """
 
     __slots__ = ()
-    info: AudioInfo
 
     def decode(self, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
         """Return the seconds from ``start`` to ``end`` as float32, (1, S) of a channel or (C, S), and the rate in Hz.
@@ -25,6 +31,96 @@ class Recording(Ref):
         Raises: DataError.
         """
         raise NotImplementedError
+
+    def of_channels(self, wanted: list[int]) -> Recording:
+        """Return these channels of it. Raises: DataError ``no_such_channel``."""
+        return _chosen(self, wanted, self.info)
+
+
+class InFile(Recording):
+    """A part of an audio file. ``file``, ``size`` and ``read_at`` are of the file as it is stored."""
+
+    __slots__ = ()
+
+    @property
+    def stored(self) -> Payload | str:
+        """The audio file: its path, a reference, or bytes."""
+        raise NotImplementedError
+
+    @property
+    def file(self) -> RandomFile:  # type: ignore[override]
+        stored = self.stored
+        return stored.file if isinstance(stored, Ref) else open_file(stored if isinstance(stored, str) else "")
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        stored = self.stored
+        return stored.size if isinstance(stored, Ref) else len(stored) if isinstance(stored, bytes) else self.file.size
+
+    def read_at(self, start: int, size: int) -> bytes:
+        stored = self.stored
+        if isinstance(stored, bytes):
+            return stored[start : start + size]
+        return stored.read_at(start, size) if isinstance(stored, Ref) else self.file.read_upto(start, size)
+
+    def read(self) -> bytes:
+        """Return the bytes of an audio file of this part: a float wav."""
+        import soundfile
+
+        waveform, rate = self.decode(None, None, None)
+        out = io.BytesIO()
+        soundfile.write(out, waveform.numpy().T, rate, format="WAV", subtype="FLOAT")
+        return out.getvalue()
+
+
+class Channels(InFile):
+    """Some ``channels`` of an audio file, in their order."""
+
+    __slots__ = ("channels", "stored")
+    stored: Payload | str
+
+    def __init__(self, stored: Payload | str, channels: list[int], info: AudioInfo | None) -> None:
+        self.stored, self.channels, self.info = stored, channels, info
+        self.offset, self.head, self.crc = stored.offset if isinstance(stored, Ref) else 0, b"", None
+
+    def decode(self, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
+        check_channel(channel, len(self.channels))
+        wanted = self.channels if channel is None else [self.channels[channel]]
+        if len(wanted) == 1:
+            return decoded(self.stored, wanted[0], start, end)
+        waveform, rate = decoded(self.stored, None, start, end)
+        check_channel(max(wanted), len(waveform))
+        return waveform[wanted], rate
+
+    def reading(self, bytes_: Ref) -> Ref:
+        stored = self.stored.reading(bytes_) if isinstance(self.stored, Ref) else bytes_
+        return Channels(stored, self.channels, self.info)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, or on their way there."""
+        return len(self.stored) if isinstance(self.stored, bytes) else int(getattr(self.stored, "nbytes", 0))
+
+
+def of_channels(audio: Payload | str, wanted: int | list[int], info: AudioInfo | None) -> Payload | str:
+    """Return one or several channels of a recording, of which the header says ``info``, counted from 0.
+
+    Raises: DataError ``no_such_channel``.
+    """
+    channels = [wanted] if isinstance(wanted, int) else sorted(set(wanted))
+    if isinstance(audio, Piped):  # of which a table may tell the length, but nothing the channels
+        return Channels(audio, channels, audio.info)
+    return audio.of_channels(channels) if isinstance(audio, Recording) else _chosen(audio, channels, info)
+
+
+def _chosen(audio: Stored, channels: list[int], info: AudioInfo | None) -> Stored | Channels:
+    if info is None:
+        return Channels(audio, channels, None)
+    for channel in channels:
+        check_channel(channel, info.channels)
+    if len(channels) == info.channels:
+        return audio
+    return Channels(audio, channels, info._replace(channels=len(channels)))
 
 
 @runtime_checkable
@@ -38,7 +134,11 @@ class Timed(Protocol):
 def decoded(
     audio: Payload | str, channel: int | None, start: float | None, end: float | None
 ) -> tuple[torch.Tensor, int]:
-    """Decode an audio file, or the segment from ``start`` to ``end``, of which no more than needed is read."""
+    """Decode a recording, or the segment from ``start`` to ``end``, of which no more than needed is read."""
+    if isinstance(audio, Recording):
+        return audio.decode(channel, start, end)
+    if isinstance(audio, Piped):
+        audio = audio.read()
     path = is_local(audio) if isinstance(audio, str) else None
     if path is not None:
         LocalFile(path).size  # noqa: B018  a missing file has its own error

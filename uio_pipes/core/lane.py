@@ -66,7 +66,7 @@ class Lane:
     ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through mixes;
     ``pulse`` tells whether anything comes through, ``mode`` how the lane runs, ``settings`` what changes on the way;
     ``dealt``: the items at this place are dealt to so many lanes later; utterances for whose key one of ``left_out`` is
-    true are left out of their batches.
+    true are left out of their batches; ``needs_text``: False where a later stage brings the transcripts.
     """
 
     ledger: Ledger
@@ -82,6 +82,7 @@ class Lane:
     settings: Settings = field(default_factory=Settings, repr=False)
     dealt: int = 1
     left_out: tuple[Callable[[str], bool], ...] = field(default=(), repr=False)
+    needs_text: bool = True
 
     @contextmanager
     def replay(self, *, skimming: bool) -> Iterator[None]:

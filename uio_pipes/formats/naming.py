@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.errors import DataError
 
 Names = tuple[tuple[str, str], ...]  # (name of the field, its name in the data)
 Renames = Names | Mapping[str, str] | None
@@ -55,6 +56,14 @@ def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:
 def pairs_of(names: Renames) -> Names:
     """Return our names with those in the data."""
     return tuple(names.items()) if isinstance(names, Mapping) else names or ()
+
+
+def check_text(fields: Mapping[str, Any], names: Renames, place: str = "") -> None:
+    """Raises: DataError ``missing_text`` if ``names`` asks for a transcript that is not among ``fields``."""
+    asked = dict(pairs_of(names)).get("txt")
+    if asked is not None and fields.get("txt") is None:
+        message = f"there is no {asked}, which `fields` names for txt, only {', '.join(fields)}"
+        raise DataError("missing_text", message, url=place, member=str(fields.get("key", "")))
 
 
 def nested(fields: Mapping[str, Any], name: str) -> Any:

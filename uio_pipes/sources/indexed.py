@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from uio_pipes.base.checks import require
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
 from uio_pipes.core.stage import names
 from uio_pipes.formats.naming import names_of
 from uio_pipes.formats.touch.folder import DEFAULT
@@ -45,6 +47,10 @@ class ListIndexed(RecordListing):
     @property
     def textless(self) -> bool:  # type: ignore[override]
         return self.texts is None
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        stage = self if lane.needs_text else replace(self, texts=())
+        return super(ListIndexed, stage).build(source, lane, site)
 
     def table(self) -> IndexedTable:
         verify, texts = self.verify == "crc", self.texts or ()

@@ -21,7 +21,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
 from uio_pipes.formats.audio_value import UNDECODED, audio_of, check_rate
-from uio_pipes.formats.naming import Renames, renamed
+from uio_pipes.formats.naming import Renames, check_text, renamed
 from uio_pipes.sources.datasets_private import way_of_next
 
 NUMBERS = ("duration", "start", "end", "sample_rate", "speaker")  # fields that are read as numbers
@@ -78,6 +78,8 @@ class IterableNode(Node):
         fields |= {name: _plain(fields[name]) for name in NUMBERS if name in fields}
         fields["key"] = str(fields.get("key", f"{number:09d}"))
         place = f"from_iterable, item {number}"
+        if self.lane.needs_text:
+            check_text(fields, self.names, place)
         if isinstance(fields.get("wav"), Mapping):
             fields = _with_audio(fields, place)
         wav = fields.get("wav")

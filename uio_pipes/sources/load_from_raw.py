@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.core.items import Item
+from uio_pipes.core.lane import Lane
 from uio_pipes.core.stage import added, names
 from uio_pipes.formats.lists.raw_line import parse
 from uio_pipes.formats.naming import transcript
@@ -55,9 +56,12 @@ class LoadFromRaw(Loading):
         theirs = transcript(self.name, self.text, self.fields)
         return {**(self.fields or {}), **({} if theirs == "txt" else {"txt": theirs})}
 
-    def load(self, item: Item) -> dict[str, Any]:
+    def loader(self, lane: Lane) -> Callable[[Item], dict[str, Any]]:
+        return partial(self.load, needs_text=lane.needs_text)
+
+    def load(self, item: Item, needs_text: bool = True) -> dict[str, Any]:
         try:
-            fields = parse(item.text, item.place, self.names, not self.textless)
+            fields = parse(item.text, item.place, self.names, needs_text and not self.textless)
         except ListError as error:
             if not item.origin.item:  # the first line: a list of another kind
                 raise

@@ -115,6 +115,7 @@ class _TarNode(Node):
         super().__init__(source)
         self.lane, self.stage, self.files = lane, stage, files
         self.loaded = Loaded(lane)
+        self.needs_text = lane.needs_text and not stage.textless
         self.reader: TarReader | None = None
 
     def start(self) -> None:
@@ -205,7 +206,7 @@ class _TarNode(Node):
             stream.close()
             raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
         stage = self.stage
-        text = "" if stage.textless else stage.transcript.partition(":")[0]
+        text = stage.transcript.partition(":")[0] if self.needs_text else ""
         limits: Any = {"largest": stage.max_member, "payloads": payloads_under(stage.fields)}
         return TarReader(self.file.url, stream, stage.grouping, offset, damaged, last, text=text, **limits)
 
@@ -219,7 +220,7 @@ class _TarNode(Node):
         if self.checks is not None:
             self.checks.apply(utterance)
         stage, url = self.stage, self.file.url
-        text = None if stage.textless else text_of(utterance, url, stage.transcript)
+        text = text_of(utterance, url, stage.transcript) if self.needs_text else None
         fields = as_fields(utterance, url, text, stage.fields)
         item, _, sub, pass_, source = self.file.origin
         origin = Origin(item, utterance.offset, sub, pass_, source)

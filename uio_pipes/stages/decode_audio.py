@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from uio_pipes.audio.length import Plan
-from uio_pipes.audio.recording import Recording, decoded
+from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.audio.recording import decoded
 from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.per_utterance import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.io.command import Piped
 from uio_pipes.io.local import Ref
 
 
@@ -67,13 +66,7 @@ class DecodeAudio(OfStream):
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             fields["wav"] = as_waveform(wav, self.channel)
             return
-        if isinstance(wav, Piped):
-            wav = wav.read()
-        start, end = fields.get("start"), fields.get("end")
-        if isinstance(wav, Recording):
-            waveform, rate = wav.decode(self.channel, start, end)
-        else:
-            waveform, rate = decoded(wav, self.channel, start, end)
+        waveform, rate = decoded(wav, self.channel, fields.get("start"), fields.get("end"))
         _check_rate(wav, fields.get("sample_rate"), rate)
         fields["wav"], fields["sample_rate"] = waveform, rate
 
@@ -82,5 +75,5 @@ def _check_rate(wav: Any, stated: Any, rate: int) -> None:
     """Raises: DataError if the list or the index states a sample rate that the audio does not have."""
     info = wav.info if isinstance(wav, Ref) else None
     for what, known in (("its entry", stated), ("the index", info.sample_rate if info is not None else None)):
-        if isinstance(known, (int, float)) and known > 0 and known != rate:
+        if isinstance(known, (int, float)) and known > 0 and known not in (rate, TICKS):  # which are seconds
             raise DataError("wrong_rate", f"{what} says {known} Hz, the audio has {rate}: correct one of them")

@@ -21,14 +21,14 @@ _OWN = frozenset(["start", "end", "duration", "wav", "feat", "sample_rate"])  # 
 class Run(NamedTuple):
     """A stretch of the recording with its transcripts ``texts`` and the other ``fields`` that its segments agree on.
 
-    ``channel``: one or a list of those of the recording, as a supervision of Lhotse's says; None: all of them.
+    ``channel``: one or a list of those of the recording; None: all of them.
     """
 
     start: float
     end: float
     texts: Mapping[str, str]
     fields: Mapping[str, Any]
-    channel: Any = None
+    channel: int | list[int] | None = None
 
 
 def parse_segments(
@@ -55,9 +55,9 @@ def parse_segments(
 def _segment(one: Any, seconds: float | None, texts: Sequence[str]) -> Run:
     if not isinstance(one, dict):
         raise DataError("bad_segment", f'{one!r:.80} is no segment: segments are {{"start", "end", "txt"}}')
-    channel = None
+    channel = one.get("channel")
     if "end" not in one and "duration" in one:
-        channel, one = one.get("channel"), _of_supervision(one, seconds)
+        one = _of_supervision(one, seconds)
     start, end = as_seconds(one.get("start")), as_seconds(one.get("end"))
     if not (is_number(start) and is_number(end)) or not 0 <= start < end:
         raise DataError(
@@ -69,7 +69,13 @@ def _segment(one: Any, seconds: float | None, texts: Sequence[str]) -> Run:
     if not said:
         raise DataError("missing_text", f"{start} to {end} s has no {' or '.join(texts)}")
     others = {name: value for name, value in one.items() if name not in _OWN and name not in texts}
-    return Run(float(start), float(end), said, others, channel)
+    return Run(float(start), float(end), said, others, channel if _are_numbers(channel) else None)
+
+
+def _are_numbers(channel: Any) -> bool:
+    """Return whether it is the number of a channel, or several; a segment's own field may be anything else."""
+    several = channel if isinstance(channel, list) else [channel]
+    return bool(several) and all(type(one) is int for one in several)
 
 
 def _of_supervision(said: dict[str, Any], seconds: float | None) -> dict[str, Any]:
@@ -86,6 +92,9 @@ def _of_supervision(said: dict[str, Any], seconds: float | None) -> dict[str, An
     if first >= last:
         cut = "the cut" if seconds is None else f"the {seconds:.3f} s of the cut"
         raise DataError("bad_segment", f"the supervision, {start} to {end} s, lies outside of {cut}")
+    if said.get("channel") is not None and not _are_numbers(said["channel"]):
+        message = f"channel must be the number of a channel, counted from 0, or several, not {said['channel']!r:.40}"
+        raise DataError("bad_segment", message)
     named = {_SEGMENT.get(name, name): value for name, value in said.items() if name not in _MANIFEST}
     return {**(said.get("custom") or {}), **named, "start": first, "end": last}
 

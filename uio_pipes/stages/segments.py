@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from uio_pipes.audio.length import audio_info, check_no_features, segment_samples
-from uio_pipes.audio.recording import Timed
+from uio_pipes.audio.recording import Timed, of_channels
 from uio_pipes.base.checks import check_names, is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
@@ -15,9 +15,9 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, added
-from uio_pipes.formats.lhotse.recording import Recorded
+from uio_pipes.core.stage import Stage, Upstream, added
 from uio_pipes.formats.touch.record import StoredRecord
+from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.flat_map import Expanding
 from uio_pipes.stages.segment_runs import Run, merged, parse_segments, pieces, random_piece
@@ -32,11 +32,12 @@ class Segments(Stage):
     The result has the fields of the recording except for its list of segments, then ``start``, ``end``, ``txt`` and
     the other fields of the segment (of joined segments: those that agree), and as ``key`` the segment's own, or
     ``KEY-START-END`` in milliseconds. Of a supervision of Lhotse's, ``id`` becomes ``key`` and ``text`` becomes
-    ``txt``; ``speaker``, ``language`` and custom fields are fields; the audio is that of its ``channel``, and if it
-    overlaps the edge of the cut, what lies inside. Custom arrays and recordings of Lhotse's cuts are cut along. A
-    segment that cannot be used is counted (``bad_segment``, ``missing_text``); the others stay. Times may
-    be numbers or text. Of TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage
-    before ``decode_audio`` and before everything that works on text.
+    ``txt``; ``speaker``, ``language`` and custom fields are fields; if it overlaps the edge of the cut, the audio is
+    what lies inside. Custom arrays and recordings of Lhotse's cuts are cut along. The audio is that of the segment's
+    ``channel``, if it is a number or a list of numbers, counted from 0. A segment that cannot be used is counted
+    (``bad_segment``, ``missing_text``, ``no_such_channel``); the others stay. Times may be numbers or text. Of
+    TouchDatasets and 16-bit PCM wav only the bytes of the segment are read. Put this stage before ``decode_audio`` and
+    before everything that works on text.
 
     Args:
         pick: "all" gives every segment of a recording in turn, "random" gives one of them. Default: "all".
@@ -45,7 +46,7 @@ class Segments(Stage):
             ``text``); dots lead into nested fields. Default: "info.segments".
         of: what to cut: the "segments", or the whole "recording", which needs ``cut_seconds``. Default: "segments".
         merge_seconds: seconds; neighbouring segments are joined as long as the result, pauses included, is not
-            longer. Supervisions of different channels are not joined. Default: None, segments are not joined.
+            longer. Segments of different channels are not joined. Default: None, segments are not joined.
         random_first: begin to join at a random segment, so that other segments are joined in each epoch; otherwise
             at the first. Needs ``merge_seconds``. Default: False.
         separator: text between joined transcripts. Default: None, which means a blank, except between scripts that
@@ -106,6 +107,9 @@ class Segments(Stage):
                 rule = f"segments cuts recordings before anything works on their audio or text, but {stage.name} does"
                 raise PipelineError(f"{rule}: put segments before {stage.name}")
 
+    def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
+        return self.build(upstream(replace(lane, needs_text=False)), lane, site)
+
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SegmentsNode(source, lane, self, site)
 
@@ -123,7 +127,7 @@ class _SegmentsNode(Expanding):
         self.bounds = tuple(round(1000 * s) for s in stage.cut_seconds or ())
 
     def expand(self) -> Iterator[Sample]:
-        seconds = _length(self.item)
+        self.info, seconds = _length(self.item)
         draws = self.item.draws(self.site.salt)
         for run in self._cuts(self._runs(seconds, draws), draws):
             try:
@@ -177,8 +181,8 @@ class _SegmentsNode(Expanding):
         name = f"{parent.key}-{round(run.start * 1000):07d}-{round(run.end * 1000):07d}"
         start, end = base + run.start, base + run.end
         fields |= {n: v.between(start, end) for n, v in fields.items() if isinstance(v, Timed) and n != "wav"}
-        if run.channel is not None and isinstance(wav := fields.get("wav"), Recorded):
-            fields["wav"] = wav.of_channel(run.channel)
+        if run.channel is not None and "wav" in fields:
+            fields["wav"] = of_channels(fields["wav"], run.channel, self.info)
         fields.update(run.fields, **run.texts, start=start, end=end)
         fields["key"] = str(run.fields.get("key", name))
         sample = Sample(fields, parent.origin, self.run_key, parent.chain, parent.url)
@@ -189,22 +193,22 @@ class _SegmentsNode(Expanding):
         self.lane.ledger.handle(self.item.failure(error, self.site.name), self.site.name)
 
 
-def _length(sample: Sample) -> float | None:
-    """Return the seconds of the recording, whose header is read once; None if only decoding shows it."""
+def _length(sample: Sample) -> tuple[AudioInfo | None, float | None]:
+    """Return what the recording's header says, read once, and its seconds; None if only decoding shows it."""
     fields = sample.fields
     check_no_features(fields, "segments")
     wav = fields.get("wav")
     if wav is None and any(type(value) is StoredRecord for value in fields.values()):
-        return None  # a video, which is not opened to plan
+        return None, None  # a video, which is not opened to plan
     if wav is None or hasattr(wav, "shape"):
         what = "no audio" if wav is None else "samples in memory, which are not cut"
         raise DataError("missing_audio", f"the recording has {what}; segments cuts audio files and TouchDatasets")
     info = audio_info(wav, fields)
     if info is None:
-        return None
+        return None, None
     if isinstance(wav, Ref) and wav.info is None:
         wav.info = info
-    return segment_samples(info, fields.get("start"), fields.get("end")) / info.sample_rate
+    return info, segment_samples(info, fields.get("start"), fields.get("end")) / info.sample_rate
 
 
 def _at(fields: Any, path: list[str]) -> Any:

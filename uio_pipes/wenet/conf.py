@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Any
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.wenet.older_keys import RENAMED, UNUSED
+from uio_pipes.wenet.older_keys import NEVER_READ, RENAMED, UNUSED
 from uio_pipes.wenet.table import KEYS
+
+logger = logging.getLogger("uio_pipes")
 
 _BLOCKS = {name.split(".")[0] for name in (*KEYS, *RENAMED, *UNUSED) if "." in name}
 
 
 def read_conf(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of every key in the table, given or default.
+    """Return the value of every key in the table, given or default. Keys that WeNet never reads are named in the log.
 
     Raises: PipelineError if a key is unknown, given twice or no longer applied, or has a value of the wrong kind.
     """
@@ -24,6 +27,10 @@ def read_conf(conf: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: key.default for name, key in KEYS.items()}
     given: dict[str, str] = {}
     for name, value in _flat(conf):
+        if name in NEVER_READ:
+            if value:
+                logger.warning("dataset_conf.%s: %r is ignored, as WeNet does; %s", name, value, NEVER_READ[name])
+            continue
         unused = next((u for pattern, u in UNUSED.items() if fnmatchcase(name, pattern)), None)
         if unused is not None:
             if value is not None and value not in unused.allowed:
@@ -68,7 +75,7 @@ def _flat(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _unknown(name: str, conf: Mapping[str, Any]) -> str:
     if "dataset_conf" in conf:
         return "conf is a whole WeNet YAML; pass its block conf['dataset_conf']"
-    likeness = {known: _likeness(name, known) for known in (*KEYS, *RENAMED)}
+    likeness = {known: _likeness(name, known) for known in (*KEYS, *RENAMED, *NEVER_READ)}
     best = max(likeness.values())
     nearest = dict.fromkeys(RENAMED.get(known, known) for known, alike in likeness.items() if alike == best)
     return f"dataset_conf has no key {name}; the nearest is {' or '.join(nearest)}"

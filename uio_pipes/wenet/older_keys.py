@@ -1,4 +1,5 @@
-"""Keys of WeNet's older configurations: those that are still applied, and what to use instead of the others."""
+"""Keys of WeNet's older configurations: those that are still applied, and what to use instead of the others; and keys
+that WeNet never reads, though its configurations have them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,6 @@ UNUSED = {
     "feature_extraction_conf.using_pitch": Unused((False,), "pitch is not extracted"),
     "feature_dither": Unused((0,), "use fbank_conf.dither, or .map(…) in a graph of your own"),
     "spec_aug_conf.max_w": Unused((80, 5), "SpecAugment's masks are applied without warping"),
-    "split_with_space": Unused((False,), "it belongs to the tokenizer: uio.CharTokenizer(…, split_with_space=True)"),
     "char": Unused((True,), "it belongs to the tokenizer: pass one of characters, or of words or pieces"),
     "spec_aug_conf.warp_for_time": Unused((False,), "SpecAugment's masks are applied without warping"),
     "wav_distortion_conf.wav_distortion_rate": Unused((0,), _DISTORT),
@@ -40,3 +40,9 @@ UNUSED = {
     "reverb_*": Unused((0, [], ""), f".reverberate(…): {_OWN_GRAPH}"),
     "noise_*": Unused((0, [], ""), f".add_noise(…): {_OWN_GRAPH}"),
 }  # fmt: skip
+
+# Where they belong
+NEVER_READ = {
+    "split_with_space": "it belongs to the tokenizer: uio.CharTokenizer(…, split_with_space=True)",
+    "syncbn": "it belongs to the model",
+}

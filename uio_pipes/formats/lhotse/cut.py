@@ -9,7 +9,7 @@ from typing import Any
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.lists.raw_line import LATEST
-from uio_pipes.formats.naming import Names, names_of, renamed
+from uio_pipes.formats.naming import Names, check_text, names_of, renamed
 
 Cut = Mapping[str, Any]
 MakeData = Callable[[str, Mapping[str, Any]], Any]  # a custom field's value, by its name and manifest; None: no field
@@ -119,10 +119,11 @@ class Wanted:
         self.left_out = frozenset(_LHOTSE.get(ours, ours) for ours, theirs in pairs if theirs is None)
 
     def named(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields under our names. Raises: DataError ``missing_audio``."""
+        """Return the fields under our names. Raises: DataError ``missing_audio`` or ``missing_text``."""
         if self.left_out:
             fields = {name: value for name, value in fields.items() if name not in self.left_out}
         found = renamed(fields, self.names)
+        check_text(found, self.names)
         if "wav" not in found and "feat" not in found:
             asked = [_THEIRS.get(theirs, theirs) for ours, theirs in self.names if ours in ("wav", "feat")]
             what = f"no {' and no '.join(asked)}, which `fields` names" if asked else "neither a recording nor features"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from uio_pipes.audio.bounds import check_claims
 from uio_pipes.audio.decode import check_channel, sample_range
-from uio_pipes.audio.recording import Recording, decoded
+from uio_pipes.audio.recording import InFile, decoded
 from uio_pipes.audio.sniff import sniff_codec
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.lhotse.sources import Source, opened
@@ -17,22 +16,22 @@ from uio_pipes.formats.lhotse.transforms import Span, rate_before, resampled, tr
 from uio_pipes.formats.lhotse.window import Window, bounds, fitted, is_whole, times
 from uio_pipes.io.access import Access
 from uio_pipes.io.audio_info import AudioInfo
-from uio_pipes.io.local import RandomFile, Ref
+from uio_pipes.io.local import Ref
 from uio_pipes.io.lookahead import Early, Whole
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.opening import is_local
 
 if TYPE_CHECKING:
     import torch
 
 
-class Recorded(Recording, Early):
+class Recorded(InFile, Early):
     """The ``channels`` of a recording (None: all), or only the ``window`` of it. Nothing is opened to make one.
 
-    ``sources``: its audio, if that is not what the manifest says. ``size`` and ``read_at`` are of the first file as it
-    is stored. Raises: DataError ``bad_cut`` or ``no_such_channel``.
+    ``sources``: its audio, if that is not what the manifest says. Raises: DataError ``bad_cut`` or ``no_such_channel``.
     """
 
     __slots__ = ("_sources", "access", "channels", "manifest", "window")
+    info: AudioInfo
 
     def __init__(
         self,
@@ -64,20 +63,9 @@ class Recorded(Recording, Early):
         return self._sources
 
     @property
-    def file(self) -> RandomFile:  # type: ignore[override]
-        first = self.sources[0]
-        return first.file if isinstance(first, Ref) else open_file(first if isinstance(first, str) else "")
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        first = self.sources[0]
-        return first.size if isinstance(first, Ref) else len(first) if isinstance(first, bytes) else self.file.size
-
-    def read_at(self, start: int, size: int) -> bytes:
-        first = self.sources[0]
-        if isinstance(first, bytes):
-            return first[start : start + size]
-        return first.read_at(start, size) if isinstance(first, Ref) else self.file.read_upto(start, size)
+    def stored(self) -> Source:
+        """The first of its files."""
+        return self.sources[0]
 
     @property
     def is_a_file(self) -> bool:
@@ -88,15 +76,10 @@ class Recorded(Recording, Early):
 
     def read(self) -> bytes:
         """Return the bytes of an audio file: the recording's own, or a float wav of what is wanted of it."""
-        if self.is_a_file:
-            first = self.sources[0]
-            return first if isinstance(first, bytes) else first.read() if isinstance(first, Ref) else self._contents()
-        import soundfile
-
-        waveform, rate = self.decode(None, None, None)
-        out = io.BytesIO()
-        soundfile.write(out, waveform.numpy().T, rate, format="WAV", subtype="FLOAT")
-        return out.getvalue()
+        if not self.is_a_file:
+            return super().read()
+        first = self.stored
+        return first if isinstance(first, bytes) else first.read() if isinstance(first, Ref) else self._contents()
 
     def _contents(self) -> bytes:
         file = self.file
@@ -120,14 +103,24 @@ class Recorded(Recording, Early):
         first = samples_in(start, self.info.sample_rate)
         return self._with(Window(first, samples_in(end - start, self.info.sample_rate)))
 
-    def of_channel(self, channel: Any) -> Recorded:
-        """Return one or several channels of the recording; of a recording that has only one, that one.
+    def of_channels(self, wanted: list[int]) -> Recorded:
+        """Return these channels of the recording; of a recording that has only one, that one, as Lhotse does.
 
         Raises: DataError ``no_such_channel``.
         """
         if sum(len(source["channels"]) for source in self.manifest["sources"]) == 1:
             return self
-        return Recorded(self.manifest, channel, self.access, self.window, self._sources)
+        return Recorded(self.manifest, wanted, self.access, self.window, self._sources)
+
+    def of_first(self, supervisions: Any) -> Any:
+        """Return those supervisions that are of the first of the channels, as of audio that has no other one."""
+        alone = sum(len(source["channels"]) for source in self.manifest["sources"]) == 1
+        found = []
+        for said in supervisions:
+            named = said.get("channel")
+            if named is None or alone or self.channels[0] in (named if isinstance(named, list) else [named]):
+                found.append(said if named is None else {**said, "channel": 0})
+        return found
 
     def _with(self, window: Window | None) -> Recorded:
         return Recorded(self.manifest, self.channels, self.access, window, self._sources)

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.naming import Renames, renamed
+from uio_pipes.formats.naming import Renames, pairs_of, renamed
 
 _decode = json.JSONDecoder().raw_decode
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
@@ -26,7 +26,8 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
     for reason, needed in _REQUIRED.items():
         if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed):
             if reason != "missing_text" or needs_text:
-                raise DataError(reason, f"the line has no {' or '.join(needed)}", url=place, member=key)
+                asked = [dict(pairs_of(names)).get(n, n) for n in needed]
+                raise DataError(reason, f"the line has no {' or '.join(asked)}", url=place, member=key)
             fields.pop("txt", None)
     check_segment(fields, place, key)
     return fields

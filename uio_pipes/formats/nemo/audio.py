@@ -33,9 +33,9 @@ class _Named(LocalFile):
 
     __slots__ = ()
 
-    def _open(self) -> Any:
+    def _opened(self) -> Any:
         try:
-            return super()._open()
+            return super()._opened()
         except DataError as error:
             if error.reason != "missing_file":
                 raise

@@ -15,7 +15,7 @@ from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.formats.lists.json_records import JsonRecords
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.raw_line import as_seconds, check_segment, numbers_as_text
-from uio_pipes.formats.naming import Names
+from uio_pipes.formats.naming import Names, check_text
 from uio_pipes.formats.nemo.audio import audio_file
 from uio_pipes.formats.nemo.paths import Group, data_sets
 from uio_pipes.formats.nemo.tars import Tars, findings
@@ -86,6 +86,7 @@ class NemoTable(Manifests):
             path = _path(row)
             cut(row)
             row["key"] = _key(row, path)
+            check_text(row, self._names)
             row["wav"] = self.recording(row, path, number)
         except DataError as error:
             key = str(row.get("key", ""))

@@ -19,13 +19,14 @@ class Column(NamedTuple):
 
     ``kind``: "bytes", "file" (``{bytes, path}``), "files" (a list of these), "path", "decoded" (``{array,
     sampling_rate}``), "list", or "value".
-    ``reads``: what is read of it.
+    ``reads``: what is read of it; ``needed``: whether it is a text that was asked for, so that each row needs one.
     """
 
     field: str
     name: str
     kind: str
     reads: tuple[str, ...]
+    needed: bool = False
 
     @property
     def heavy(self) -> bool:
@@ -52,6 +53,8 @@ def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[s
     others = [n for n in names if n not in taken and n not in ours and not n.startswith(_INTERNAL)]
     rest = {name: name for name in others if wanted is None or name in wanted or name in _KEPT}
     found = [_column(field, name, schema.field(name).type, url) for field, name in {**ours, **rest}.items()]
+    asked = {fields.get("txt"), *(wanted or ())}
+    found = [column._replace(needed=column.field == "txt" and column.name in asked) for column in found]
     if not several and not {"wav", "feat", "txt", "messages"} & {column.field for column in found}:
         raise ListError(
             f'{url} has no column of audio or text among {", ".join(names)}: name it, fields={{"wav": "COLUMN", …}}'

@@ -112,6 +112,9 @@ def fields_in(group: Group, row: int) -> dict[str, Any]:
             fields[name] = str(fields[name])
     if not fields.get("key"):
         fields["key"] = f"{_stem(group.file.name)}-{group.first + row:06d}"
+    if "txt" not in fields and (asked := next((c.name for c in group.columns if c.needed), "")):
+        message = f"the column {asked}, which is asked for as the text, is null there"
+        raise DataError("missing_text", message, url=group.place(row), member=fields["key"])
     wav = fields.get("wav")
     if isinstance(wav, str) and is_local(wav) is None:
         fields["wav"] = Whole(open_file(wav, group.file.access))

@@ -45,9 +45,11 @@ def _fields(cut: dict[str, Any], values: dict[str, Value]) -> dict[str, Any]:
 
 
 def _audio(cut: dict[str, Any], recording: Value) -> Payload:
-    """Return the audio; if it has several channels, as a recording of which segments take those they are of."""
+    """Return the audio; if channels matter, as a recording of which segments take those they are of."""
     sources = recording.meta.get("sources") or []
-    if "num_samples" not in recording.meta or sum(len(source["channels"]) for source in sources) < 2:
+    several = sum(len(source["channels"]) for source in sources) > 1
+    named = any(said.get("channel") for said in cut.get("supervisions") or [])
+    if "num_samples" not in recording.meta or not (several or named):
         payload: Payload = recording.data
         return payload
     return Recorded(recording.meta, cut.get("channel"), PLAIN, None, [recording.data])

@@ -93,13 +93,11 @@ def _from_json(utterance: TarUtterance, url: str, names: list[tuple[str, str]]) 
 
 
 def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
-    """Return the transcript, stripped: the member ``text``, or for ``SUFFIX:NAME`` a field of the member's JSON; for ""
-    no transcript is looked for.
+    """Return the transcript, stripped: the member ``text``, or for ``SUFFIX:NAME`` a field of the member's JSON; "" if
+    there is no such member.
 
     Raises: DataError ``bad_text`` or ``missing_text``.
     """
-    if not text:
-        return ""
     suffix, _, name = text.partition(":")
     if not name:
         return _decoded(utterance, suffix, url).strip()

@@ -27,6 +27,7 @@ class Pcm(StoredRecord, Recording):
     """
 
     __slots__ = ("dtype",)
+    info: AudioInfo
 
     early: ClassVar[bool] = True
 

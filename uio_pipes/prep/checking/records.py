@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import StoredFeatures, audio_info, npy_shape
-from uio_pipes.audio.recording import Recording
 from uio_pipes.audio.video import decode_video
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.core.lane import Lane
@@ -200,7 +199,7 @@ def _recorded(wav: Recorded, fields: dict[str, Any], wanted: Wanted, read: Any) 
     yield from _samples(wav, fields, wanted)
 
 
-def _samples(wav: Recording, fields: dict[str, Any], wanted: Wanted) -> Iterator[DataError]:
+def _samples(wav: Pcm | Recorded, fields: dict[str, Any], wanted: Wanted) -> Iterator[DataError]:
     start, end = fields.get("start"), fields.get("end")
     if not (start is None and end is None):
         sample_range(wav.info.samples, wav.info.sample_rate, start, end)

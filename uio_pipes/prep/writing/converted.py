@@ -15,6 +15,7 @@ from uio_pipes.audio.recording import Recording
 from uio_pipes.base.errors import DataError, UioError
 from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import Sample
+from uio_pipes.formats.lhotse.recording import Recorded
 from uio_pipes.formats.lhotse.stored import StoredArray
 from uio_pipes.io.local import Ref
 from uio_pipes.prep.reading.utterance_lists import Utterance
@@ -51,6 +52,8 @@ def decode(sample: Sample, *, needs_text: bool = True, keeps: frozenset[str] | N
     wav = sample.fields.get("wav")
     where = wav if isinstance(wav, str) else wav.file.path if isinstance(wav, Ref) else sample.url
     try:
+        if isinstance(wav, Recorded) and "supervisions" in sample.fields:
+            sample.fields["supervisions"] = wav.of_first(sample.fields["supervisions"])
         compute(sample)
         sample.read([n for n, v in sample.fields.items() if not isinstance(v, _DATA) and (keeps is None or n in keeps)])
         metadata, dropped = metadata_of(sample, where, sample["sample_rate"], needs_text)
