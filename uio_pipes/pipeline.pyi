@@ -587,7 +587,7 @@ class Pipeline(Graph):
                 them if the tokenizer has no symbol for a blank, since they would become ``<unk>``; a plain function
                 gets its text as it is.
             max_unk_share: share of ``<unk>`` among the labels, from 0 to 1, above which a warning with examples is
-                logged, once per process and epoch and not before 1,000 labels; 1 never warns. Default: 0.01.
+                logged, once per rank and epoch, after 1,000 labels or at the end; 1 never warns. Default: 0.01.
             of: the text stream to work on, a field of the utterance. Default: "", ``txt``.
         """
         ...

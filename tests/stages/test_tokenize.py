@@ -14,6 +14,7 @@ import sentencepiece
 from helpers_bad import keys, raw_items, run
 
 import uio_pipes as uio
+from uio_pipes.prep.dictionary import write_pieces
 
 SYMBOLS = {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "你": 3, "好": 4, "a": 5, "▁": 6, "{NOISE}": 7, "<SPK>": 8}
 
@@ -134,6 +135,32 @@ def test_with_a_symbol_table_text_is_raised_and_characters_stand_alone(model: Pa
     assert labels == [symbols.get(t, 1) for t in tokens]
     assert labels[-2:] == [2, 1]
     assert tokenizer.vocab_size == max(symbols.values()) + 1
+
+
+@pytest.mark.parametrize("text", ["hello world", "Hello World", "HELLO WORLD", "你好 world"])
+def test_a_table_of_the_models_own_pieces_changes_nothing(text: str, tmp_path: Path) -> None:
+    """Such as ``uio spm`` writes."""
+    write_pieces(tmp_path, [text, "the great sorrow of life", "Good Luck"] * 20, 40)
+    own, with_table = (
+        uio.SentencePieceTokenizer(tmp_path / "spm.model", given) for given in (None, tmp_path / "lang_char.txt")
+    )
+    assert with_table.tokenize(text) == own.tokenize(text)
+    assert with_table.unk_id not in with_table.tokenize(text)[1]
+    assert with_table.detokenize(with_table.tokenize(text)[1]) == text
+    assert with_table.vocab_size == own.vocab_size
+    again = pickle.loads(pickle.dumps(with_table))
+    assert again.tokenize(text) == own.tokenize(text)
+
+
+def test_text_is_not_raised_for_pieces_in_lower_case(tmp_path: Path) -> None:
+    """With other ids, or a few pieces only, it is a table as WeNet makes it."""
+    write_pieces(tmp_path, ["hello world", "the great sorrow of life"] * 20, 40)
+    pieces = uio.SentencePieceTokenizer(tmp_path / "spm.model").tokenize("hello world")[0]
+    tokenizer = uio.SentencePieceTokenizer(
+        tmp_path / "spm.model", {"<blank>": 0, "<unk>": 1, **{p: 2 + i for i, p in enumerate(pieces)}}
+    )
+    assert tokenizer.tokenize("hello world")[0] == pieces
+    assert 1 not in tokenizer.tokenize("hello world")[1]
 
 
 def test_labels_lead_back_to_text(model: Path) -> None:

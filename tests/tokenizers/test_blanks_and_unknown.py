@@ -75,14 +75,84 @@ def test_a_share_above_the_bound_is_told_once_with_examples(tmp_path: Path, capl
     assert "normalize_text" in message
 
 
-@pytest.mark.parametrize(
-    ("count", "options"), [(40, {}), (60, {"max_unk_share": 0.1}), (60, {"max_unk_share": 1})], ids=str
-)
-def test_too_few_labels_or_a_share_within_the_bound_are_not_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, options: dict[str, Any]
+@pytest.mark.parametrize("share", [0.1, 1])
+@pytest.mark.parametrize("count", [40, 60])
+def test_a_share_within_the_bound_is_not_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, share: float
 ) -> None:
-    run(corpus(tmp_path, count).tokenize(uio.CharTokenizer(WITHOUT), **options))
+    run(corpus(tmp_path, count).tokenize(uio.CharTokenizer(WITHOUT), max_unk_share=share))
     assert caplog.records == []
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings since the last call."""
+    messages = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    return [message for message in messages if "unknown tokens" in message]
+
+
+@pytest.mark.parametrize("options", [{}, {"lanes": 3}, {"num_workers": 2}, {"num_workers": 2, "lanes": 4}], ids=str)
+def test_a_short_epoch_tells_at_its_end_once_and_of_all_lanes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    loader = uio.Loader(corpus(tmp_path, 8).tokenize(uio.CharTokenizer({"<unk>": 0})).batch(2).pad(), **options)
+    for _ in range(2):
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+        assert not told(caplog), "more may come"
+        list(batches)
+        (message,) = told(caplog)
+        assert "100.0% of the 168 labels are unknown tokens" in message
+
+
+def test_a_share_is_that_of_all_workers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One lane alone is above the bound; none of them is told of by itself."""
+    texts = ["囧" * 5 if i == 0 else "你" * 100 for i in range(6)]
+    items = [{"key": str(i), "txt": text} for i, text in enumerate(texts)]
+    graph = uio.from_iterable(items).sharding_filter().tokenize(uio.CharTokenizer(WITHOUT), max_unk_share=0.02)
+    list(uio.Loader(graph.batch(1), num_workers=2, lanes=6))
+    assert not told(caplog)
+
+
+def test_an_epoch_of_steps_tells_at_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    graph = corpus(tmp_path, 8).tokenize(uio.CharTokenizer({"<unk>": 0})).repeat().batch(1)
+    loader = uio.Loader(graph, steps_per_epoch=4)
+    for _ in range(2):
+        list(loader)
+        (message,) = told(caplog)
+        assert "100.0% of the" in message
+
+
+def test_labels_that_filters_leave_out_are_counted_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where the wrong dictionary is why nothing comes."""
+    graph = corpus(tmp_path, 8).tokenize(uio.CharTokenizer({"<unk>": 0})).filter(token_max_length=3)
+    assert list(uio.Loader(graph.batch(2), num_workers=1)) == []
+    assert len(told(caplog)) == 1
+
+
+@pytest.mark.parametrize("text", ["hello HELLO", "HELLO"])
+def test_a_dictionary_of_the_other_case_is_named_as_the_cause(
+    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for case, other in (("lower", str.lower), ("upper", str.upper)):
+        table = {"<unk>": 0, **{token: i for i, token in enumerate("▁" + other("helo"), 1)}}
+        graph = uio.from_raw_list(raw_items(tmp_path, 4, txt=text.swapcase() if case == "upper" else text))
+        run(graph.tokenize(uio.CharTokenizer(table)))
+        (message,) = told(caplog)
+        assert "The cause is the case of the letters" in message
+        assert f"0 are left in {case} case" in message
+        assert f".normalize_text(str.{case})" in message
+
+
+def test_a_tokenizer_that_fails_in_another_case_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Picky(Wenets):
+        def tokenize(self, line: str) -> tuple[list[str], list[int]]:
+            assert line == "AB"
+            return super().tokenize(line)
+
+    assert len(run(uio.from_raw_list(raw_items(tmp_path, 4, txt="AB")).tokenize(Picky(WITHOUT)))[0]) == 4
+    assert "Check that the dictionary fits" in told(caplog)[0]
 
 
 def test_wenets_tokenizers_are_watched_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -97,11 +167,11 @@ def test_one_warning_for_all_lanes_of_a_process(tmp_path: Path, caplog: pytest.L
 
 @pytest.mark.parametrize("way", ["loader", "dataset"])
 def test_the_warning_comes_from_workers_to_the_terminal(tmp_path: Path, way: str) -> None:
-    raw = raw_items(tmp_path, 120, samples=400, txt="你好" * 9 + "囧a怪")
+    raw = raw_items(tmp_path, 8, samples=400, txt="你好" * 9 + "囧a怪")
     (tmp_path / "script.py").write_text(SCRIPT.format(way=way, items=raw, table=WITHOUT), encoding="utf-8")
     ran = subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr.count("labels are unknown tokens") == 2, ran.stderr  # one from each worker
+    assert ran.stderr.count("labels are unknown tokens") == 1, ran.stderr  # of all workers
 
 
 SCRIPT = """
@@ -109,7 +179,7 @@ import torch
 import uio_pipes as uio
 
 if __name__ == "__main__":
-    graph = uio.from_raw_list({items!r}).decode_audio().tokenize(uio.CharTokenizer({table!r})).batch(8).pad()
+    graph = uio.from_raw_list({items!r}).decode_audio().tokenize(uio.CharTokenizer({table!r})).batch(2).pad()
     if "{way}" == "loader":
         batches = uio.Loader(graph, num_workers=2)
     else:

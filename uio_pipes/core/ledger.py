@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from uio_pipes.base.errors import NOTES, DataError, LeftOut, PipelineError, TooManyFailures, UioError
 from uio_pipes.base.printable import counted
+
+
+class Tally(Protocol):
+    """What is counted over an epoch, for a warning: each lane's part goes to the trainer with its next batch."""
+
+    def add(self, other: Any) -> None:
+        """Count what ``other``, of the same kind, has counted, too."""
+
+    def verdict(self, last: bool) -> str | None:
+        """Return the warning if it is due, once. ``last``: no more is counted in this epoch."""
 
 
 class Report(str):
@@ -62,6 +72,7 @@ class Ledger:
     tokens: int = 0
     padded_tokens: int = 0
     sources: dict[str, int] = field(default_factory=dict)
+    tallies: dict[str, Tally] = field(default_factory=dict)  # by the places of stages
 
     SAVED = ("batches", "utterances", "frames", "padded", "failures", "skipped", "streaks")
     SAVED_IF_ANY = ("tokens", "padded_tokens", "sources")  # states of earlier versions have none

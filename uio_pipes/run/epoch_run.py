@@ -10,8 +10,10 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from torch.utils.data import get_worker_info
+
 from uio_pipes.base.errors import NothingRead, UioError
-from uio_pipes.core.ledger import Report, check_budget
+from uio_pipes.core.ledger import Report, Tally, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
 from uio_pipes.run.lane_runner import Message
@@ -63,6 +65,7 @@ class EpochRun(Iterator[Any]):
         self.handover: Handover | None = None  # to or from peers that get the same batches
         self.memory_logged = False
         self.end: EpochEnd | None = None
+        self.tallies: dict[str, Tally] = {}
         self.merge = Merge(progress.positions, {}, options.repeat)
         if not progress.skip:  # else with the first batch
             self._begin()
@@ -156,6 +159,7 @@ class EpochRun(Iterator[Any]):
         if steps is not None and all(any(n in one for one in progress.over) for n in range(progress.step, steps)):
             progress.skip += max(0, steps - progress.step)  # the rest of the epoch is passed over with the next one
             progress.step, progress.ended, self.returned = steps, True, None
+            self._judge(last=True)
             raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
             if self.progress.skip or self.anew:
@@ -210,12 +214,25 @@ class EpochRun(Iterator[Any]):
             if isinstance(report, Report) and self.quarantine is not None:
                 where = {"epoch": self.progress.epoch, "rank": self.options.rank}
                 self.quarantine.add(entry_of(report.error, report.stage, **where))
+        for place, tally in message.tallies.items() if self.options.ranks.reads else ():
+            if (known := self.tallies.setdefault(place, tally)) is not tally:
+                known.add(tally)
+        self._judge()
         if message.counts.get("failures"):
             total = sum(p.counts.get("failures", 0) for p in self.merge.positions.values())
             check_budget(total, self.options.policy, message.reports[-1] if message.reports else "see above")
         if message.memory and not self.memory_logged:
             self.memory_logged = True
             _log_memory(message.memory * max(1, len(self.runners)))
+
+    def _judge(self, last: bool = False) -> None:
+        """Log what is due of what was counted. Of the workers of a DataLoader, the first one speaks for all."""
+        worker = get_worker_info()
+        for place, tally in self.tallies.items():
+            if (text := tally.verdict(last)) is not None and (worker is None or worker.id == 0):
+                logger.warning("%s: %s", place, text)
+        if last:
+            self.tallies = {}
 
     def _finish(self) -> None:
         """Note that the epoch is over for this rank."""
@@ -232,6 +249,7 @@ class EpochRun(Iterator[Any]):
             if any(left) and options.rank == 0:
                 logger.warning("%s", progress.stats(options.pipeline).told_left_out(progress.epoch))
             progress.ended = True
+        self._judge(last=True)
 
     def _judge_end(self) -> EpochEnd:
         """Return how the epoch ended. Without an utterance it is an error if reading failed, else a warning."""

@@ -17,7 +17,7 @@ import torch
 from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.ledger import Ledger, Policy, Tally
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
@@ -64,6 +64,7 @@ class Message:
     took: float = 0.0  # seconds that it took to make
     number: int = 0  # of the batch that comes next on the rank, in its epoch
     copied: Any = None  # a CUDA event, after the copy of the batch to the trainer's device
+    tallies: dict[str, Tally] = field(default_factory=dict)  # counted since the message before
 
 
 class LaneRunner:
@@ -194,11 +195,12 @@ class LaneRunner:
 
     def _message(self, k: int, batch: Any, snapshot: str | None) -> Message:
         reports, self.ledger.reports = self.ledger.reports, []
+        tallies, self.ledger.tallies = self.ledger.tallies, {}
         counts = self.ledger.save()
         remaining = self.node.remaining()
         memory = self.node.memory() if k == 0 else 0
         rest = (counts, reports, remaining, self.settings.news(), memory)
-        return Message(self.lane, self.pass_, k, batch, self.done, snapshot, *rest)
+        return Message(self.lane, self.pass_, k, batch, self.done, snapshot, *rest, tallies=tallies)
 
 
 def _replayed(state: LaneState, lane: int, spec: RunSpec) -> int:

@@ -205,12 +205,12 @@ class Merge:
             self._ahead = None  # its batch may lie in shared memory
 
     def deliver(self) -> Message | None:
-        """Return the next fetched message with a batch or reports, or None, and advance the positions to it."""
+        """Return the next fetched message that says anything, or None, and advance the positions to it."""
         while self._fetched:
             message, waited_us = self._fetched.popleft()
             self.passed += 1
             self.positions[message.lane].advance(message, waited_us)
-            if message.batch is not None or message.reports:
+            if message.batch is not None or message.reports or message.tallies:
                 if self._mover is not None:
                     message.batch = self._mover.end(message.batch, message.copied)
                 return message

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.per_utterance import OfStream, StageLink
 from uio_pipes.core.sample import Sample
@@ -18,7 +17,7 @@ from uio_pipes.stages.normalize_text import text_of
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, tokens_and_labels, unk_id
 from uio_pipes.tokenizers.blanks import remove_blanks
-from uio_pipes.tokenizers.unknown import UnknownShare
+from uio_pipes.tokenizers.unknown import EXAMPLES, UnknownShare
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Tokenize(OfStream):
             them if the tokenizer has no symbol for a blank, since they would become ``<unk>``; a plain function
             gets its text as it is.
         max_unk_share: share of ``<unk>`` among the labels, from 0 to 1, above which a warning with examples is
-            logged, once per process and epoch and not before 1,000 labels; 1 never warns. Default: 0.01.
+            logged, once per rank and epoch, after 1,000 labels or at the end; 1 never warns. Default: 0.01.
         of: the text stream to work on, a field of the utterance. Default: "", ``txt``.
     """
 
@@ -60,31 +59,42 @@ class Tokenize(OfStream):
         return not has_blank(self.tokenizer) if self.remove_blanks is None else self.remove_blanks
 
     def apply(self, sample: Sample, draws: Draws) -> None:
-        text = text_of(sample)
-        text = remove_blanks(text) if self._joins else text
-        sample.fields["tokens"], sample.fields["label"] = tokens_and_labels(self.tokenizer, text)
+        sample.fields["tokens"], sample.fields["label"] = self._made_of(text_of(sample))
+
+    def _made_of(self, text: str) -> tuple[list[str], list[int]]:
+        return tokens_and_labels(self.tokenizer, remove_blanks(text) if self._joins else text)
+
+    def labels_of(self, text: str) -> list[int]:
+        """Return the labels of a text."""
+        return self._made_of(text)[1]
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         unknown = unk_id(self.tokenizer)
         if unknown is None or self.max_unk_share == 1:
             return super().build(source, lane, site)
-        share = lane.shared(("unknown", id(self)), lambda: UnknownShare(self.max_unk_share, unknown))
-        return Deferred(source, _Watched(self, site, share, lane.ledger))
+        return Deferred(source, _Watched(self, site, lane, unknown))
 
 
 class _Watched(StageLink):
     """Tokenizes, and counts unknown tokens, but not in the state."""
 
-    __slots__ = ("ledger", "share")
+    __slots__ = ("ledger", "place", "shown", "unk_id")
 
-    def __init__(self, stage: Tokenize, site: Site, share: UnknownShare, ledger: Ledger) -> None:
+    def __init__(self, stage: Tokenize, site: Site, lane: Lane, unk_id: int) -> None:
         super().__init__(stage, site)
-        self.share, self.ledger = share, ledger
+        self.place, self.ledger, self.unk_id = site.within(lane.source).removeprefix("/"), lane.ledger, unk_id
+        self.shown = 0
 
     def run(self, sample: Sample) -> None:
         super().run(sample)
-        if not self.ledger.quiet:
-            fields = sample.fields
-            warning = self.share.look(sample.key, fields["txt"], fields["tokens"], fields["label"])
-            if warning is not None:
-                self.ledger.reports.append(f"{self.name}: {warning}")
+        if self.ledger.quiet:
+            return
+        stage, labels = cast(Tokenize, self.stage), sample.fields["label"]
+        share = cast(UnknownShare, self.ledger.tallies.setdefault(self.place, UnknownShare(stage.max_unk_share)))
+        share.labels += len(labels)
+        if unknown := labels.count(self.unk_id):
+            share.unknown += unknown
+            if self.shown < EXAMPLES:
+                self.shown += 1
+                tokens = sample.fields["tokens"]
+                share.show(sample.key, sample.fields["txt"], tokens, labels, self.unk_id, stage.labels_of)

@@ -10,7 +10,7 @@ from typing import Any
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.tokenizers.base import BLANK, digest
-from uio_pipes.tokenizers.symbols import NonLangSyms, SymbolTable
+from uio_pipes.tokenizers.symbols import NonLangSyms, SymbolTable, is_symbol
 
 
 class SentencePieceTokenizer:
@@ -18,9 +18,10 @@ class SentencePieceTokenizer:
 
     Args:
         model: path of the model.
-        symbol_table: a path or a dict, for WeNet's byte-pair scheme: the text is put in upper case, Chinese
-            characters stand by themselves, and labels are from the table. Default: None, the model's own pieces and
-            ids.
+        symbol_table: a path or a dict, for WeNet's byte-pair scheme: the text is put in upper case (unless the pieces
+            are in lower case), Chinese characters stand by themselves, and labels are from the table. One that has the
+            model's own pieces and ids, as ``uio spm`` writes it, changes nothing. Default: None, the model's own pieces
+            and ids.
         unk: the token for whatever the table lacks. Default: "<unk>".
         non_lang_syms: symbols that stay whole, like ``{NOISE}``: a list, or the path of a file with one per line.
             They must be pieces of the model, or in the table (where they are found in any case). Default: None.
@@ -41,11 +42,25 @@ class SentencePieceTokenizer:
         except OSError as error:
             raise ListError(f"cannot read the SentencePiece model {model}: {error}") from error
         self._processor = _processor(self._proto, str(model))
-        self._table = SymbolTable(symbol_table, unk) if symbol_table is not None else None
+        given = SymbolTable(symbol_table, unk) if symbol_table is not None else None
+        self._table = None if given is not None and self._is_own(given) else given
+        self._raises = self._table is not None and self._are_upper(self._table)
         self._whole = NonLangSyms(non_lang_syms, ignore_case=self._table is not None)
-        self.symbols = self._table.symbols if self._table is not None else None
+        self.symbols = given.symbols if given is not None else None
         self.non_lang_syms = self._whole.symbols
         self.unk_id = self._table.unk_id if self._table is not None else int(self._processor.unk_id())
+
+    def _is_own(self, table: SymbolTable) -> bool:
+        """Return whether the table has the model's pieces with their ids, and no others."""
+        pieces = range(self._processor.get_piece_size())
+        own = {self._processor.id_to_piece(number): number for number in pieces}
+        return table.symbols == own and table.unk_id == self._processor.unk_id()
+
+    def _are_upper(self, table: SymbolTable) -> bool:
+        """Return whether those pieces of the model that are in the table are in upper case rather than in lower."""
+        unknown = self._processor.unk_id()
+        pieces = [s for s in table.symbols if self._processor.piece_to_id(s) != unknown and not is_symbol(s)]
+        return sum(s != s.upper() for s in pieces) <= sum(s != s.lower() for s in pieces)
 
     @property
     def vocab_size(self) -> int:
@@ -71,7 +86,7 @@ class SentencePieceTokenizer:
                 tokens += self._processor.encode(part, out_type=str) if unknown else self._processor.id_to_piece(found)
                 ids += found
             else:
-                tokens += self._mixed(part.upper())
+                tokens += self._mixed(part.upper() if self._raises else part)
         return tokens, ids if self._table is None else self._table.labels(tokens)
 
     def _mixed(self, text: str) -> list[str]:

@@ -73,7 +73,7 @@ class NonLangSyms:
         symbols = [] if given is None else _lines(given) if isinstance(given, (str, os.PathLike)) else list(given)
         self.symbols = tuple(s.strip() for s in symbols if s.strip())
         for symbol in self.symbols:
-            if not _FORM.fullmatch(symbol):
+            if not is_symbol(symbol):
                 raise ListError(
                     f"{symbol!r} is not a non-linguistic symbol; they look like {{NOISE}}, <SPK> or [LAUGH]"
                 )
@@ -93,6 +93,11 @@ class NonLangSyms:
             elif part.strip():
                 parts.append((part, False))
         return parts
+
+
+def is_symbol(token: str) -> bool:
+    """Return whether it has the form of a non-linguistic symbol, as symbols of the model's own have, too."""
+    return _FORM.fullmatch(token) is not None
 
 
 _FORM = re.compile(r"\{[^\s{}]+\}|<[^\s<>]+>|\[[^\s\[\]]+\]")
