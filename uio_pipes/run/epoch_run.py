@@ -63,6 +63,8 @@ class EpochRun(Iterator[Any]):
         self.handover: Handover | None = None  # to or from peers that get the same batches
         self.memory_logged = False
         self.end: EpochEnd | None = None
+        lanes = progress.positions.values()
+        self.resumed_at_end = bool(lanes) and all(one.state.done for one in lanes)
         self.merge = Merge(progress.positions, {}, options.repeat)
         if not progress.skip:  # else with the first batch
             self._begin()
@@ -241,7 +243,10 @@ class EpochRun(Iterator[Any]):
             return EpochEnd(epoch, True, None)
         why = losses.describe(options.pipeline)
         failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1)
-        if losses.skipped and not failed:
+        none = not (losses.skipped or self.resumed_at_end or options.of_workers)  # there was nothing to lose
+        if none:
+            why += ". Use fewer ranks, more (smaller) shards, or an index (`uio index`), which deals utterances"
+        if none or (losses.skipped and not failed):
             logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
         return EpochEnd(epoch, False, nothing_read(epoch, why) if failed else None)
 

@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
 _AGAIN = "another one over the same loader has begun since"
+_ENDLESS = (
+    'the epoch has no end: the pipeline has none (it has repeat(), or mix(…, stop="endless")), and the loader no '
+    "steps_per_epoch. Give Loader(steps_per_epoch=…), unless the trainer itself stops after a number of steps"
+)
 
 
 class Loader:
@@ -398,6 +402,8 @@ class Loader:
             listed = graph._list_fingerprint()
             for text in graph._warnings(lanes, int(listed[0])) if self.rank == 0 else ():
                 logger.warning("%s", text)
+            if graph._endless and not self._options.in_steps and not self._options.of_workers and self.rank == 0:
+                logger.warning("%s", _ENDLESS)
             self._fingerprints = {"graph": graph.fingerprint(), "list": listed}
         return self._fingerprints
 
