@@ -271,12 +271,12 @@ class Loader:
         beginning of the epoch on. So load a state from shortly before.
 
         Args:
-            step: its number in the epoch from 0 on, as ``enumerate(loader)`` counts if the epoch is run on as many
-                ranks from its beginning. A batch of which all utterances failed has a number, too.
+            step: its number in the epoch, as the trainer counts: from 0 on, and after a resume on where the state was
+                saved, on any number of ranks. Before that, it is what the rank of this number got then.
 
         Raises:
-            PipelineError: the epoch has no such batch, nothing is left of it, or it can only be reached from an earlier
-                state.
+            PipelineError: the epoch has no such batch, nothing is left of it, this rank had none then, or it can only
+                be reached from an earlier state.
         """
         require_whole("batch_at: step", step, 0)
         return self._batch_at(step, self._progress)
