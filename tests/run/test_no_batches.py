@@ -95,6 +95,41 @@ def test_what_filters_leave_out_is_said_and_no_error(plain_corpus: Corpus, caplo
     assert "epoch 0 ends without one utterance on rank 0: filter(min_frames=9000) left out 25" in caplog.text
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_rank_for_which_there_is_nothing_is_told_so(
+    plain_corpus: Corpus, caplog: pytest.LogCaptureFixture, workers: int
+) -> None:
+    graph = uio.list_files(plain_corpus.list).take(2).sharding_filter().open_files().load_from_tar().batch(2)
+    loader = uio.Loader(graph, rank=7, world_size=8, uneven="join", num_workers=workers)
+    assert list(loader) == []
+    said = "epoch 0 ends without one utterance on rank 7: there was no list item for its lanes. Use fewer ranks"
+    assert said in caplog.text
+    caplog.clear()
+    list(uio.Loader(graph, rank=1, world_size=8, uneven="join"))
+    assert caplog.text == ""
+    again = uio.Loader(graph, rank=1, world_size=8, uneven="join")
+    list(again)
+    again.load_state_dict(again.state_dict())
+    again.set_epoch(0)
+    assert list(again) == []
+    assert "there was no list item" not in caplog.text  # it had all of them before
+
+
+def test_an_epoch_without_an_end_is_told_at_its_beginning(
+    plain_corpus: Corpus, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = uio.from_shard_list(plain_corpus.list)
+    for graph in (uio.mix({"a": source, "b": source}, stop="endless").batch(2), source.repeat().batch(2)):
+        next(iter(uio.Loader(graph)))
+        assert caplog.text.count("the epoch has no end") == 1
+        assert "Give Loader(steps_per_epoch=…)" in caplog.text
+        caplog.clear()
+        next(iter(uio.Loader(graph, steps_per_epoch=3)))
+        next(iter(uio.Loader(graph.take(3))))
+        next(iter(graph.as_dataset()))
+        assert "no end" not in caplog.text
+
+
 def test_a_resumed_epoch_with_nothing_left_is_no_error(bad_corpus: Corpus) -> None:
     """Everything that is left fails, but utterances were delivered before."""
     graph = uio.from_shard_list(bad_corpus.list).decode_audio().batch(3)

@@ -66,6 +66,8 @@ class EpochRun(Iterator[Any]):
         self.memory_logged = False
         self.end: EpochEnd | None = None
         self.tallies: dict[str, Tally] = {}
+        lanes = progress.positions.values()
+        self.resumed_at_end = bool(lanes) and all(one.state.done for one in lanes)
         self.merge = Merge(progress.positions, {}, options.repeat)
         if not progress.skip:  # else with the first batch
             self._begin()
@@ -259,7 +261,10 @@ class EpochRun(Iterator[Any]):
             return EpochEnd(epoch, True, None)
         why = losses.describe(options.pipeline)
         failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1)
-        if losses.skipped and not failed:
+        none = not (losses.skipped or self.resumed_at_end or options.of_workers)  # there was nothing to lose
+        if none:
+            why += ". Use fewer ranks, more (smaller) shards, or an index (`uio index`), which deals utterances"
+        if none or (losses.skipped and not failed):
             logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
         return EpochEnd(epoch, False, nothing_read(epoch, why) if failed else None)
 

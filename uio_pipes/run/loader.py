@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
 _AGAIN = "another one over the same loader has begun since"
+_ENDLESS = (
+    'the epoch has no end: the pipeline has none (it has repeat(), or mix(…, stop="endless")), and the loader no '
+    "steps_per_epoch. Give Loader(steps_per_epoch=…), unless the trainer itself stops after a number of steps"
+)
 
 
 class Loader:
@@ -267,12 +271,12 @@ class Loader:
         beginning of the epoch on. So load a state from shortly before.
 
         Args:
-            step: its number in the epoch from 0 on, as ``enumerate(loader)`` counts if the epoch is run on as many
-                ranks from its beginning. A batch of which all utterances failed has a number, too.
+            step: its number in the epoch, as the trainer counts: from 0 on, and after a resume on where the state was
+                saved, on any number of ranks. Before that, it is what the rank of this number got then.
 
         Raises:
-            PipelineError: the epoch has no such batch, nothing is left of it, or it can only be reached from an earlier
-                state.
+            PipelineError: the epoch has no such batch, nothing is left of it, this rank had none then, or it can only
+                be reached from an earlier state.
         """
         require_whole("batch_at: step", step, 0)
         return self._batch_at(step, self._progress)
@@ -398,6 +402,8 @@ class Loader:
             listed = graph._list_fingerprint()
             for text in graph._warnings(lanes, int(listed[0])) if self.rank == 0 else ():
                 logger.warning("%s", text)
+            if graph._endless and not self._options.in_steps and not self._options.of_workers and self.rank == 0:
+                logger.warning("%s", _ENDLESS)
             self._fingerprints = {"graph": graph.fingerprint(), "list": listed}
         return self._fingerprints
 

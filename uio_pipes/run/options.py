@@ -99,6 +99,11 @@ class RunOptions:
         return self.steps_per_epoch is not None
 
     @property
+    def of_workers(self) -> bool:
+        """True if the ranks are workers of another loader, which decides about steps and says what it lacks."""
+        return self.counted is not None
+
+    @property
     def together(self) -> bool:
         """True if ranks step together, so that the epoch ends for all at once."""
         return self.uneven != "join" or self.in_steps
