@@ -27,20 +27,50 @@ SETTINGS = settings(
 
 
 @dataclass(frozen=True)
+class Source:
+    """A corpus by its name, and stages behind it."""
+
+    corpus: str
+    list_shuffled: bool
+    steps: tuple[Step, ...] = ()
+
+    def build(self, corpora: dict[str, Corpus]) -> uio.Pipeline:
+        start = uio.from_raw_list if self.corpus == "raw" else uio.from_shard_list
+        return with_steps(start(corpora[self.corpus].list, shuffle=self.list_shuffled), self.steps)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Sources within a mix, any of which may be such a nest itself, and stages behind it."""
+
+    several: str  # "mix" or "interleave"
+    stop: Any
+    sources: tuple[Source | Nest, ...]
+    steps: tuple[Step, ...]
+
+    def build(self, corpora: dict[str, Corpus]) -> uio.Pipeline:
+        sources = {f"s{i}": source.build(corpora) for i, source in enumerate(self.sources)}
+        return with_steps(getattr(uio, self.several)(sources, stop=self.stop), self.steps)
+
+
+@dataclass(frozen=True)
 class Graph:
     """A graph as it was drawn, short enough to be read in a failure; ``build`` makes the case."""
 
-    source: str
-    list_shuffled: bool
+    source: Source | Nest
     steps: tuple[Step, ...]
     options: tuple[tuple[str, int], ...]
 
     def build(self, corpora: dict[str, Corpus]) -> Case:
-        start = uio.from_raw_list if self.source == "raw" else uio.from_shard_list
-        pipeline = start(corpora[self.source].list, shuffle=self.list_shuffled)
-        for name, args, kwargs in self.steps:
-            pipeline = getattr(pipeline, name)(*args, **kwargs)
-        return Case(pipeline, dict(self.options))
+        pipeline = with_steps(self.source.build(corpora), self.steps)
+        endless = {"steps_per_epoch": 12} if pipeline._endless else {}
+        return Case(pipeline, {**dict(self.options), **endless})
+
+
+def with_steps(pipeline: uio.Pipeline, steps: tuple[Step, ...]) -> uio.Pipeline:
+    for name, args, kwargs in steps:
+        pipeline = getattr(pipeline, name)(*args, **kwargs)
+    return pipeline
 
 
 def code_points(text: str) -> list[int]:
@@ -82,6 +112,27 @@ OF_SAMPLES = st.one_of(
     st.tuples(st.just("flat_map"), st.just((some,)), st.just({})),
     st.tuples(st.just("shuffle"), st.tuples(SIZES), st.just({})),
     st.tuples(st.just("sort"), st.tuples(SIZES), st.just({})),
+)
+WITHIN = st.lists(
+    st.one_of(
+        OF_SAMPLES,
+        st.tuples(st.just("repeat"), st.tuples(st.sampled_from([None, 1, 2])), st.just({})),
+        st.tuples(st.just("shuffle"), st.tuples(SIZES), st.just({})),
+        st.tuples(st.sampled_from(["take", "skip"]), st.tuples(SIZES), st.just({})),
+    ),
+    max_size=3,
+).map(tuple)
+PLAIN = st.builds(Source, st.sampled_from(["plain", "gz", "bad", "bad_gz", "raw"]), st.booleans())
+NESTS = st.recursive(
+    st.builds(Source, st.sampled_from(["plain", "bad", "raw"]), st.booleans(), WITHIN),
+    lambda inner: st.builds(
+        Nest,
+        st.sampled_from(["mix", "interleave"]),
+        st.sampled_from(["all", "first", "cycle", "endless"]),
+        st.lists(inner, min_size=1, max_size=3).map(tuple),
+        WITHIN,
+    ),
+    max_leaves=4,
 )
 OF_LENGTHS = st.tuples(
     st.just("filter"),
@@ -130,9 +181,10 @@ BATCHES = st.one_of(
 
 @st.composite
 def graphs(draw: Callable[..., Any]) -> Graph:
-    source = draw(st.sampled_from(["plain", "gz", "bad", "bad_gz", "raw", "features"]))
+    source = draw(st.one_of(PLAIN, st.builds(Source, st.just("features"), st.booleans()), NESTS))
     steps: list[Step] = []
-    if source != "features":
+    of_features = isinstance(source, Source) and source.corpus == "features"
+    if not of_features:
         steps += draw(st.lists(OF_SAMPLES, max_size=1))
         steps.append(("decode_audio", (), {}))
         steps += draw(st.lists(OF_AUDIO, max_size=3))
@@ -141,11 +193,11 @@ def graphs(draw: Callable[..., Any]) -> Graph:
     else:
         with_features = True
     steps += draw(st.lists(OF_FEATURES if with_features else OF_AUDIO, max_size=3))
-    if draw(st.booleans()) or source == "features":
+    if draw(st.booleans()) or of_features:
         steps.append(draw(BATCHES))
         steps += [("pad", (), {})] if draw(st.booleans()) else []
     options = draw(st.fixed_dictionaries({"lanes": st.integers(1, 4), "snapshot_every": st.integers(1, 4)}))
-    return Graph(source, draw(st.booleans()), tuple(steps), tuple(options.items()))
+    return Graph(source, tuple(steps), tuple(options.items()))
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +246,7 @@ def test_ranks_take_over_what_one_process_left(
     graph: Graph, world: int, share: float, corpora: dict[str, Corpus]
 ) -> None:
     case = graph.build(corpora)
-    if case.options["lanes"] < world:
+    if case.options["lanes"] < world or "steps_per_epoch" in case.options:  # so many steps of each rank
         world = 1
     recorded = recorded_or_rejected(case)
     cut = round(share * len(recorded.digests))

@@ -30,6 +30,7 @@ import uio_pipes.sources
 import uio_pipes.stages
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.pulse import Pulse
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 
@@ -203,11 +204,28 @@ def run_jobs(given: str, made: str) -> None:
 # Nodes
 
 
+class Asking(Pulse):
+    """Asks the lane's nodes what they hold whenever something arrives, also while they are being restored."""
+
+    node: uio.Node | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "arrived" and self.node is not None:
+            self.node.remaining()
+            self.node.memory()
+
+
 def check_node(pipeline: uio.Pipeline, index: int, count: int) -> None:
-    """A state is JSON, belongs to its moment, and leads back to it, in a new node and in the same."""
+    """A state is JSON, belongs to its moment, and leads back to it, in a new node and in the same.
+
+    The nodes can be asked what they hold at any time.
+    """
 
     def build() -> uio.Node:
-        return pipeline.build(Lane(Ledger(), index, count, seed=5, epoch=0))
+        pulse = Asking()
+        pulse.node = pipeline.build(Lane(Ledger(), index, count, seed=5, epoch=0, pulse=pulse))
+        return pulse.node
 
     node = build()
     node.reset(None)

@@ -17,6 +17,9 @@ import torch
 from helpers_bad import keys, members, raw_items, raw_list, run, shard, shard_list
 
 import uio_pipes as uio
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.stage import Stage
 
 
 def graph(root: Path, count: int = 12) -> uio.Pipeline:
@@ -667,3 +670,31 @@ def test_more_lanes_than_utterances(tmp_path: Path, workers: int) -> None:
     batches, loader = run(pipeline, lanes=8, num_workers=2 * workers)
     assert sorted(keys(batches)) == ["R000", "R001", "R002"]
     assert len(keys(loader)) == 3
+
+
+class Mistaken(Node):
+    state_fields = ("given",)
+
+    def start(self) -> None:
+        self.given = 0
+
+    def state_kinds(self) -> Any:
+        return self.kinds  # type: ignore[attr-defined]
+
+    def next(self) -> Any:
+        return self.source.next()
+
+
+class _WithAMistake(Stage):
+    name = "mistaken"
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        return Mistaken(source)
+
+
+def test_a_mistake_in_a_node_is_not_called_a_damaged_state(tmp_path: Path) -> None:
+    mistaken = uio.Pipeline((*graph(tmp_path).stages[:-2], _WithAMistake()))
+    loader = uio.Loader(mistaken)
+    next(iter(loader))
+    with pytest.raises(AttributeError, match="'Mistaken' object has no attribute 'kinds'"):
+        list(loaded(mistaken, loader.state_dict()))

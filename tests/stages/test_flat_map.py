@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from contract import Case, check_cuts, record
 from helpers_bad import keys, raw_items, run, shard
 
 import uio_pipes as uio
@@ -164,6 +165,24 @@ def test_a_resume_passes_over_what_came_since_the_last_snapshot(cut: int) -> Non
     resumed = uio.Loader(graph)
     resumed.load_state_dict(state)
     assert [sample["key"] for sample in resumed] == whole[cut:]
+
+
+def none_to_two(sample: uio.Sample, rng: Any) -> list[uio.Sample]:
+    return [sample] * int(rng.integers(3))
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        numbered(2).repeat().flat_map(none_to_two),
+        uio.mix([numbered(2).shuffle(2), numbered(5)], stop="endless").flat_map(none_to_two).shuffle(3),
+    ],
+    ids=["repeat", "mix"],
+)
+def test_an_endless_source_knows_after_a_resume_what_came_of_it_before(graph: uio.Pipeline) -> None:
+    """It ends after a round of which nothing comes, and counts that anew for what is passed over."""
+    recorded = record(Case(graph.batch(2), {"steps_per_epoch": 60}))
+    check_cuts(recorded, range(len(recorded.digests) + 1))
 
 
 def test_a_state_of_before_there_were_snapshots_in_between_is_loaded() -> None:

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 
 
 def texts(name: str, count: int) -> uio.Pipeline:
@@ -122,6 +124,58 @@ def test_states_keep_rounds_and_ends(stop: Any) -> None:
     sources = [texts("a", 7).shuffle(3), texts("b", 2).shuffle(3), texts("c", 3)]
     recorded = record(Case(uio.mix(sources, [1, 2, 1], stop=stop)))
     check_cuts(recorded, range(len(recorded.digests) + 1))
+
+
+def buffers_of_repeated() -> list[uio.Pipeline]:
+    return [texts("a", 7).repeat().shuffle(5), texts("b", 9).shuffle(3)]
+
+
+NESTED = {
+    "mix": lambda: uio.mix(buffers_of_repeated()),
+    "interleave": lambda: uio.interleave(buffers_of_repeated(), stop="cycle").shuffle(4),
+    "within": lambda: uio.mix(
+        [uio.mix(buffers_of_repeated(), stop="endless").shuffle(6), texts("c", 3).repeat(2).shuffle(2)], stop="endless"
+    ).shuffle(4),
+}
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("nested", NESTED.values(), ids=NESTED)
+def test_buffers_of_repeated_sources_resume(nested: Any, lanes: int) -> None:
+    """While they are filled again, an endless source asks the lane what it holds."""
+    recorded = record(Case(nested().batch(3), {"lanes": lanes, "steps_per_epoch": 20}))
+    check_cuts(recorded, range(len(recorded.digests) + 1))
+
+
+@pytest.mark.parametrize("nested", NESTED.values(), ids=NESTED)
+def test_a_running_epoch_of_repeated_sources_is_looked_into_and_changed(nested: Any) -> None:
+    pipeline = nested().batch(3)
+    whole = [digest(batch) for batch in uio.Loader(pipeline, steps_per_epoch=20)]
+    loader = uio.Loader(pipeline, steps_per_epoch=20)
+    got = []
+    for step, batch in enumerate(loader):
+        if step < 12:
+            got.append(digest(batch))
+        if step == 6:
+            assert digest(loader.batch_at(9)) == whole[9]
+        if step == 9:
+            loader.skip(range(11, 12))
+        if step == 14 and pipeline.stages[0].name == "mix":
+            loader.reweight({"0": 2.0})
+    assert got == [*whole[:11], whole[12]]
+
+
+def test_what_arrives_late_is_not_of_the_next_round() -> None:
+    lane = Lane(Ledger())
+    node = uio.mix([texts("a", 1)], stop="endless")._nodes(lane)
+    node.reset(None)
+    node.next()
+    lane.pulse.arrived += 1
+    node.next()  # of its second round
+    with pytest.raises(StopIteration):  # as nothing came of it
+        node.next()
+    lane.pulse.arrived += 1  # the last batch, which was not full
+    assert node.get_state()["sources"] == {"0": [2, 0, None]}
 
 
 def test_hundreds_of_sources_resume() -> None:

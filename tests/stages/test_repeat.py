@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from contract import Case, check_cuts, record, some_cuts
 from corpus import Corpus
-from helpers_bad import keys
+from helpers_bad import keys, members, raw_items, raw_list, shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +53,37 @@ def test_resume_in_every_round(plain_corpus: Corpus, options: dict[str, Any]) ->
 def test_nothing_repeated_for_ever_is_an_error_that_names_who_left_it_out() -> None:
     with pytest.raises(uio.ListError, match=r"nothing to go on with.*filter\(.*left out 3 as filter"):
         keys(uio.Loader(texts(3).filter(lambda sample: False).repeat()))
+
+
+def early(sample: uio.Sample) -> bool:
+    return sample["key"] < "K002"
+
+
+def with_draws(sample: uio.Sample, rng: Any) -> uio.Sample:
+    sample["txt"] = str(rng.integers(1000))
+    return sample
+
+
+def test_a_resume_within_a_file_of_which_nothing_comes_any_more(tmp_path: Path) -> None:
+    """The round of which something came before is not one of which nothing comes."""
+    files = uio.list_files([shard(tmp_path / "a.tar", members(6))], shuffle=True).repeat().sharding_filter()
+    graph = files.open_files().load_from_tar().filter(early).map(with_draws).batch(1)
+    recorded = record(Case(graph, {"steps_per_epoch": 7}))
+    check_cuts(recorded, range(8))
+
+
+def test_what_is_fetched_ahead_of_a_short_round_changes_nothing(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 3)
+    memory = fsspec.filesystem("memory")
+    for item in items:
+        memory.pipe(f"/repeated/{item['key']}.wav", Path(item["wav"]).read_bytes())
+    far = [{**item, "wav": f"memory://repeated/{item['key']}.wav"} for item in items]
+    got = []
+    for listed in (items, far):
+        lines = uio.list_files(raw_list(tmp_path / "list", listed), shuffle=True).repeat().sharding_filter()
+        loader = uio.Loader(lines.load_from_raw().map(with_draws).batch(1), steps_per_epoch=14)
+        got.append([(sample["key"], sample["txt"]) for batch in loader for sample in batch])
+    assert got[0] == got[1]
 
 
 def test_endless_says_so() -> None:

@@ -7,10 +7,10 @@ nothing arrived is the last one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import ReferenceType
 
 SLACK = 1_000  # utterances, besides those that buffers hold, that may go in before one must come out
@@ -57,3 +57,21 @@ class Pulse:
             yield
         finally:
             self.slack, self.given = slack, self.arrived
+
+
+class Taken:
+    """Whether something has come of the item that a node took last, so that an endless source sees it after a resume.
+
+    Args:
+        pulse: the lane's.
+        state: the node's, where it has taken the item once more. Default: None.
+    """
+
+    def __init__(self, pulse: Pulse, state: Mapping[str, Any] | None = None) -> None:
+        self._pulse, self._arrived = pulse, pulse.arrived
+        if state is not None and "fruitless" not in state:
+            pulse.arrived += 1
+
+    def saved(self) -> dict[str, Any]:
+        """Return what the node's state keeps of it."""
+        return {} if self._pulse.arrived > self._arrived else {"fruitless": 1}

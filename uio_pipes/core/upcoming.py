@@ -60,6 +60,7 @@ class Upcoming(Generic[T]):
     def _take(self, count: int) -> None:
         taken: list[dict[str, Any]] = []
         for _ in range(count):
+            self._lane.pulse.arrived += len(self._items) > 0  # or an endless source would rest: nothing came as yet
             before = self._source.get_state() if self._far else {}
             try:
                 value = self._source.next()

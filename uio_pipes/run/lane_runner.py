@@ -114,7 +114,7 @@ class LaneRunner:
             self.node.reset(nodes)
         except StateError as error:
             raise StateError(f"lane {self.lane}: {error}") from error
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError, StopIteration) as error:
             raise StateError(
                 f"the state of lane {self.lane} does not fit its nodes ({type(error).__name__}: {error}); "
                 "it is damaged, or a node given to .through(…) changed: use an older checkpoint"

@@ -13,6 +13,7 @@ from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.pulse import Taken
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
@@ -58,6 +59,7 @@ class _SharNode(Node):
         self._close()
         self.item: Item | None = None
         self.before: dict[str, Any] = {}
+        self.taken = Taken(self.lane.pulse)
         self.stamps: dict[str, str] = {}
 
     def next(self) -> Sample:
@@ -83,6 +85,7 @@ class _SharNode(Node):
     def _open_next(self) -> None:
         self.before = self.source.get_state()
         self.item = self.source.next()
+        self.taken = Taken(self.lane.pulse)
         self._open(None)
 
     def _open(self, at: dict[str, list[int]] | None) -> None:
@@ -113,7 +116,8 @@ class _SharNode(Node):
         if self.reader is None or self.item is None:
             return {"source": self.source.get_state()}
         self.stamps = self.stamps or self._stamps()
-        return {"source": self.before, "at": self.reader.tell(), "stamps": dict(self.stamps)}
+        state = {"source": self.before, "at": self.reader.tell(), "stamps": dict(self.stamps)}
+        return state | self.taken.saved()
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         super().reset(None if initial_state is None else self.read_state(initial_state, "source", OBJECT))
@@ -131,6 +135,7 @@ class _SharNode(Node):
                 rule = f"{name} of {self.item.place} changed since the state was saved"
                 raise StateError(f"{rule}: {old.get(name)} then, {new.get(name)} now. Restore it, {OR_RESTART}")
             self._open({name: list(position) for name, position in at.items()})
+        self.taken = Taken(self.lane.pulse, initial_state)
         self.stamps = dict(old)
 
 

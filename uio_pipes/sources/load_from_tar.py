@@ -15,6 +15,7 @@ from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import File
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.pulse import Taken
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Stage, names
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
@@ -123,6 +124,7 @@ class _TarNode(Node):
         self.far: Far | None = None  # reads the file, if it is remote
         self.reader = None
         self.before: dict[str, Any] = {}
+        self.taken = Taken(self.lane.pulse)
         self.stamp = ""
         self.seen = 0  # utterances of the current shard, including failed ones
         self.checks: Checks | None = None
@@ -186,6 +188,7 @@ class _TarNode(Node):
 
     def _open_next(self) -> None:
         self.before, self.file, self.far = self.files.next()
+        self.taken = Taken(self.lane.pulse)
         self.seen = 0
         self._open(0)
 
@@ -231,8 +234,8 @@ class _TarNode(Node):
             return {"source": self.files.get_state()}
         self.stamp = self.stamp or self._stamp(self.file)
         offset, damaged, last = self.reader.tell()
-        at = [offset, int(damaged), last]
-        return {"source": self.before, "at": at, "seen": self.seen, "stamp": self.stamp, "url": redact(self.file.url)}
+        state = {"source": self.before, "at": [offset, int(damaged), last], "seen": self.seen, "stamp": self.stamp}
+        return {**state, "url": redact(self.file.url), **self.taken.saved()}
 
     def _stamp(self, file: File) -> str:
         return stamp(file.url) if self.far is None else self.far.stamp
@@ -254,6 +257,7 @@ class _TarNode(Node):
         if begun:
             self.seen = seen
             self._reopen((offset, bool(damaged), last), old)
+            self.taken = Taken(self.lane.pulse, initial_state)
 
     def _reopen(self, at: tuple[int, bool, str], old: str) -> None:
         self.before = self.source.get_state()

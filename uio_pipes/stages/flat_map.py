@@ -53,12 +53,15 @@ class FlatMap(Stage):
         return _FlatMapNode(source, lane, self, site)
 
 
+_PASSED, _FRUITLESS = whole(MARK_EVERY + 1), whole(1 << (MARK_EVERY + 1))
+
+
 class Expanding(Node):
     """Gives the utterances that :meth:`expand` yields for each item; they must be the same for the same item.
 
     State: the source's from before the current item, or from up to ``MARK_EVERY`` items earlier (the state of a source
-    that holds many samples costs too much to be taken for each item), how many items to skip from there, and how many
-    results of the current item have been delivered.
+    that holds many samples costs too much to be taken for each item), how many items to skip from there, those of them
+    (as bits) of which nothing came through, and how many results of the current item have been delivered.
     """
 
     def __init__(self, source: Node, lane: Lane, site: Site) -> None:
@@ -73,6 +76,8 @@ class Expanding(Node):
     def start(self) -> None:
         self.mark: dict[str, Any] | None = None  # the source's state
         self.passed = 0  # items taken since then
+        self.fruitful = 0  # those of them of which something came through, as bits: an endless source goes by it
+        self.before = self.lane.pulse.arrived
         self.under_way = False  # an item is being expanded
         self.item: Any = None
         self.results: Iterator[Any] = iter(())
@@ -99,16 +104,26 @@ class Expanding(Node):
         if self.mark is None or self.passed == MARK_EVERY:
             self._mark()
         try:
-            self.item = self.source.next()
+            self.item = self._take()
         except StopIteration:
             self._mark()  # what failed after the last item has been counted
             raise
-        self.passed += 1
         self.under_way, self.delivered = True, 0
         self.results = self.expand()
 
+    def _take(self) -> Any:
+        self._look()
+        item = self.source.next()
+        self.passed, self.before = self.passed + 1, self.lane.pulse.arrived
+        return item
+
+    def _look(self) -> None:
+        """Note if something came of the last item."""
+        if self.passed and self.lane.pulse.arrived > self.before:
+            self.fruitful |= 1 << (self.passed - 1)
+
     def _mark(self) -> None:
-        self.mark, self.passed = self.source.get_state(), 0
+        self.mark, self.passed, self.fruitful = self.source.get_state(), 0, 0
 
     def _failure(self, error: Exception) -> Any:
         if isinstance(self.item, Sample):
@@ -131,27 +146,36 @@ class Expanding(Node):
     def get_state(self) -> dict[str, Any]:
         if self.mark is None:
             self._mark()
+        self._look()
         state: dict[str, Any] = {"source": self.mark, "passed": self.passed - self.under_way}
+        if fruitless := (1 << self.passed) - 1 - self.fruitful:
+            state["fruitless"] = fruitless
         return state | {"delivered": self.delivered} if self.under_way else state
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         super().reset(None if initial_state is None else self.read_state(initial_state, "source", OBJECT))
         if initial_state is None:
             return
-        passed, delivered = (
-            self.read_state(initial_state, name, kind) if name in initial_state else None
-            for name, kind in (("passed", whole(MARK_EVERY + 1)), ("delivered", whole(1 << 32)))
-        )
-        self._skip(initial_state["source"], passed or 0)
-        if delivered is not None:
-            self._take_up(delivered)
+        kinds = {"passed": _PASSED, "fruitless": _FRUITLESS, "delivered": whole(1 << 32)}
+        saved = {name: self.read_state(initial_state, name, kinds[name]) for name in kinds if name in initial_state}
+        fruitless = saved.get("fruitless", 0)
+        self.mark = initial_state["source"]
+        self._pass(saved.get("passed", 0), fruitless)
+        if "delivered" in saved:
+            self._take_up(saved["delivered"])
+            self._came(fruitless)
 
-    def _skip(self, mark: dict[str, Any], count: int) -> None:
-        self.mark, self.passed = mark, count
+    def _pass(self, count: int, fruitless: int) -> None:
         try:
-            self.source.skip(count)
+            for _ in range(count):
+                self._take()
+                self._came(fruitless)
         except StopIteration:
             raise StateError(changed(self.site.name, "the data ended early")) from None
+
+    def _came(self, fruitless: int) -> None:
+        """Let something have come of the last item, as it did when the state was saved."""
+        self.lane.pulse.arrived += not fruitless >> (self.passed - 1) & 1
 
     def _take_up(self, delivered: int) -> None:
         """Continue within the next item."""

@@ -128,26 +128,30 @@ class Weighted:
 class _Source:
     """One source of the mix: its round (an epoch of its own) and its nodes.
 
-    The nodes are made when it is first asked. A source that had begun when its state was saved is restored at once,
-    while the lane's ledger is quiet.
+    The nodes are made when it is first asked. A source that had begun when its state was saved is restored while the
+    lane's ledger is quiet.
     """
 
     def __init__(self, pipeline: Graph, lane: Lane, kind: str, saved: Sequence[Any] = (0, 0, None)) -> None:
         self.pipeline, self.lane, self.kind = pipeline, lane, kind
         self.round, self.given, self._state = saved
-        self.node: Node | None = None if self._state is None else self._begin(self._state)
+        self.node: Node | None = None
 
-    def _begin(self, state: dict[str, Any] | None) -> Node:
-        node = self.pipeline._nodes(self.lane.again(self.round))
+    def restore(self) -> None:
+        """Go on from the saved state, if there is one."""
+        if self._state is not None:
+            self._begin()
+
+    def _begin(self) -> Node:
+        self.node = self.pipeline._nodes(self.lane.again(self.round))
         if self.pipeline._kind != self.kind:
-            node = _OnlyNode(node, self.kind, self.lane.source)
-        node.reset(state)
-        return node
+            self.node = _OnlyNode(self.node, self.kind, self.lane.source)
+        self.node.reset(self._state)
+        return self.node
 
     def next(self) -> Any:
-        if self.node is None:
-            self.node = self._begin(None)
-        item = self.node.next()
+        node = self._begin() if self.node is None else self.node
+        item = node.next()
         self._state = None
         return item
 
@@ -197,14 +201,16 @@ class MixNode(Node):
         saved = self.read_state(state, "sources", Kind("rounds and states by number", self._are_sources))
         self.begun = {int(i): _Source(*self.pipelines[int(i)], each) for i, each in saved.items()}
         self.last: _Source | None = None
-        self.before = self.turn = self.pulse.arrived
         self.turned: set[int] = set()
         self.fruitless = 0
         self.there = self.chooser.sources(self.position)
         self._count_left()
+        for source in self.begun.values():  # last, because a source that is run again may ask what this node holds
+            source.restore()
+        self.before = self.turn = self.pulse.arrived
 
     def _are_sources(self, value: Any) -> bool:
-        """True if exactly the ended sources are in a later round, and those that gave something have a state."""
+        """True if exactly the ended sources are in a later round."""
         if not isinstance(value, dict) or (self.position and not value):
             return False
         known = {str(i): i for i in range(len(self.pipelines))}
@@ -212,8 +218,7 @@ class MixNode(Node):
         for i, one in value.items():
             if i not in known or not isinstance(one, list) or len(one) != 3:
                 return False
-            state_is_there = isinstance(one[2], dict) or (one[2] is None and not one[1])
-            if not (rounds.fits(one[0]) and FLAG.fits(one[1]) and state_is_there):
+            if not (rounds.fits(one[0]) and FLAG.fits(one[1]) and isinstance(one[2], dict | None)):
                 return False
             if (one[0] > 0) != (known[i] in self.ended) or (known[i] in self.empty and one[1]):
                 return False
@@ -276,6 +281,8 @@ class MixNode(Node):
         if not source.given:  # repeating it would give nothing either
             self.empty.add(at)
         source.again()
+        if self.last is source:  # what arrives later has not come of its new round
+            self.last = None
         self._count_left()
         self.turned.add(at)
         if self.stop == "endless" and self.turned.issuperset(self.left):

@@ -58,24 +58,25 @@ class Repeat(Stage):
 
 
 class _RepeatNode(Node):
-    """State: the round, whether anything of it has come through yet, and the state of its source."""
+    """State: the round, whether anything of it has come through yet, the state of its source, and if it is over."""
 
     state_fields = ("round", "given")
 
     def __init__(self, upstream: Upstream, lane: Lane, rounds: int | None) -> None:
         super().__init__()
         self.upstream, self.lane, self.rounds, self.pulse = upstream, lane, rounds, lane.pulse
-        self.fruitless = 0  # rounds in a row from which nothing came through
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
-        self.round, self.given = 0, 0
+        self.round, self.given, self.over = 0, 0, False
+        self.fruitless = 0  # rounds in a row from which nothing came through
         if initial_state is None:
             self._begin(0, None)
             return
         own = self.read_fields(initial_state)
         self._begin(own["round"], self.read_state(initial_state, "source", OBJECT))
         self.given = own["given"]
+        self.over = bool(self.read_state({"over": 0, **initial_state}, "over", FLAG))
 
     def state_kinds(self) -> dict[str, Kind]:
         return {"round": whole(self.rounds or ROUNDS), "given": FLAG}
@@ -88,7 +89,8 @@ class _RepeatNode(Node):
 
     def get_state(self) -> dict[str, Any]:
         self._look()
-        return super().get_state()
+        state = super().get_state()
+        return state | {"over": 1} if self.over else state
 
     def _look(self) -> None:
         """Note if the last item has come through."""
@@ -98,18 +100,19 @@ class _RepeatNode(Node):
 
     def next(self) -> Any:
         self._look()
-        while True:
+        while not self.over:
             try:
                 item = self.source.next()
             except StopIteration:
-                if self.round + 1 == self.rounds or self._rests():
-                    raise
-                self._begin(self.round + 1, None)
+                self.over = self.round + 1 == self.rounds or self._rests()
+                if not self.over:
+                    self._begin(self.round + 1, None)
             else:
                 if self.rounds is not None:
                     self.given = 1
                 self.before = self.pulse.arrived
                 return item
+        raise StopIteration
 
     def _rests(self) -> bool:
         """True if another round is useless, because nothing came of this one."""
