@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -331,6 +332,40 @@ def test_workers_may_be_started_in_other_ways(plain_corpus: Corpus, tmp_path: Pa
     script = tmp_path / "other_start.py"
     script.write_text(OTHER_START)
     launch([str(script), str(plain_corpus.list), method], folders=[Path(__file__).parent])
+
+
+UNSENDABLE = """
+import multiprocessing, sys
+from multiprocessing import context
+import uio_pipes as uio
+if __name__ == "__main__":
+    if sys.argv[2] == "3.14":  # its default, which nobody chose
+        context._default_context._default_context = multiprocessing.get_context("forkserver")
+    else:
+        multiprocessing.set_start_method(sys.argv[2])
+    first = uio.from_shard_list(sys.argv[1]).map(lambda sample: sample)
+    loader = uio.Loader(uio.interleave([first, uio.from_shard_list(sys.argv[1])]).batch(2), num_workers=2)
+    try:
+        print(len(list(loader)), "batches")
+    except uio.PipelineError as error:
+        print(error, multiprocessing.active_children())
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "3.14"])
+def test_a_lambda_is_refused_before_workers_start_unless_they_are_forks(
+    plain_corpus: Corpus, tmp_path: Path, method: str
+) -> None:
+    script = tmp_path / "unsendable.py"
+    script.write_text(UNSENDABLE)
+    command = [sys.executable, str(script), str(plain_corpus.list), method]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+    if method == "3.14":
+        assert done.stdout == "25 batches\n"
+    else:
+        where = rf"map\(<lambda> @ {script}:10\) cannot be sent to worker processes that start by {method}"
+        assert re.fullmatch(rf'{where} .*set_start_method\("fork"\).* \[\]\n', done.stdout)
+        assert not done.stderr, "torch says nothing of its own"
 
 
 EXITS = """

@@ -14,10 +14,12 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import traceback
 import weakref
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
@@ -25,8 +27,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.processes import end_with_parent
 from uio_pipes.core import batch_memory
+from uio_pipes.core.describe import show
 from uio_pipes.run.lane_runner import Message, RunSpec
 from uio_pipes.run.lane_stream import LaneStream, prepared_lanes
 from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer, leasing
@@ -79,6 +83,9 @@ class Worker:
     def __init__(
         self, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int, standby: bool = False
     ) -> None:
+        context = start_context()
+        if context.get_start_method() != "fork":
+            _check_sendable(spec, context.get_start_method())
         ends: tuple[Connection | None, Connection | None] = multiprocessing.Pipe() if standby else (None, None)
         self._gate, inner = ends
         # Slots: for batches in the queue, the one being made, one that a user's node may hold, the trainer's.
@@ -91,6 +98,7 @@ class Worker:
             prefetch_factor=prefetch,
             collate_fn=_as_is,
             worker_init_fn=_begin,
+            multiprocessing_context=context,
             generator=torch.Generator(),  # the worker's seed must not be drawn from the trainer's generator
         )
         self._batches: Any = iter(loader)
@@ -136,6 +144,28 @@ class Worker:
         if batches is not None and self._pid == os.getpid():  # not in a process that was forked since
             self.go(None)
             shut_down(batches)
+
+
+def start_context() -> BaseContext:
+    """Return the context whose processes start as ``set_start_method`` said. If nothing was said: by fork on Linux, as
+    by Python's own default before 3.14, since a pipeline may hold functions that no other process can import."""
+    linux = sys.platform == "linux" and multiprocessing.get_start_method(allow_none=True) is None
+    return multiprocessing.get_context("fork" if linux else None)
+
+
+def _check_sendable(spec: RunSpec, method: str) -> None:
+    """Raises: PipelineError naming the stage that cannot be sent to a process that is not a fork."""
+    stages = reversed(list(spec.pipeline._every_stage()))  # those within a mix come before it
+    parts = [(stage.describe(), stage) for stage in stages]
+    for name, part in [*parts, *((f"skip({show(function)})", function) for function in spec.left_out)]:
+        try:
+            ForkingPickler.dumps(part)
+        except Exception as error:
+            raise PipelineError(
+                f"{name} cannot be sent to worker processes that start by {method} ({error}): define its functions at "
+                "the top level of a module, not as lambda; or start workers by fork: "
+                'multiprocessing.set_start_method("fork"); or leave out num_workers'
+            ) from error
 
 
 class Runner(MessageSource, Protocol):
