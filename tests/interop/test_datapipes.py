@@ -71,6 +71,7 @@ def test_a_pipeline_feeds_a_graph_of_torchs(many_shards: Corpus, workers: int) -
     assert Counter(k for keys, _ in counted for k in keys) == Counter(many_shards.keys)
     ours = [count_frames(b) for b in uio.Loader(training(many_shards), seed=3, lanes=4)]
     assert sorted(map(repr, counted)) == sorted(map(repr, ours))
+    pipe.set_epoch(0)
     long = DataLoader(pipe.map(count_frames).filter(is_long).batch(2), batch_size=None, num_workers=workers)
     assert sorted(repr(c) for two in long for c in two) == sorted(repr(c) for c in ours if is_long(c))
 
@@ -82,10 +83,14 @@ def test_from_a_graph_through_a_pipeline_into_a_graph() -> None:
     assert all(b["feats"].dtype is torch.float32 for b in batches)
 
 
-def test_epochs_of_a_datapipe(many_shards: Corpus) -> None:
-    pipe = training(many_shards).as_datapipe(seed=3)
-    epochs = []
-    for epoch in (0, 1, 0):
-        pipe.set_epoch(epoch)
-        epochs.append([digest(b) for b in pipe])
-    assert epochs[0] == epochs[2] != epochs[1]
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}], ids=str)
+def test_epochs_of_a_datapipe(many_shards: Corpus, options: dict[str, Any]) -> None:
+    pipe = training(many_shards).as_datapipe(seed=3, lanes=4)
+    ours = uio.Loader(training(many_shards), seed=3, lanes=4)
+    expected = [sorted(str(count_frames(b)) for b in ours) for _ in range(2)]
+    loader = DataLoader(pipe.map(count_frames), batch_size=None, **options)
+    epochs = [sorted(map(str, loader)) for _ in range(2)]
+    pipe.set_epoch(0)
+    epochs += [sorted(map(str, loader)) for _ in range(2)]
+    assert epochs == expected * 2
+    assert expected[0] != expected[1]
