@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -103,7 +104,7 @@ def test_default_collate_asks_the_map_before_it_looks_into_a_dict() -> None:
 
 
 def test_the_name_of_a_group_need_not_depend_on_the_groups_made_before() -> None:
-    """Private groups: without it, members that made other numbers of groups before wait for each other for ever."""
+    """Private groups: without it, members that made other numbers of groups before wait for each other in vain."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     names = []
     try:
@@ -118,3 +119,13 @@ def test_the_name_of_a_group_need_not_depend_on_the_groups_made_before() -> None
     finally:
         dist.destroy_process_group()
     assert names[0] == names[1], NOW
+
+
+def test_a_group_tells_how_long_its_operations_may_take() -> None:
+    """Private groups wait as long: without it, for half an hour, whatever the trainer has allowed."""
+    most = timedelta(minutes=77)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=most)
+    try:
+        assert torch_private.timeout_of(dist.group.WORLD) == most, NOW
+    finally:
+        dist.destroy_process_group()

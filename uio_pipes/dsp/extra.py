@@ -19,7 +19,7 @@ def functional(stage: str) -> Any:
     """Import ``torchaudio.functional``. Raises: PipelineError with the remedy if that fails."""
     try:
         return import_module("torchaudio.functional")
-    except (ImportError, OSError) as error:  # OSError: its libraries do not fit those of PyTorch
+    except (ImportError, OSError, RuntimeError) as error:  # its libraries do not fit PyTorch, or are for another CUDA
         raise PipelineError(
             f"{stage} needs torchaudio, which cannot be imported ({error}): install the version that fits your "
             "PyTorch, pip install 'uio_pipes[augment]'"
