@@ -43,7 +43,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer uses cli
 
 def print_json(report: Any) -> None:
     """Print JSON on stdout; characters that a terminal would obey, or that cannot be encoded, are escaped."""
-    text = json.dumps(report, ensure_ascii=False, default=str)
+    text = redact(json.dumps(report, ensure_ascii=False, default=str))
     typer.echo(re.sub("[\x7f-\x9f\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
@@ -182,7 +182,7 @@ def one_line(error: Exception) -> str:
         text = f"a package is not installed: {error}"
     else:
         text = f"{type(error).__name__}: {error} (UIO_DEBUG=1 shows where)"
-    return printable(redact(" ".join(text.split())))
+    return printable(" ".join(text.split()))
 
 
 def _say(text: str) -> None:

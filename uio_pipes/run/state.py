@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from uio_pipes.base.errors import StateError
+from uio_pipes.base.redact import redact
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.settings import fits as are_settings
 from uio_pipes.run.mix_records import fits as are_mixes
@@ -283,8 +284,9 @@ def lane_age(text: str) -> tuple[int, int, bool, int]:
 
 
 def without_modules(graph: list[str]) -> list[str]:
-    """Return a graph's lines as they are compared: earlier versions wrote in which module a class of ours was."""
-    return [_MODULE.sub("uio_pipes.", str(line)) for line in graph]
+    """Return a graph's lines as they are compared: earlier versions wrote in which module a class of ours was, and more
+    of the queries of URLs."""
+    return [redact(_MODULE.sub("uio_pipes.", str(line))) for line in graph]
 
 
 def first_difference(old: list[str], new: list[str]) -> tuple[str, str]:

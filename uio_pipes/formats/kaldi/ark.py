@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.redact import redact
 from uio_pipes.io.local import RandomFile, Ref
 
 HEAD = 256  # bytes read of audio: its own header is among them
@@ -203,4 +204,4 @@ class ArkMatrix(StoredFeatures):
         return DataError(reason, message, url=self.file.path, offset=self.offset)
 
     def __repr__(self) -> str:
-        return f"ArkMatrix({self.file.path!r}, offset={self.offset})"
+        return f"ArkMatrix({redact(self.file.path)!r}, offset={self.offset})"

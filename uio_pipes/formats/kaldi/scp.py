@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import suffix_of
 from uio_pipes.formats.kaldi.ark import holds_features, parse_pointer
 from uio_pipes.formats.kaldi.lines import KaldiLines
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
@@ -40,7 +41,7 @@ def points_at_features(scp: KaldiLines, access: Access) -> bool:
         try:
             value = scp.value(number)
             pointer = parse_pointer(value)
-            if value.endswith("|") or (pointer.offset is None and _suffix(pointer.path) in AUDIO_SUFFIXES):
+            if value.endswith("|") or (pointer.offset is None and suffix_of(pointer.path) in AUDIO_SUFFIXES):
                 return False
             return holds_features(open_file(pointer.path, access), pointer.offset or 0)
         except DataError as error:
@@ -49,10 +50,6 @@ def points_at_features(scp: KaldiLines, access: Access) -> bool:
     raise ListError(
         f"none of the first lines of {scp.name} can be read, from {scp.place(0)} on: {trouble}{_hint(trouble.url)}"
     )
-
-
-def _suffix(path: str) -> str:
-    return path.rpartition(".")[2].lower()
 
 
 def _hint(url: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import ListError
+from uio_pipes.base.urls import is_named
 from uio_pipes.formats.lists.table import ARCHIVES, Table
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.local import Payload
@@ -35,7 +36,7 @@ def parse(table: Table, number: int) -> ClipPlace | str:
     An audio file is named alone, after a key (as in Kaldi), or as ``wav`` of a JSON object.
     """
     line = table[number]
-    if line.endswith(ARCHIVES):
+    if is_named(line, ARCHIVES):
         return line
     start = end = None
     if line.startswith("{"):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import beside
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.io.access import Access
 
@@ -35,7 +36,7 @@ class ShardEntry(NamedTuple):
 
 def manifest_path(list_path: str) -> str:
     """Return the path of a list's manifest."""
-    return f"{list_path}.manifest"
+    return beside(list_path, ".manifest")
 
 
 class Manifest:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.redact import redact
 from uio_pipes.io.regular import open_regular
 
 _LINE = re.compile(r", line \d+$")
@@ -133,8 +134,8 @@ def read_quarantine(path: str | os.PathLike[str]) -> list[Entry]:
 
 
 def home(url: str) -> str:
-    """Return the shard, or the list without the line number: lines move when a list is edited."""
-    return _LINE.sub("", url)
+    """Return the shard, or the list without the line number: lines move when a list is edited. Without credentials."""
+    return redact(_LINE.sub("", url))
 
 
 class Known:

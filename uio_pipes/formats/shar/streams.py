@@ -6,6 +6,7 @@ import json
 from typing import Any, NamedTuple, Protocol
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import name_of
 from uio_pipes.formats.tar.members import Member, TarMembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload, Ref
@@ -166,7 +167,7 @@ def _split(name: str) -> tuple[str, str]:
 
 def is_lines(field: str, url: str) -> bool:
     """Return whether a field's file is read by lines; otherwise it is a tar."""
-    return field == "cuts" or ".jsonl" in url.rpartition("/")[2]
+    return field == "cuts" or ".jsonl" in name_of(url)
 
 
 def open_stream(field: str, url: str, access: Access, position: Position) -> ValueStream:

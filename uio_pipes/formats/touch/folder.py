@@ -11,6 +11,7 @@ import numpy as np
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.redact import redact
+from uio_pipes.base.urls import inside
 from uio_pipes.formats.lists.raw_line import as_seconds, check_segment, numbers_as_text
 from uio_pipes.formats.naming import Renames, nested, renamed
 from uio_pipes.formats.touch.entries import AUDIO, TOKENS, Entry
@@ -33,9 +34,9 @@ class IndexedFolder:
 
     def __init__(self, entry: Entry, access: Access, texts: tuple[str, ...] = DEFAULT, names: Renames = None) -> None:
         self.path, self._texts, self._names = entry.folder.rstrip("/"), texts, names
-        opened = {name: IndexedFile(f"{self.path}/{name}", access) for name in entry.names}
+        opened = {name: IndexedFile(inside(self.path, name), access) for name in entry.names}
         self.files = list(opened.values())
-        self.name = f"{self.path}/{entry.metainfo or TOKENS}"
+        self.name = inside(self.path, entry.metainfo or TOKENS)
         self.audio, self.metainfo, self.tokens = (opened.pop(n, None) for n in (AUDIO, entry.metainfo, TOKENS))
         self.others = opened
         first, *rest = entry.names
