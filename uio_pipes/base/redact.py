@@ -20,7 +20,7 @@ _SIGNING = r"""(?: x-(?:amz|goog|oss)-[\w-]+  # S3, Google, Alibaba: the signatu
       | sig | sign | auth | delegation | user\.name | doas | key | expires | policy | key-pair-id )"""
 _ALSO = r"(?: [\w.-]* (?:jwt|pwd|access[_-]?key|session|credentials) [\w.-]* | pass | pw | hmac | code )"
 _SIGNED = re.compile(rf"""(?ix) (?<=[?&;]) ( {_SIGNING} = ) [^&\#\s'"<>]+""")
-_SECRET = re.compile(rf"""(?ix) (?<=[?&;\#]) ( (?:{_SIGNING}|{_ALSO}) = ) [^&\#\s'"<>]+""")
+_SECRET = re.compile(rf"""(?ix) (?<=[?&;\#]) ( (?:{_SIGNING}|{_ALSO}) = ) [^&\#\s'"<>]*[^&\#\s'"<>.,:;)\]}}]""")
 _QUERY = re.compile(r"""[?#][^\s'"<>]*[^\s'"<>.,:;)\]}]""")
 _PIECE = re.compile(r"([?&;#])([^?&;#=]*)(=?)([^&;#]*)")
 _SHOWN = frozenset(

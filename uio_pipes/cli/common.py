@@ -18,7 +18,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from uio_pipes.base.errors import UioError
+from uio_pipes.base.errors import PipelineError, UioError
+from uio_pipes.base.marked_yaml import check_yaml
 from uio_pipes.base.printable import printable
 from uio_pipes.base.redact import redact
 from uio_pipes.io.retry import hasty
@@ -98,8 +99,12 @@ def read_yaml(path: str | Path, option: str = "--conf") -> dict[str, Any]:
     import yaml
 
     try:
-        read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = Path(path).read_bytes()
+        check_yaml(text, str(path))
+        read = yaml.safe_load(text)
+    except PipelineError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+    except ValueError as error:  # of a date that there is not, for example
         raise typer.BadParameter(f"{path} is not YAML: {error}", param_hint=option) from error
     if not isinstance(read, dict):
         raise typer.BadParameter(f"{path} must have the block dataset_conf", param_hint=option)

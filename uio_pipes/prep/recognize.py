@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from uio_pipes.audio.sniff import sniff
 from uio_pipes.base.errors import ListError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
 from uio_pipes.formats.lists.table import ARCHIVES
 from uio_pipes.formats.parquet.table import SUFFIXES
@@ -135,7 +135,7 @@ def _object(path: str, fields: Names) -> Recognized:
     """Return what a JSON object in the place of a path is: one utterance, or text files by the names of fields."""
     if is_line(path, fields):
         return Recognized(path, RAW, from_raw_list(path, fields=fields))
-    return _text(path, PAIRS, json.loads(path), fields)
+    return _text(path, PAIRS, parse_json(path), fields)
 
 
 def _text(path: str, kind: str, files: Any, fields: Names) -> Recognized:

@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from uio_pipes.base.errors import StateError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.redact import redact
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.settings import fits as are_settings
@@ -255,8 +256,8 @@ def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
             "Pass what loader.state_dict(), gather_state or merge_states returned"
         )
     try:
-        value = json.loads(state[key])
-    except (ValueError, RecursionError) as error:
+        value = parse_json(state[key])
+    except ValueError as error:
         raise StateError(f"{key} is damaged ({error}); use an older checkpoint") from error
     if not isinstance(value, dict):
         raise StateError(f"{key} is damaged (not an object); use an older checkpoint")

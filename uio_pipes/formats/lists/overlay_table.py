@@ -6,7 +6,6 @@ Only 16 bytes a key stay in memory: its 64-bit hash, and the position of its ent
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import re
 import tempfile
@@ -19,6 +18,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import beside, is_named
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.io.access import PLAIN, Access
@@ -202,10 +202,10 @@ def _hash(key: str) -> int:
 
 def _parse(data: bytes, entries: _Entries, position: int) -> dict[str, Any]:
     try:
-        entry = json.loads(data)
+        entry = parse_json(data)
         if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
             raise ValueError('not a JSON object with a "key"')
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         message = f"{entries.place(position)}: {error}: {data[:80]!r}; correct it"
         raise DataError("bad_overlay", message) from error
     return entry

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.redact import redact
 from uio_pipes.io.regular import open_regular
 
@@ -102,8 +103,8 @@ def _entries(data: bytes) -> Iterator[tuple[int, Entry]]:
     """Yield line numbers and entries; other lines are passed over."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
-            entry = json.loads(line) if line.strip() else None
-        except (ValueError, RecursionError):
+            entry = parse_json(line) if line.strip() else None
+        except ValueError:
             continue
         if isinstance(entry, dict) and _fits(entry):
             yield number, entry

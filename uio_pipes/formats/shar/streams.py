@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple, Protocol
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import name_of
 from uio_pipes.formats.tar.members import Member, TarMembers
 from uio_pipes.io.access import Access
@@ -66,7 +66,7 @@ class JsonLines:
     def parse(self, line: bytes) -> dict[str, Any]:
         """Parse a line. Raises: DataError ``bad_line``."""
         try:
-            found = json.loads(line)
+            found = parse_json(line)
         except ValueError as error:
             raise self._bad(f"damaged JSON: {error}") from error
         if not isinstance(found, dict):
@@ -142,7 +142,7 @@ class _TarValues:
     def _manifest(self, member: Member) -> dict[str, Any]:
         payload = self._payload(member)
         try:
-            found = json.loads(payload.read() if isinstance(payload, Ref) else payload)
+            found = parse_json(payload.read() if isinstance(payload, Ref) else payload)
         except ValueError as error:
             raise self._error("bad_line", f"damaged JSON: {error}", member) from error
         return found if isinstance(found, dict) else {}

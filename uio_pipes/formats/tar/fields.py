@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.formats.naming import Renames, renamed
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.local import Payload
@@ -70,7 +70,7 @@ def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
         reason, message = "missing_text", f"the JSON has no text {name!r}"
     except UnicodeDecodeError as error:
         reason, message = "bad_text", f"the text is not UTF-8 ({error.reason} at byte {error.start})"
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         reason, message = "bad_text", f"the text is not in a JSON object: {error}"
     bad = DataError(reason, message, url=url, member=f"{utterance.key}.{suffix}", offset=utterance.offset)
     bad.key = utterance.key
@@ -78,7 +78,7 @@ def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
 
 
 def _named(data: bytes, name: str) -> str:
-    found = json.loads(data)
+    found = parse_json(data)
     if not isinstance(found, dict):
         raise ValueError(f"it is {type(found).__name__}")
     if not isinstance(found.get(name), str):

@@ -55,7 +55,7 @@ def read_checksums(url: str, access: Access | None = None, folder: str | None = 
         if not isinstance(digest, str) or not isinstance(stamp, str) or len(data) != at + 4 * count:
             raise ValueError("its content is not what its header says")
         return Checksums(digest, stamp, np.frombuffer(data, "<u4", count, at).copy())
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ListError(
             f"the checksums {name} are damaged or no checksums ({error}): make them anew, {remedy}"
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.redact import redact
 from uio_pipes.base.urls import inside
 from uio_pipes.formats.lists.raw_line import as_seconds, check_segment, numbers_as_text
@@ -128,10 +128,10 @@ def parse_metainfo(
     Raises: DataError ``bad_line``, ``missing_key``, ``missing_text``, ``bad_segment``.
     """
     try:
-        parsed: Any = json.loads(data)
+        parsed: Any = parse_json(data)
         if not isinstance(parsed, dict):
             raise ValueError(f"no object, but {data[:40]!r}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError("bad_line", f"damaged JSON: {error}", url=url, offset=offset) from error
     fields: dict[str, Any] = renamed(parsed, names) if names else parsed
     if not (type(fields.get("key")) is str and type(fields.get("txt")) is str and fields["key"]):

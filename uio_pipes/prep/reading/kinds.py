@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
 from uio_pipes.formats.lists.table import ARCHIVES, expand
 from uio_pipes.formats.naming import renamed
@@ -72,8 +72,8 @@ def _kind_of(line: str, names: frozenset[str], fields: Names) -> str:
 def names_in(line: str, fields: Names) -> frozenset[str]:
     """Return our names of the fields of a JSON object, which may be damaged, or cut off where the head ends."""
     try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
+        read = parse_json(line)
+    except ValueError:
         read = dict.fromkeys(_NAME.findall(line))
     return frozenset(renamed(read, fields))
 
