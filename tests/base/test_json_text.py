@@ -40,6 +40,6 @@ def test_such_a_line_costs_one_utterance(bad: str, message: str, tmp_path: Path)
     path.write_text(json.dumps({"key": "a", "text": "x"}) + "\n" + bad + "\n")
     loader = uio.Loader(uio.from_jsonl(path).batch(2), on_error="skip")
     assert len([s for batch in loader for s in batch]) == 1
-    assert loader.stats().left_out == (("bad_line", 1),)
+    assert loader.stats().skipped == {"bad_line": 1}
     with pytest.raises(uio.UioError, match=message):
         list(uio.Loader(uio.from_jsonl(path).batch(2), on_error="raise"))
