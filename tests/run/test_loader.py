@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -570,3 +571,11 @@ def test_more_lanes_than_utterances(tmp_path: Path, workers: int) -> None:
     batches, loader = run(pipeline, lanes=8, num_workers=2 * workers)
     assert sorted(keys(batches)) == ["R000", "R001", "R002"]
     assert len(keys(loader)) == 3
+
+
+def test_a_loader_that_has_begun_is_not_pickled_and_says_what_to_send_instead() -> None:
+    loader = uio.Loader(uio.from_iterable([{"key": "a"}, {"key": "b"}]).batch(1))
+    assert len(list(pickle.loads(pickle.dumps(loader)))) == 2
+    next(iter(loader))
+    with pytest.raises(uio.UioError, match=r"begun to iterate cannot be pickled: send its pipeline.*load_state_dict"):
+        pickle.dumps(loader)

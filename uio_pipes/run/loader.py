@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from uio_pipes.base.checks import is_whole, require_whole
 from uio_pipes.base.cores import cores_of_rank
-from uio_pipes.base.errors import NothingRead, PipelineError, StateError
+from uio_pipes.base.errors import NothingRead, PipelineError, StateError, UioError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Policy
@@ -442,6 +442,14 @@ class Loader:
         if (run := self._run) is not None:
             run.close()
         self._active = self._kept = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._active is not None:
+            raise UioError(
+                "a loader that has begun to iterate cannot be pickled: send its pipeline, make a Loader of it there, and let "
+                "that load_state_dict(loader.state_dict()) to go on at the same place"
+            )
+        return vars(self)
 
     def __repr__(self) -> str:
         workers = counted(self.num_workers, "worker") if self._tuner is None else f"auto ({self._tuner.plan})"

@@ -44,8 +44,7 @@ class Losses:
         purposes = _purposes(pipeline)
         parts = [
             f"{' or '.join(purposes[reason])} left out {n} as {reason}"
-            for reason, n in _most(self.skipped)
-            if reason in purposes
+            for reason, n in _most({r: n for r, n in self.skipped.items() if r in purposes})
         ]
         if self.failures:
             failed = _most({r: n for r, n in self.skipped.items() if r not in purposes and r not in NOTES})
