@@ -446,8 +446,8 @@ class Loader:
     def __getstate__(self) -> dict[str, Any]:
         if self._active is not None:
             raise UioError(
-                "a loader that has begun to iterate cannot be pickled: send its pipeline, make a Loader of it there, and let "
-                "that load_state_dict(loader.state_dict()) to go on at the same place"
+                "a loader that has begun to iterate cannot be pickled: send its pipeline, make a Loader of it there, "
+                "and let that load_state_dict(loader.state_dict()) to go on at the same place"
             )
         return vars(self)
 
