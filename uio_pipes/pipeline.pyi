@@ -240,7 +240,7 @@ class Pipeline(Graph):
         """
         ...
 
-    def decode_audio(self, channel: int | None = 0, of: str = "") -> Pipeline:
+    def decode_audio(self, channel: int | None = 0, longest: float | None = 3600.0, of: str = "") -> Pipeline:
         """Decode ``wav`` to float32 of shape (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
 
         Formats: wav, flac, ogg, opus and mp3; with ``pip install 'uio_pipes[codecs]'`` also m4a, aac and wma. They are
@@ -250,10 +250,12 @@ class Pipeline(Graph):
         already, of shape (S,) or (C, S), are only converted; integers are taken as PCM of their width.
 
         Failures: ``bad_audio``, ``truncated_audio``, ``empty_audio``, ``nan_audio``, ``bad_segment``, ``no_such_channel``,
-        ``missing_codec``.
+        ``missing_codec``, ``too_long_to_decode``.
 
         Args:
             channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
+            longest: seconds that are decoded for one utterance, which takes 230 MB an hour at 16 kHz; a longer one is the
+                failure ``too_long_to_decode``. Segments of longer recordings are no matter. None: no bound. Default: 3600.
             of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...

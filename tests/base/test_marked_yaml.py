@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.marked_yaml import parse_yaml, place_of
+from uio_pipes.starts.config import from_config
 
 TEXT = """\
 a: 1
@@ -41,3 +44,33 @@ def test_what_is_not_yaml_is_named(text: str | bytes) -> None:
 def test_objects_of_python_are_not_made() -> None:
     with pytest.raises(PipelineError, match="is not YAML"):
         parse_yaml("!!python/object/apply:os.getcwd []", "data.yaml")
+
+
+def aliases(levels: int) -> str:
+    return "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, levels + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 5000 + "]" * 5000, r"line 1: lists and mappings are nested more than 50 levels deep"),
+        ("\n".join("  " * i + "a:" for i in range(5000)), "line 50: lists and mappings are nested more than 50"),
+        (f"a: 1\nb: {'9' * 10_000}", r"line 2: a number of 10,000 digits: put it in quotes"),
+        (f"a: 0x{'f' * 10_000}", r"line 1: a number of 10,002 digits"),
+        (aliases(10), r"line 6: its aliases stand for more than 100,000 values"),
+        ("a: 2024-13-01", r"is not YAML: month must be in 1\.\.12"),
+        ("&a [*a, *a]", r"is not YAML: "),
+    ],
+)
+def test_what_would_take_absurd_time_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=message):
+        parse_yaml(text, "data.yaml")
+    path = tmp_path / "data.yaml"
+    path.write_text(text)
+    with pytest.raises(PipelineError, match=message):
+        from_config(path)
+
+
+def test_long_texts_and_aliases_of_a_mix_are_no_matter() -> None:
+    many = "d: &d {x: 1, y: 2}\ns:\n" + "- {<<: *d, z: 3}\n" * 2000 + f"t: '{'9' * 10_000}'"
+    assert len(parse_yaml(many, "data.yaml")["s"]) == 2000

@@ -120,3 +120,13 @@ def test_a_position_behind_the_end_is_no_silent_end(
     loader.load_state_dict(state)
     with pytest.raises(uio.StateError, match="position is 1000000, but must be a whole number from 0 to 25"):
         list(loader)
+
+
+def test_a_message_on_a_forged_state_fits_a_screen(graphs: dict[str, uio.Pipeline], states: Any) -> None:
+    state = dict(states["tar"])
+    meta = json.loads(state["meta"])
+    for forged in ({"epoch": "x" * 10**6}, {"graph": ["y" * 10**6]}, {"seed": 10**299}):
+        with pytest.raises(uio.StateError) as raised:
+            uio.Loader(graphs["tar"], lanes=2).load_state_dict(state | {"meta": json.dumps(meta | forged)})
+        assert len(str(raised.value)) < 2200
+        assert str(raised.value).endswith(("use an older checkpoint", 'Loader(on_change="restart")'))

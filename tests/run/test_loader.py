@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import multiprocessing
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -698,3 +699,11 @@ def test_a_mistake_in_a_node_is_not_called_a_damaged_state(tmp_path: Path) -> No
     next(iter(loader))
     with pytest.raises(AttributeError, match="'Mistaken' object has no attribute 'kinds'"):
         list(loaded(mistaken, loader.state_dict()))
+
+
+def test_a_loader_that_has_begun_is_not_pickled_and_says_what_to_send_instead() -> None:
+    loader = uio.Loader(uio.from_iterable([{"key": "a"}, {"key": "b"}]).batch(1))
+    assert len(list(pickle.loads(pickle.dumps(loader)))) == 2
+    next(iter(loader))
+    with pytest.raises(uio.UioError, match=r"begun to iterate cannot be pickled: send its pipeline.*load_state_dict"):
+        pickle.dumps(loader)

@@ -17,6 +17,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
+from uio_pipes.run.no_batches import Losses
 
 
 def typo(folder: Path) -> uio.Pipeline:
@@ -187,3 +188,14 @@ def test_lanes_without_list_items_are_named_at_the_start(
     assert caplog.text == ""
     list(uio.Loader(uio.list_files(plain_corpus.list).take(2).sharding_filter().open_files().load_from_tar(), lanes=6))
     assert "4 of 6 lanes have nothing" in caplog.text
+
+
+def test_what_failed_adds_up() -> None:
+    graph = uio.from_iterable([]).filter(max_frames=10)
+    skipped = {"missing_file": 9, "suspect": 4, "bad_audio": 5, "too_long": 3, "a": 2, "b": 1, "c": 1}
+    told = Losses(failures=18, skipped=skipped, example="x").describe(graph)
+    assert "left out 3 as too_long" in told
+    assert "18 failed (9 as missing_file, 5 as bad_audio, 2 as a, 2 for other reasons); 4 noted as suspect" in told, (
+        told
+    )
+    assert Losses(failures=2, skipped={"bad_audio": 2, "suspect": 4}).only_failures

@@ -48,6 +48,7 @@ PINS = {
     "_worker_result_queue._writer.close": "close_our_writer: without it a trainer that waits in a thread hangs for 5 s "
     "or more after its worker was killed",
     "_workers": "worker_pids, are_alive: the error of a killed worker names its process",
+    "_worker_pids_set": "watch_alone: without it torch raises its own words anywhere in the trainer when a worker dies",
     "_shutdown_workers": "shut_down: without it workers live on after an epoch that is broken off",
 }
 

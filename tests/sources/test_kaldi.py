@@ -9,6 +9,7 @@ from typing import Any
 
 import corpus
 import fsspec
+import kaldiio
 import numpy as np
 import pytest
 import soundfile
@@ -353,3 +354,32 @@ def test_lines_are_joined_in_arrays_not_objects() -> None:
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held < 2 * 100_000 * 40
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("numpy", r'a numpy array, as write_function="numpy" of kaldiio makes it, .*: write the ark again by'),
+        ("pickle", r'a pickle, as write_function="pickle" of kaldiio makes it'),
+    ],
+)
+def test_arks_that_only_kaldiio_reads_are_named(function: str, message: str, tmp_path: Path) -> None:
+    arrays = {"a": np.zeros((9, 4), np.float32)}
+    kaldiio.save_ark(str(tmp_path / "a.ark"), arrays, scp=str(tmp_path / "a.scp"), write_function=function)
+    (tmp_path / "text").write_text("a x\n")
+    with pytest.raises(uio.UioError, match=message):
+        list(uio.Loader(uio.from_kaldi(tmp_path / "a.scp", tmp_path / "text").batch(1), on_error="raise"))
+
+
+def test_a_line_of_several_files_is_espnets(tmp_path: Path) -> None:
+    for name in ("a.wav", "b.wav", "c d.wav"):
+        (tmp_path / name).write_bytes(corpus.wav_bytes(1))
+    (tmp_path / "text").write_text("x 1\ny 2\n")
+    (tmp_path / "wav.scp").write_text(f"x {tmp_path}/a.wav {tmp_path}/b.wav\ny {tmp_path}/c d.wav\n")
+    graph = uio.from_kaldi(tmp_path / "wav.scp", tmp_path / "text").decode_audio().batch(2)
+    loader = uio.Loader(graph)
+    assert [s["key"] for batch in loader for s in batch] == ["y"]
+    with pytest.raises(
+        uio.UioError, match=r"names 2 files, as ESPnet's wav\.scp of several channels.*sox -M \S+a\.wav"
+    ):
+        list(uio.Loader(graph, on_error="raise"))

@@ -98,7 +98,7 @@ def test_what_needs_the_transcript_is_refused_unless_a_stage_makes_or_chooses_it
         lambda graph: graph.normalize_text(),
     ]
     for use in uses:
-        with pytest.raises(uio.PipelineError, match="works on the transcript, but .* there need be none"):
+        with pytest.raises(uio.PipelineError, match=r"works on the transcript, but .* there need be none"):
             use(audio)
         assert use(audio.map(lambda sample: sample))
         assert use(audio.choose_text(["txt", "said"]))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.bounds import check_finite
+from uio_pipes.audio.bounds import check_finite, check_longest
 from uio_pipes.audio.sniff import id3_size
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.regular import open_data
@@ -43,7 +43,7 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
 
     Raises DataError: ``missing_codec`` without PyAV, ``bad_audio``, ``truncated_audio``, ``nan_audio``.
     """
-    av = _library(form)
+    av, whole = _library(form), start is None and end is None
     if form != "m4a":  # the others have no index to seek by, and all their bytes are needed to notice a cut
         if not isinstance(data, bytes):
             with open_data(data) as file:
@@ -57,7 +57,7 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
         ):
             if not container.streams.audio:
                 raise DataError("bad_audio", f"the {form} file holds no audio")
-            return _decode(av, container, container.streams.audio[0], start, end)
+            return _decode(av, container, container.streams.audio[0], start, end, bounded=whole)
     except av.error.FFmpegError as error:
         raise DataError("bad_audio", f"FFmpeg cannot decode this {form}: {error.strerror}") from error
 
@@ -81,7 +81,9 @@ def _library(form: str) -> ModuleType:
     return library
 
 
-def _decode(av: ModuleType, container: Any, stream: Any, start: float | None, end: float | None) -> Decoded:
+def _decode(
+    av: ModuleType, container: Any, stream: Any, start: float | None, end: float | None, *, bounded: bool
+) -> Decoded:
     seeks = start is not None and start > _PREROLL
     if start is not None and seeks:
         container.seek(int((start - _PREROLL) / stream.time_base), stream=stream)
@@ -96,6 +98,8 @@ def _decode(av: ModuleType, container: Any, stream: Any, start: float | None, en
         for frame in packet.decode():
             began = frame.pts if began is None else began
             frames.add(frame)
+            if bounded:
+                check_longest(frames.samples, frames.sample_rate)
         if end is not None and until > end + _PREROLL:
             whole = False
             break

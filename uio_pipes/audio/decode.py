@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from uio_pipes.audio.bounds import check_claims, check_finite
+from uio_pipes.audio.bounds import check_claims, check_finite, check_longest
 from uio_pipes.audio.codecs import CODED, decode_coded
 from uio_pipes.audio.containers import HEAD, Wav, check_length, wav_header
 from uio_pipes.audio.flac import decode_flac
@@ -156,6 +156,7 @@ def _pcm16(
 ) -> tuple[torch.Tensor, int]:
     """Decode 16-bit PCM; ``read(offset, size)`` returns bytes of the file."""
     first, last = sample_range(wav.size // wav.align, wav.sample_rate, start, end)
+    check_longest(last - first, wav.sample_rate)
     check_channel(channel, wav.channels)
     raw = read(wav.offset + first * wav.align, (last - first) * wav.align)
     if len(raw) < (last - first) * wav.align:
@@ -212,6 +213,7 @@ def _by_library(
                     f"its header says {last - first} samples of {audio.channels} channels, more than can be decoded "
                     "at once: cut it into segments",
                 )
+            check_longest(last - first, audio.samplerate)
             samples = audio.read(last - first, dtype="float32", always_2d=True)
             if audio.subtype in ("FLOAT", "DOUBLE"):
                 check_finite(samples)
@@ -227,7 +229,8 @@ def _by_library(
 
 
 def _flac(data: bytes, channel: int | None) -> tuple[torch.Tensor, int] | None:
-    info = _flac_info(data)
+    if (info := _flac_info(data)) is not None:
+        check_longest(info.samples, info.sample_rate)
     samples = None if info is None else decode_flac(data, info.samples, info.channels)
     if info is None or samples is None:
         return None
@@ -247,6 +250,7 @@ def _by_ffmpeg(
     audio = decode_coded(source, form, start, end)
     check_claims(audio.sample_rate, len(audio.samples))
     first, last = (at - audio.first for at in sample_range(audio.total, audio.sample_rate, start, end))
+    check_longest(last - first, audio.sample_rate)
     check_channel(channel, len(audio.samples))
     picked = audio.samples if channel is None else audio.samples[channel : channel + 1]
     return _tensor(np.ascontiguousarray(picked[:, first:last])), audio.sample_rate

@@ -15,14 +15,23 @@ from __future__ import annotations
 from uio_pipes.base.redact import redact
 
 # Reasons that are not failures: nothing was lost, but something may be wrong. They are only counted and reported.
+LONGEST = 2_000  # characters of a message: about a screen
 NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream", "unlisted_member"])
+
+
+def _told(text: str) -> str:
+    """Return ``text`` without credentials in URLs. Of one that fills more than a screen the middle is left out: the
+    remedy is at the end."""
+    text = redact(text)
+    gone = len(text) - LONGEST
+    return text if gone <= 0 else f"{text[: LONGEST - 500]} … ({gone:,} characters) … {text[-500:]}"
 
 
 class UioError(Exception):
     """Base class of everything that this package raises on purpose. Credentials in URLs are removed from its texts."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(_told(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class PipelineError(UioError, ValueError):
@@ -62,8 +71,8 @@ class DataError(UioError):
         super().__init__(reason, message, url, member, offset)
         self.reason, self.message, self.url, self.member, self.offset = (
             reason,
-            redact(message),
-            redact(url),
+            _told(message),
+            _told(url),
             member,
             offset,
         )

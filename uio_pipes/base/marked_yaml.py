@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.json_text import DIGITS
+
+DEEPEST = 50  # levels of lists and mappings
+MOST = 100_000  # values that aliases may add
+_NUMBER = re.compile(r"[-+0-9a-fA-FxXo_:.]+")
 
 
 class MarkedDict(dict[Any, Any]):
@@ -21,10 +27,42 @@ class MarkedList(list[Any]):
     lines: list[int]
 
 
+def check_yaml(text: str | bytes, name: str) -> None:
+    """Raises: PipelineError if the text is not YAML, or would take absurd time or memory to load."""
+    import yaml
+
+    def refuse(event: Any, what: str) -> NoReturn:
+        raise PipelineError(f"{name}, line {event.start_mark.line + 1}: {what}")
+
+    sizes, open_, added = dict[str, int](), [("", 0)], 0  # of what aliases stand for; anchors and sizes of collections
+    try:
+        for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            size = 0
+            if isinstance(event, yaml.AliasEvent):
+                size = sizes.get(event.anchor, 1)
+                if (added := added + size) > MOST:
+                    refuse(event, f"its aliases stand for more than {MOST:,} values: write out what is meant")
+            elif isinstance(event, yaml.CollectionStartEvent):
+                open_.append((event.anchor or "", 1))
+                if len(open_) > DEEPEST:
+                    refuse(event, f"lists and mappings are nested more than {DEEPEST} levels deep: write it flatter")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchor, size = open_.pop()
+                sizes[anchor] = size
+            elif isinstance(event, yaml.ScalarEvent):
+                size = sizes[event.anchor or ""] = 1
+                if event.implicit[0] and len(event.value) > DIGITS and _NUMBER.fullmatch(event.value):
+                    refuse(event, f"a number of {len(event.value):,} digits: put it in quotes if it is a text")
+            open_[-1] = (open_[-1][0], open_[-1][1] + size)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{name} is not YAML: {error}") from error
+
+
 def parse_yaml(text: str | bytes, name: str) -> Any:
     """Parse YAML; ``name`` is that of the file. Raises: PipelineError naming file and line."""
     import yaml
 
+    check_yaml(text, name)
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(base):  # type: ignore[misc]
@@ -52,7 +90,7 @@ def parse_yaml(text: str | bytes, name: str) -> Any:
     Loader.add_constructor("tag:yaml.org,2002:seq", sequence)
     try:
         return yaml.load(text, Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # of a date that there is not, for example
         raise PipelineError(f"{name} is not YAML: {error}") from error
 
 

@@ -1,22 +1,77 @@
-"""Removal of credentials from URLs and messages, so that they never leave the process."""
+"""Removal of credentials from URLs and messages, so that they never leave the process.
+
+Of the query of a URL only values under a few names that tell nothing are shown, and of its fragment nothing. What may
+change when a URL is signed anew becomes ``***``; any other value ``***`` and 8 digits of a hash, so that states, lists
+of failures and people still know two files apart.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
+from hashlib import blake2b
+
+from uio_pipes.base.urls import path_of
 
 HIDDEN = "***"
-_USER = re.compile(r"(?<=://)[^/\s?#]+@")
-_QUERY = re.compile(
-    r"""(?ix) (?<=[?&;])
-    ( (?: x-(?:amz|goog|oss)-[\w-]+  # S3, Google, Alibaba: the signature, and what changes with it
+_USER = re.compile(r"""(?<=://)(?:[^/\s?#]+|[^/\s?#:@\[]+:(?!\d*(?:[/?#]|$))[^\s'"<>]*)@""")
+_SIGNING = r"""(?: x-(?:amz|goog|oss)-[\w-]+  # S3, Google, Alibaba: the signature, and what changes with it
       | [\w.-]* (?:signature|token|secret|passw|credential|accesskeyid|accessid|api[_-]?key) [\w.-]*
-      | sig | sign | auth | delegation | user\.name | doas | key | expires | policy | key-pair-id ) = )
-    [^&\#\s'"<>]+"""
+      | sig | sign | auth | delegation | user\.name | doas | key | expires | policy | key-pair-id )"""
+_ALSO = r"(?: [\w.-]* (?:jwt|pwd|access[_-]?key|session|credentials) [\w.-]* | pass | pw | hmac | code )"
+_SIGNED = re.compile(rf"""(?ix) (?<=[?&;]) ( {_SIGNING} = ) [^&\#\s'"<>]+""")
+_SECRET = re.compile(rf"""(?ix) (?<=[?&;\#]) ( (?:{_SIGNING}|{_ALSO}) = ) [^&\#\s'"<>]*[^&\#\s'"<>.,:;)\]}}]""")
+_QUERY = re.compile(r"""[?#][^\s'"<>]*[^\s'"<>.,:;)\]}]""")
+_PIECE = re.compile(r"([?&;#])([^?&;#=]*)(=?)([^&;#]*)")
+_SHOWN = frozenset(
+    ["page", "part", "op", "offset", "length", "version", "versionid", "generation", "alt", "format", "raw"]
 )
+_MARK = re.compile(r"\*\*\*(?:[0-9a-f]{8})?")
 
 
 def redact(text: str) -> str:
-    """Replace ``user:password@``, and signatures, tokens and keys in query strings, by ``***``."""
-    if "://" in text and "@" in text:
+    """Replace ``user:password@``, the values of queries, and fragments by ``***``. Doing it twice changes nothing."""
+    if "=" in text:
+        text = _SECRET.sub(rf"\1{HIDDEN}", text)
+    if "://" not in text:
+        return text
+    if "@" in text:
         text = _USER.sub(f"{HIDDEN}@", text)
-    return _QUERY.sub(rf"\1{HIDDEN}", text) if "=" in text else text
+    before, sign, rest = text.partition("://")
+    return before + sign + _QUERY.sub(_hidden, rest)
+
+
+def unsigned(text: str) -> str:
+    """Return ``text`` without what changes when a URL is signed anew: for hashes, never to be shown."""
+    if "://" in text and "@" in text:
+        text = _USER_OF_STATES.sub(f"{HIDDEN}@", text)
+    return _SIGNED.sub(rf"\1{HIDDEN}", text) if "=" in text else text
+
+
+_USER_OF_STATES = re.compile(r"(?<=://)[^/\s?#]+@")  # the fingerprints of lists in states are made with it
+
+
+def _hidden(query: re.Match[str]) -> str:
+    is_name = path_of(f"://{query[0]}") != "://"  # part-?.tar
+    return query[0] if is_name else _PIECE.sub(_shown, query[0])
+
+
+def _shown(piece: re.Match[str]) -> str:
+    mark, name, sign, value = piece.groups()
+    if name.lower() in _SHOWN:
+        return piece[0]
+    name, value = (f"{name}=", value) if sign else ("", name)
+    if value and not _MARK.fullmatch(value):
+        value = HIDDEN + blake2b(value.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
+    return f"{mark}{name}{value}"
+
+
+class _Redacted(logging.Filter):
+    """Credentials are removed from all that the package logs."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redact(record.getMessage()), ()
+        return True
+
+
+logging.getLogger("uio_pipes").addFilter(_Redacted("redact"))

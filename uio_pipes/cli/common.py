@@ -18,7 +18,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from uio_pipes.base.errors import UioError
+from uio_pipes.base.errors import PipelineError, UioError
+from uio_pipes.base.marked_yaml import check_yaml
 from uio_pipes.base.printable import printable
 from uio_pipes.base.redact import redact
 from uio_pipes.io.retry import hasty
@@ -43,7 +44,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer uses cli
 
 def print_json(report: Any) -> None:
     """Print JSON on stdout; characters that a terminal would obey, or that cannot be encoded, are escaped."""
-    text = json.dumps(report, ensure_ascii=False, default=str)
+    text = redact(json.dumps(report, ensure_ascii=False, default=str))
     typer.echo(re.sub("[\x7f-\x9f\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
@@ -98,8 +99,12 @@ def read_yaml(path: str | Path, option: str = "--conf") -> dict[str, Any]:
     import yaml
 
     try:
-        read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = Path(path).read_bytes()
+        check_yaml(text, str(path))
+        read = yaml.safe_load(text)
+    except PipelineError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+    except ValueError as error:  # of a date that there is not, for example
         raise typer.BadParameter(f"{path} is not YAML: {error}", param_hint=option) from error
     if not isinstance(read, dict):
         raise typer.BadParameter(f"{path} must have the block dataset_conf", param_hint=option)
@@ -182,7 +187,7 @@ def one_line(error: Exception) -> str:
         text = f"a package is not installed: {error}"
     else:
         text = f"{type(error).__name__}: {error} (UIO_DEBUG=1 shows where)"
-    return printable(redact(" ".join(text.split())))
+    return printable(" ".join(text.split()))
 
 
 def _say(text: str) -> None:

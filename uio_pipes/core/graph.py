@@ -131,9 +131,11 @@ class Graph:
     def _check_lanes(self, lanes: int) -> None:
         """Raises: PipelineError if there is more than one lane and no ``sharding_filter``."""
         if lanes > 1 and not self._deals:
+            first = self.stages[0]
+            of = "each source of " if first.branches else ""
             raise PipelineError(
-                f"a graph for {lanes} lanes needs a sharding_filter, or every lane would deliver everything; "
-                "put .sharding_filter() after list_files(…)"
+                f"a graph for {lanes} lanes needs a sharding_filter, or every lane would deliver everything: put "
+                f".sharding_filter() directly after {of}{first.name}(…)"
             )
 
     def _list_fingerprint(self) -> list[int | str]:

@@ -25,8 +25,11 @@ class Item(NamedTuple):
     def key(self) -> str:
         return redact(self.text)
 
+    def __repr__(self) -> str:
+        return f"Item({redact(self.text)!r}, {redact(self.place)!r}, {self.origin})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class File:
     """A file that can be opened, such as a shard. ``place`` is its line in the list."""
 
@@ -39,6 +42,9 @@ class File:
     @property
     def key(self) -> str:
         return redact(self.url)
+
+    def __repr__(self) -> str:
+        return f"File({redact(self.url)!r}, {redact(self.place)!r}, {self.origin})"
 
     def open(self) -> IO[bytes]:
         """Open the file's bytes as they are stored. Raises: DataError if it is missing or cannot be read."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.core.statistics import NodeStats, Stats
 
 MOST = 1 << 20  # bytes of a file; above that, every second line is dropped, so that the whole run stays
@@ -69,7 +70,7 @@ def read(path: Path, last: int = MOST * 2) -> list[Record]:
 
 def _parsed(line: bytes) -> Iterator[Record]:
     try:
-        read = json.loads(line)
+        read = parse_json(line)
         known = {field.name: read["stats"][field.name] for field in fields(Stats)}
         nodes = {name: NodeStats(**node) for name, node in known["nodes"].items()}
         yield Record(**{**read, "stats": Stats(**{**known, "nodes": nodes, "left_out": tuple(known["left_out"])})})

@@ -268,7 +268,7 @@ class Sample(MutableMapping[str, Any]):
         if isinstance(error, DataError):
             reason, message, offset = error.reason, error.message, error.offset
             url, member = error.url or self.url, error.member or self.key
-            if (place := redact(self.url)) not in redact(url) + message:  # the line that names the file
+            if (place := redact(self.url)) not in redact(url) + redact(message):  # the line that names the file
                 message = f"{message} (named in {place})"
             offset = self.origin.offset if offset is None else offset
             return self._named(DataError(reason, message, url=url, member=member, offset=offset))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.base.checks import KINDS, require, require_range
@@ -127,8 +128,10 @@ class Stage:
                 names_of(self.name, value, f.metadata[NAMES])
 
     def __init_subclass__(cls) -> None:
-        # Otherwise dataclass would make one that shows secrets.
+        # Otherwise dataclass would make one that shows secrets, and a class may forget them in its own text.
         cls.__repr__ = Stage.__repr__  # type: ignore[method-assign]
+        if "describe" in cls.__dict__:
+            cls.describe = _redacted(cls.describe)  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
@@ -251,3 +254,13 @@ class Stage:
             text = show(value, stable=stable)
             shown.append(text if i == 0 and not stable else f"{f.name}={text}")
         return f"{self.name}({', '.join(shown)})"
+
+
+def _redacted(describe: Callable[..., str]) -> Callable[..., str]:
+    """Return the method ``describe`` with the credentials removed from what it returns."""
+
+    @wraps(describe)
+    def shown(self: Stage, *, stable: bool = False) -> str:
+        return redact(describe(self, stable=stable))
+
+    return shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from kaldiio.matio import read_kaldi
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.io.opening import open_binary
 
 _VARIANCE_FLOOR = 1e-20  # Kaldi's and WeNet's
@@ -56,7 +56,7 @@ def _parsed(data: bytes) -> Cmvn:
     if data.startswith(b"\0B"):
         return _of_kaldi(_binary(data))
     text = data.decode("utf-8-sig")  # a UnicodeDecodeError is a ValueError
-    return _of_json(json.loads(text)) if text.lstrip().startswith("{") else _of_kaldi(_text(text))
+    return _of_json(parse_json(text)) if text.lstrip().startswith("{") else _of_kaldi(_text(text))
 
 
 def _of_json(stats: Any) -> Cmvn:

@@ -8,6 +8,8 @@ from struct import Struct
 from typing import Any
 from zlib import crc32
 
+from uio_pipes.base.json_text import parse_json
+
 _FIXED = Struct("<8sIII")
 
 
@@ -27,4 +29,4 @@ def unframed(data: bytes, magic: bytes, version: int) -> tuple[Any, int]:
     if crc32(memoryview(data)[_FIXED.size :]) != checksum:
         raise ValueError("its checksum is wrong")
     at = _FIXED.size + length
-    return json.loads(data[_FIXED.size : at]), at
+    return parse_json(data[_FIXED.size : at]), at

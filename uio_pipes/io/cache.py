@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from uio_pipes.base.redact import redact
+from uio_pipes.base.redact import redact, unsigned
 from uio_pipes.io.compression import fast_zlib
 from uio_pipes.io.identity import Identity
 
@@ -199,7 +199,7 @@ class Filling:
 
 
 def _name(url: str, identity: Identity) -> str:
-    return blake2b(f"{redact(url)}\0{identity.size}\0{identity.tag}".encode(), digest_size=16).hexdigest()
+    return blake2b(f"{unsigned(url)}\0{identity.size}\0{identity.tag}".encode(), digest_size=16).hexdigest()
 
 
 def _is_sound(path: Path, size: int, crc: int) -> bool:

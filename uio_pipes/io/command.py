@@ -13,6 +13,7 @@ from typing import IO
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.lru import Lru
+from uio_pipes.base.redact import redact
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import Ref
 
@@ -47,7 +48,7 @@ class Piped(Ref):
         return self.read()[start : start + size]
 
     def __repr__(self) -> str:
-        return f"Piped({self.command!r})"
+        return f"Piped({redact(self.command)!r})"
 
 
 class _NoFile:

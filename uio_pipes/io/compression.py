@@ -9,11 +9,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 import zstandard
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import is_named
 
 fast_zlib: ModuleType = zlib
 with contextlib.suppress(ImportError):
@@ -138,8 +138,7 @@ def detect(head: bytes, url: str) -> Format | None:
         return None
     if found := next((each for each in _FORMATS if head and each.begins(head)), None):
         return found
-    path = urlsplit(url).path if "://" in url else url
-    if named := next((each for each in _FORMATS if path.endswith(each.suffixes)), None):
+    if named := next((each for each in _FORMATS if is_named(url, each.suffixes)), None):
         message = f"named like {named.name}, but it begins with {head[:16]!r}: fetch or pack the file again"
         raise DataError("corrupt_stream", message, url=url, offset=0)
     return None

@@ -137,7 +137,7 @@ class _Work:
 
     def run(self, resample: int | None, jobs: int, total: int | None) -> None:
         """Convert all parts that are not there yet, of ``total`` utterances."""
-        decoded = self.pipeline.decode_audio()
+        decoded = self.pipeline.decode_audio(longest=None)
         graph = decoded.resample(resample) if resample is not None else decoded
         if self.to == "cuts":
             self.make = refer if resample is None else partial(decode, needs_text=False)

@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from uio_pipes.base.errors import UioError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.prep.examples.files import write_all
 from uio_pipes.prep.examples.sentences import RATE, talk
 
@@ -79,7 +80,7 @@ def make_example(folder: Path, seed: int = 0) -> tuple[Example, bool]:
 
 def _known(data: Path, seed: int) -> Example:
     try:
-        known = Example(**json.loads((data / FACTS).read_text(encoding="utf-8")))
+        known = Example(**parse_json((data / FACTS).read_text(encoding="utf-8")))
         missing = [name for name in known.files if not (data / name).exists()]
     except (OSError, ValueError, TypeError):
         raise ExampleProblem(

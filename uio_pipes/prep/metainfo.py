@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.formats.touch.entries import METAINFO, folders
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.io.access import PLAIN
@@ -65,10 +66,10 @@ def _entries(prefix: str) -> Iterator[dict[str, Any]]:
     file = IndexedFile(prefix)
     for number in range(len(file)):
         try:
-            fields = json.loads(file.read(number))
+            fields = parse_json(file.read(number))
             if not isinstance(fields, dict):
                 raise ValueError("not a JSON object")
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             offset = file.span(number)[0]
             raise DataError("bad_line", f"utterance {number}: {error}", url=f"{prefix}.bin", offset=offset) from error
         yield fields

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
 from dataclasses import dataclass, replace
@@ -11,6 +10,8 @@ from typing import Any
 
 from uio_pipes.audio.sniff import sniff
 from uio_pipes.base.errors import ListError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
 from uio_pipes.formats.lists.table import ARCHIVES
 from uio_pipes.formats.parquet.table import SUFFIXES
 from uio_pipes.formats.tar.index import MAGIC
@@ -76,17 +77,17 @@ def recognize(path: str, allow_pipes: bool = False, fields: Names = None) -> Rec
         return _object(path, fields)
     if names_folder(path):
         return _indexed(path, "TouchDataset folder", fields)
-    if path.endswith(ARCHIVES):
+    if is_named(path, ARCHIVES):
         return _shards(path, "tar shard", fields)
-    if path.endswith(SUFFIXES):
+    if is_named(path, SUFFIXES):
         return _parquet(path, "Parquet file", fields)
-    if os.path.basename(path) in NAMED:
-        folder = os.path.dirname(path) or "."
+    if name_of(path) in NAMED:
+        folder = folder_of(path) or "."
         raise ListError(f"{path} is one of Kaldi's tables: name its folder (uio inspect {folder})")
     head = head_of(path)
     if head.startswith(MAGIC):
         return _sidecar(path, fields)
-    if path.endswith((".yaml", ".yml")):
+    if is_named(path, (".yaml", ".yml")):
         return _mix(path, head, fields)
     _refuse(path, head)
     if not (lines := lines_of(head)):
@@ -127,7 +128,7 @@ def _nemo(path: str, lines: list[str], fields: Names) -> Pipeline:
 
     if '"shard_id"' not in lines[0]:
         return from_nemo(path, fields=fields)
-    folder = os.path.dirname(is_local(path) or path)
+    folder = folder_of(is_local(path) or path)
     for near in (folder, os.path.dirname(folder)):  # sharded manifests are in a folder of their own
         if tars := sorted(glob.glob(os.path.join(glob.escape(near), "audio*_*.tar"))):
             return from_nemo(path, tars, fields=fields)
@@ -141,7 +142,7 @@ def _object(path: str, fields: Names) -> Recognized:
     """Return what a JSON object in the place of a path is: one utterance, or text files by the names of fields."""
     if is_line(path, fields):
         return Recognized(path, RAW, from_raw_list(path, fields=fields))
-    return _text(path, PAIRS, json.loads(path), fields)
+    return _text(path, PAIRS, parse_json(path), fields)
 
 
 def _text(path: str, kind: str, files: Any, fields: Names) -> Recognized:
@@ -202,9 +203,10 @@ def _shards(path: str, kind: str, fields: Names) -> Recognized:
 def _sidecar(path: str, fields: Names) -> Recognized:
     from uio_pipes.starts.records import from_tar_index
 
-    if not path.endswith(SUFFIX):
+    if not is_named(path, SUFFIX):
         raise ListError(f"{path} is a tar index under another name; rename it to SHARD{SUFFIX} beside its shard")
-    return Recognized(path, "index of a tar shard", from_tar_index(path.removesuffix(SUFFIX), fields=fields))
+    shard = path_of(path).removesuffix(SUFFIX) + path[len(path_of(path)) :]
+    return Recognized(path, "index of a tar shard", from_tar_index(shard, fields=fields))
 
 
 def _mix(path: str, head: bytes, fields: Names) -> Recognized:
@@ -220,7 +222,7 @@ def _list(path: str, lines: list[str], fields: Names) -> Recognized:
     first = lines[0]
     if names_folder(first):
         return _indexed(path, "list of TouchDataset folders", fields)
-    if first.endswith(SUFFIXES):
+    if is_named(first, SUFFIXES):
         return _parquet(path, "list of Parquet files", fields)
     if has_shards(lines):
         return _shards(path, "shard list", fields)
@@ -243,7 +245,7 @@ def _refuse(path: str, head: bytes) -> None:
         raise ListError(f"{path} is a Parquet file without the suffix: its name must end in .parquet")
     if head[257:262] == b"ustar":
         raise ListError(f"{path} is a tar without the suffix: shards must end in one of {' '.join(ARCHIVES)}")
-    if path.endswith(".py"):
+    if is_named(path, ".py"):
         raise ListError(f"{path} is a Python file: uio simulate and uio bench run the pipeline in it")
     if head.lstrip().startswith(b'{"meta"'):
         raise ListError(f"{path} is a loader's state: uio state show prints what is in it")

@@ -152,7 +152,7 @@ def _sorted(
 
 def _home(item: str, place: str) -> str:
     """Return the file that findings of this item name: the list of a raw line, or the shard."""
-    return home(place) if item.startswith("{") else item
+    return home(place if item.startswith("{") else item)
 
 
 def _expected(url: str, manifests: Manifests) -> ShardEntry | None:

@@ -15,6 +15,7 @@ from uio_pipes.audio.length import audio_info
 from uio_pipes.audio.sniff import sniff_codec
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.pool import in_order
+from uio_pipes.base.urls import suffix_of
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
@@ -192,7 +193,7 @@ def _checked(fields: dict[str, Any]) -> AudioInfo | None:
 
 def _codec(wav: Any) -> str:
     if isinstance(wav, str):
-        return wav.rsplit(".", 1)[-1].lower()[:8] if "." in wav.rsplit("/", 1)[-1] else "(no suffix)"
+        return suffix_of(wav)[:8] or "(no suffix)"
     if wav is None or isinstance(wav, (Pcm, np.ndarray, torch.Tensor)):
         return "none" if wav is None else "samples"
     return sniff_codec(wav.read_at(0, min(64, wav.size)) if isinstance(wav, Ref) else wav[:64]) or "samples"

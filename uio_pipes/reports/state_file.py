@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import pickle
 import re
@@ -16,6 +15,7 @@ from textwrap import shorten
 from typing import Any, BinaryIO
 
 from uio_pipes.base.errors import StateError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.io.opening import is_local, open_binary
 
 DEPTH = 12  # levels of dicts that are searched
@@ -114,8 +114,8 @@ def _read_json(path: str, file: BinaryIO) -> Any:
         raise StateError(f"{path} has {size} bytes: no state of a loader is that large")
     file.seek(0)
     try:
-        return json.loads(file.read())
-    except (ValueError, RecursionError) as error:
+        return parse_json(file.read())
+    except ValueError as error:
         raise StateError(f"{path} is damaged JSON ({str(error)[:120]}); use an older checkpoint") from error
 
 

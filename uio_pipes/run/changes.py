@@ -94,6 +94,6 @@ def _reached(graph: Graph, url: str) -> tuple[str, Access]:
     for one in known:
         lines = one.lines()
         for number in range(len(lines)):
-            if redact(lines[number]) == url:
+            if redact(lines[number]) == redact(url):
                 return lines[number], one.access
     return url, Access()

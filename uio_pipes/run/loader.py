@@ -471,6 +471,14 @@ class Loader:
     def __deepcopy__(self, memo: dict[int, Any]) -> Loader:
         return copy(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self._active is not None:
+            raise UioError(
+                "a loader that has begun to iterate cannot be pickled: send its pipeline, make a Loader of it there, "
+                "and let that load_state_dict(loader.state_dict()) to go on at the same place"
+            )
+        return vars(self)
+
     def __repr__(self) -> str:
         workers = counted(self.num_workers, "worker") if self._tuner is None else f"auto ({self._tuner.plan})"
         run_by = f"{workers}, {counted(self._progress.lanes, 'lane')}"

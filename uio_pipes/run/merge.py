@@ -17,7 +17,7 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.no_batches import Losses
 from uio_pipes.run.position import Position
-from uio_pipes.run.receiver import Receiver, result
+from uio_pipes.run.receiver import Receiver
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import MessageSource
 
@@ -114,7 +114,7 @@ class Merge:
         began = time.perf_counter()
         pass_, k, lane = heapq.heappop(self._due)
         try:
-            message = self._received(lane) if self._ahead is None else result(self._ahead)
+            message = self._received(lane) if self._ahead is None else self._ahead.result()
         except Exception as error:
             self._failed = error
             raise
@@ -185,7 +185,7 @@ class Merge:
         messages = [message for message, _ in self._fetched]
         if self._ahead is not None:
             try:
-                messages.append(result(self._ahead))
+                messages.append(self._ahead.result())
             except Exception:
                 return None
         reached = {lane: Position(replace(self.positions[lane].state)) for lane in self._runner_of}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from uio_pipes.base.errors import ListError, NothingRead, PipelineError
+from uio_pipes.base.errors import NOTES, ListError, NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.realize import SKIPPED
 
@@ -37,21 +37,23 @@ class Losses:
     @property
     def only_failures(self) -> bool:
         """True if something failed, and nothing was left out on purpose."""
-        return 0 < sum(self.skipped.values()) <= self.failures
+        return 0 < sum(n for reason, n in self.skipped.items() if reason not in NOTES) <= self.failures
 
     def describe(self, pipeline: Graph) -> str:
         """Return a sentence, without full stop, on which stages left out how many utterances and what failed."""
         purposes = _purposes(pipeline)
         parts = [
             f"{' or '.join(purposes[reason])} left out {n} as {reason}"
-            for reason, n in _most(self.skipped)
-            if reason in purposes
+            for reason, n in _most({r: n for r, n in self.skipped.items() if r in purposes})
         ]
         if self.failures:
-            failed = [(reason, n) for reason, n in _most(self.skipped) if reason not in purposes]
-            named = ", ".join(f"{n} as {reason}" for reason, n in failed)
-            parts.append(f"{self.failures} failed ({named or 'see the log'})")
+            failed = _most({r: n for r, n in self.skipped.items() if r not in purposes and r not in NOTES})
+            named = [f"{n} as {reason}" for reason, n in failed]
+            rest = self.failures - sum(n for _, n in failed)
+            named += [f"{rest} for other reasons"] * (rest > 0)
+            parts.append(f"{self.failures} failed ({', '.join(named)})")
             parts += [f"for example {self.example}"] * bool(self.example)
+        parts += [f"{n} noted as {reason}" for reason, n in self.skipped.items() if reason in NOTES]
         silent = [stage.describe() for stage in pipeline._every_stage() if stage.silent]
         parts += [f"{stage} may leave out everything without counting it" for stage in silent]
         return "; ".join(parts) or "there was no list item for its lanes"

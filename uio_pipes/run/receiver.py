@@ -36,14 +36,6 @@ class Receiver:
         self._jobs.put(None)
 
 
-def result(future: Future[Message]) -> Message:
-    """Wait for the message. Raises: what the call raised."""
-    try:
-        return future.result()
-    except RuntimeError:  # raised here by torch's signal handler if a worker died, of which the thread knows more
-        return future.result()
-
-
 def _serve(jobs: SimpleQueue[Job | None], gpu: int | None) -> None:
     if gpu is not None:
         torch.cuda.set_device(gpu)

@@ -15,6 +15,8 @@ from itertools import pairwise
 from typing import Any
 
 from uio_pipes.base.errors import StateError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.redact import redact
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.settings import fits as are_settings
 from uio_pipes.run.mix_records import fits as are_mixes
@@ -275,8 +277,8 @@ def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
             "Pass what loader.state_dict(), gather_state or merge_states returned"
         )
     try:
-        value = json.loads(state[key])
-    except (ValueError, RecursionError) as error:
+        value = parse_json(state[key])
+    except ValueError as error:
         raise StateError(f"{key} is damaged ({error}); use an older checkpoint") from error
     if not isinstance(value, dict):
         raise StateError(f"{key} is damaged (not an object); use an older checkpoint")
@@ -304,8 +306,9 @@ def lane_age(text: str) -> tuple[int, int, bool, int]:
 
 
 def without_modules(graph: list[str]) -> list[str]:
-    """Return a graph's lines as they are compared: earlier versions wrote in which module a class of ours was."""
-    return [_MODULE.sub("uio_pipes.", str(line)) for line in graph]
+    """Return a graph's lines as they are compared: earlier versions wrote in which module a class of ours was, and more
+    of the queries of URLs."""
+    return [redact(_MODULE.sub("uio_pipes.", str(line))) for line in graph]
 
 
 def first_difference(old: list[str], new: list[str]) -> tuple[str, str]:

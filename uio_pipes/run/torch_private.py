@@ -12,8 +12,11 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.data._utils.signal_handling import _remove_worker_pids
 
 from uio_pipes.base.hashing import stable_hash
+
+GONE = 5.0  # seconds until the system has taken down a process whose pipe it has closed
 
 # ``batches``: the iterator of a DataLoader with workers.
 
@@ -32,6 +35,21 @@ def worker_pids(batches: Any) -> list[int]:
 
 def are_alive(batches: Any) -> bool:
     return any(worker.is_alive() for worker in batches._workers)
+
+
+def exit_code(batches: Any) -> int | None:
+    """Return the exit status of the worker when it has ended; that of a signal is negative."""
+    (worker,) = batches._workers
+    worker.join(GONE)
+    code: int | None = worker.exitcode
+    return code
+
+
+def watch_alone(batches: Any) -> None:
+    """Keep torch from raising an error of its own, anywhere in the trainer, when a worker of this iterator dies."""
+    if batches._worker_pids_set:
+        _remove_worker_pids(id(batches))
+        batches._worker_pids_set = False
 
 
 def shut_down(batches: Any) -> None:

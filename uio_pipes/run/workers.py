@@ -33,9 +33,10 @@ from uio_pipes.core import batch_memory
 from uio_pipes.core.describe import show
 from uio_pipes.run.lane_runner import Message, RunSpec
 from uio_pipes.run.lane_stream import LaneStream, prepared_lanes
+from uio_pipes.run.lost_workers import explained, lost
 from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer, leasing
 from uio_pipes.run.state import LaneState
-from uio_pipes.run.torch_private import are_alive, close_our_writer, shut_down, worker_pids
+from uio_pipes.run.torch_private import are_alive, close_our_writer, exit_code, shut_down, watch_alone, worker_pids
 
 SMALL = 1 << 13  # bytes: up to this size, an array in the message costs less than a place in the ring
 MEDIUM = 1 << 16  # bytes: up to this size, it costs less than a file
@@ -101,8 +102,12 @@ class Worker:
             multiprocessing_context=context,
             generator=torch.Generator(),  # the worker's seed must not be drawn from the trainer's generator
         )
-        self._batches: Any = iter(loader)
+        try:
+            self._batches: Any = iter(loader)
+        except OSError as error:
+            raise explained(error) from error
         close_our_writer(self._batches)
+        watch_alone(self._batches)
         if inner is not None:
             inner.close()
         self._pid = os.getpid()
@@ -136,7 +141,7 @@ class Worker:
             except RuntimeError:  # torch's, which says less
                 if are_alive(self._batches):
                     raise
-        raise RuntimeError(f"worker process {self._pids} was killed (out of memory?); load the last state to go on")
+        raise lost(self._pids, exit_code(self._batches))
 
     def close(self) -> None:
         """End the process and drop what it had prepared."""
@@ -288,7 +293,7 @@ class WorkerTraceback(Exception):
 
 def failed(error: Exception) -> Message:
     """Return the last message of a worker, which an error ended."""
-    return Message(-1, 0, 0, error=portable(error), reports=[traceback.format_exc()])
+    return Message(-1, 0, 0, error=portable(explained(error)), reports=[traceback.format_exc()])
 
 
 def checked(message: Message) -> Message:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, ListError, StateError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.core.buffer import OR_RESTART, reopening, taken
 from uio_pipes.core.features import Loaded
 from uio_pipes.core.items import Item
@@ -147,7 +147,7 @@ def _are_positions(files: dict[str, str], value: Any) -> bool:
 
 def _files(item: Item) -> dict[str, str]:
     try:
-        found: dict[str, str] = json.loads(item.text)
+        found: dict[str, str] = parse_json(item.text)
     except ValueError as error:
         raise ListError(f"{item.place} is not a shard of a Lhotse Shar: use from_lhotse_shar") from error
     return found

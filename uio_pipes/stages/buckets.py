@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.stages.budget import Budget, PairBudget, PartialBatch, PartialPairs
 
 CANDIDATES = 400  # lengths at which a bucket may end
@@ -213,10 +213,10 @@ def read_boundaries(path: Any, stage: str) -> tuple[Any, tuple[str, ...]]:
     again = "make the file again by uio buckets"
     try:
         with open(path, encoding="utf-8") as file:
-            read = json.load(file)
+            read = parse_json(file.read())
     except OSError as error:
         raise PipelineError(f"{stage}: {path}: {error.strerror}; uio buckets writes such a file") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise PipelineError(f"{stage}: {path} is not JSON ({error}); {again}") from error
     require(isinstance(read, dict), stage, f"{path} must have bucket_boundaries and their lengths", read, again)
     bounds, of = as_tuple(read.get("bucket_boundaries")), as_tuple(read.get("lengths"))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from uio_pipes.audio.bounds import LONGEST, decoding_at_most
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.audio.recording import decoded
 from uio_pipes.audio.waveform import as_waveform
@@ -16,6 +17,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.per_utterance import OfStream
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import added
 from uio_pipes.io.local import Ref
 
 
@@ -30,10 +32,12 @@ class DecodeAudio(OfStream):
     already, of shape (S,) or (C, S), are only converted; integers are taken as PCM of their width.
 
     Failures: ``bad_audio``, ``truncated_audio``, ``empty_audio``, ``nan_audio``, ``bad_segment``, ``no_such_channel``,
-    ``missing_codec``.
+    ``missing_codec``, ``too_long_to_decode``.
 
     Args:
         channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
+        longest: seconds that are decoded for one utterance, which takes 230 MB an hour at 16 kHz; a longer one is the
+            failure ``too_long_to_decode``. Segments of longer recordings are no matter. None: no bound. Default: 3600.
         of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
     """
 
@@ -43,10 +47,13 @@ class DecodeAudio(OfStream):
     writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
 
     channel: int | None = 0
+    longest: float | None = added(LONGEST)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         ok = self.channel is None or (isinstance(self.channel, int) and self.channel >= 0)
+        bounded = self.longest is None or self.longest > 0
+        require(bounded, self.name, "longest must be above 0 seconds, or None for no bound", self.longest, "try 7200")
         require(ok, self.name, "channel must be 0 or more, or None for all", self.channel, "WeNet keeps channel 0")
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
@@ -66,7 +73,8 @@ class DecodeAudio(OfStream):
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             fields["wav"] = as_waveform(wav, self.channel)
             return
-        waveform, rate = decoded(wav, self.channel, fields.get("start"), fields.get("end"))
+        with decoding_at_most(self.longest):
+            waveform, rate = decoded(wav, self.channel, fields.get("start"), fields.get("end"))
         _check_rate(wav, fields.get("sample_rate"), rate)
         fields["wav"], fields["sample_rate"] = waveform, rate
 

@@ -6,17 +6,17 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple, get_args
 
 import uio_pipes.tokenizers as tokenizers
 from uio_pipes.base.checks import is_number, is_weight, require
 from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.base.near_names import nearest
 from uio_pipes.core.schedule import by_step, changed, each_value
 from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.mix_node import Stop
-from uio_pipes.starts.config_entry import GROUP, Entry, read
+from uio_pipes.starts.config_entry import GROUP, NEMOS, Entry, read
 from uio_pipes.starts.conversations import from_conversations
 from uio_pipes.starts.lists import from_raw_list, from_shard_list
 from uio_pipes.starts.mixing import mix
@@ -164,11 +164,15 @@ def _source(entry: Entry, handed: Mapping[str, Handed], tags: Mapping[str, Any])
     known = _PARAMETERS[entry.type]
     own = _given(entry)
     for key in own.keys() - known.keys():
+        if takers := [name for name, parameters in _PARAMETERS.items() if key in parameters and key not in _HANDED]:
+            word = entry.word(key)
+            entry.fail(key, f"the type {entry.type} has no {word!r}, which the type {' or '.join(takers)} takes")
         entry.fail_unknown(key, known.keys() | _COMMON, f"the type {entry.type}")
     given = {**{key: one for key, one in handed.items() if key in known}, **own}
     for key, parameter in known.items():
         if key not in given and parameter.default is parameter.empty:
-            entry.fail("type", f"the type {entry.type} needs {key!r}")
+            of_nemo = [theirs for theirs, ours in NEMOS.items() if ours == key]
+            entry.fail("type", f"the type {entry.type} needs {' or '.join(map(repr, [key, *of_nemo]))}")
     arguments, about = {key: one.value for key, one in given.items()}, {f"{k} must": h.place for k, h in given.items()}
     pipeline = _called(entry.place("type"), TYPES[entry.type], [], arguments, about)
     if tags:
@@ -183,8 +187,9 @@ def _applied(pipeline: Pipeline, entry: Entry) -> Pipeline:
             raise PipelineError(f"{place}: a stage is its name, or one name with its arguments, not {step!r:.80}")
         name, given = (step, {}) if isinstance(step, str) else next(iter(step.items()))
         if name not in _STAGES:
-            near = "".join(f"; did you mean {one!r}?" for one in get_close_matches(str(name), _STAGES, 1))
-            raise PipelineError(f"{place}: there is no stage {name!r}{near}")
+            near = nearest(str(name), _STAGES)
+            told = f"; did you mean {near!r}?" if near else ""
+            raise PipelineError(f"{place}: there is no stage {name!r}{told}")
         made = _made(place, given)
         pipeline = _called(place, getattr(pipeline, name), *_arguments(made))
     return pipeline
@@ -208,7 +213,7 @@ def _made(place: str, value: Any) -> Any:
         return _called(place, by_step, [{**given} if isinstance(given := made[name], Mapping) else given], {})
     if name in _TOKENIZERS:
         return _called(place, _TOKENIZERS[name], *_arguments(made[name]))
-    for near in get_close_matches(name, _TOKENIZERS, 1, 0.85):
+    if (near := nearest(name, _TOKENIZERS, 0.85)) is not None:
         raise PipelineError(f"{place}: there is no tokenizer {name!r}; did you mean {near!r}?")
     return made
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.marked_yaml import parse_yaml, place_of
+from uio_pipes.base.near_names import nearest
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import open_binary
 
@@ -19,7 +19,7 @@ _TYPES = {  # NeMo's names, and ours
     "multimodal_conversation": "conversations",
     "share_gpt": "conversations",
 }
-_KEYS = {
+NEMOS = {  # NeMo's keys, and ours
     "input_cfg": "sources",
     "reweight_temperature": "temperature",
     "manifest_filepath": "manifest",
@@ -48,7 +48,7 @@ class Entry:
         self._keys: dict[str, str] = {}
         self.values: dict[str, Any] = {}
         for key, value in marked.items():
-            name = _KEYS.get(str(key), str(key))
+            name = NEMOS.get(str(key), str(key))
             if name in self.values:
                 self.fail(name, f"{self._keys[name]} and {key} mean the same: keep one of them")
             self._keys[name], self.values[name] = str(key), value
@@ -78,16 +78,20 @@ class Entry:
             return place_of(self._marked, self._keys.get(key, key), self._files[-1])
         return f"{self._place}.{self._keys.get(key, key)}"
 
+    def word(self, key: str) -> str:
+        """Return a key as the file has it, where that may be NeMo's name for it."""
+        return self._keys.get(key, key)
+
     def fail(self, key: str, message: str) -> NoReturn:
         raise PipelineError(f"{self.place(key)}: {message}")
 
     def fail_unknown(self, key: str, known: Iterable[str], what: str) -> NoReturn:
         """Raises: PipelineError for a key that is not ``known``; ``what`` has such keys."""
         names = sorted(known)
-        near = get_close_matches(key, names, 1)
+        near = nearest(key, names)
         self.fail(
             key if key in self.values else "type",
-            f"{what} has no {key!r}" + (f"; did you mean {near[0]!r}?" if near else f": {', '.join(names)}"),
+            f"{what} has no {self.word(key)!r}" + (f"; did you mean {near!r}?" if near else f": {', '.join(names)}"),
         )
 
     def levels(self) -> int:

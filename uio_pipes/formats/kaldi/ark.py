@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.redact import redact
 from uio_pipes.io.local import RandomFile, Ref
 
 HEAD = 256  # bytes read of audio: its own header is among them
@@ -95,6 +96,15 @@ def ark_audio(file: RandomFile, offset: int) -> Ref:
         return Ref(file, offset + begin, size, head[begin : begin + size])
     if not head:
         raise DataError("truncated", "the ark ends before this offset: copy it again", url=file.path, offset=offset)
+    if head[:3] in (b"NPY", b"PKL"):
+        what = (
+            'a numpy array, as write_function="numpy"' if head[:3] == b"NPY" else 'a pickle, as write_function="pickle"'
+        )
+        message = (
+            f"{what} of kaldiio makes it, neither audio nor a matrix of Kaldi's: write the ark again by "
+            "kaldiio.save_ark without write_function, (rate, samples) for audio, a float32 matrix for features"
+        )
+        raise DataError("bad_ark", message, url=file.path, offset=offset)
     message = (
         f"no audio whose size is given, but {head[:8]!r}: an ark of audio holds wavs, as Kaldi's wav-copy writes them, "
         "or kaldiio's AUDIO"
@@ -203,4 +213,4 @@ class ArkMatrix(StoredFeatures):
         return DataError(reason, message, url=self.file.path, offset=self.offset)
 
     def __repr__(self) -> str:
-        return f"ArkMatrix({self.file.path!r}, offset={self.offset})"
+        return f"ArkMatrix({redact(self.file.path)!r}, offset={self.offset})"

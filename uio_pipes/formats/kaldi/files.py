@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import folder_of, inside, is_named, name_of, path_of
 from uio_pipes.formats.kaldi.lines import KaldiLines
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, open_binary
@@ -29,8 +30,8 @@ class KaldiFiles:
                 raise ListError(f"the folder {scp} has neither wav.scp nor feats.scp: name the scp itself")
             self.scp, folder, within = main, scp, True
         else:
-            self.scp, folder, within = self._table(scp, 1), scp.rpartition("/")[0], False
-        cut = within and self.scp.name.endswith("wav.scp")  # features are of utterances already
+            self.scp, folder, within = self._table(scp, 1), folder_of(scp), False
+        cut = within and is_named(self.scp.name, "wav.scp")  # features are of utterances already
         self.text = self._table(text, 0) if text else self._optional(folder, "text", 0, within)
         self.segments = self._table(segments, 3, 3) if segments else self._optional(folder, "segments", 3, cut, 3)
         self.speakers = self._table(utt2spk, 1, 1) if utt2spk else self._optional(folder, "utt2spk", 1, within, 1)
@@ -58,7 +59,7 @@ class KaldiFiles:
         """Read the table of this name in ``folder``, if it is there."""
         if not wanted:
             return None
-        path = f"{folder.rstrip('/')}/{name}" if folder else name
+        path = inside(folder, name)
         data = self._read(path, optional=True)
         return None if data is None else KaldiLines(path, data, least, most)
 
@@ -82,4 +83,4 @@ class KaldiFiles:
 def is_folder(name: str) -> bool:
     """Return whether this names a folder. A remote folder cannot be distinguished from a file: files have a suffix."""
     path = is_local(name)
-    return "." not in name.rstrip("/").rpartition("/")[2] if path is None else os.path.isdir(path)
+    return "." not in name_of(path_of(name).rstrip("/")) if path is None else os.path.isdir(path)

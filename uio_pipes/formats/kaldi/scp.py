@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import suffix_of
 from uio_pipes.formats.kaldi.ark import holds_features, parse_pointer
 from uio_pipes.formats.kaldi.lines import KaldiLines
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
@@ -33,6 +34,17 @@ def check_pipes(scp: KaldiLines, allowed: bool) -> None:
         raise ListError(f"{scp.place(first)}: {error.message}") from error
 
 
+def check_one_file(value: str) -> None:
+    """Raises: DataError ``missing_file`` if a line names several files, a channel each, as ESPnet's may."""
+    several = len(words := value.split()) > 1 and all(suffix_of(word) in AUDIO_SUFFIXES for word in words)
+    if several and not os.path.exists(is_local(value) or ""):
+        raise DataError(
+            "missing_file",
+            f"the line names {len(words)} files, as ESPnet's wav.scp of several channels does, and one is read of each "
+            f"line: join them first (sox -M {' '.join(words)} joined.wav), or name the channel that is wanted",
+        )
+
+
 def points_at_features(scp: KaldiLines, access: Access) -> bool:
     """Return whether the scp points at features, by the first of its objects that can be read. Raises: ListError."""
     trouble: DataError | None = None
@@ -40,7 +52,7 @@ def points_at_features(scp: KaldiLines, access: Access) -> bool:
         try:
             value = scp.value(number)
             pointer = parse_pointer(value)
-            if value.endswith("|") or (pointer.offset is None and _suffix(pointer.path) in AUDIO_SUFFIXES):
+            if value.endswith("|") or (pointer.offset is None and suffix_of(pointer.path) in AUDIO_SUFFIXES):
                 return False
             return holds_features(open_file(pointer.path, access), pointer.offset or 0)
         except DataError as error:
@@ -49,10 +61,6 @@ def points_at_features(scp: KaldiLines, access: Access) -> bool:
     raise ListError(
         f"none of the first lines of {scp.name} can be read, from {scp.place(0)} on: {trouble}{_hint(trouble.url)}"
     )
-
-
-def _suffix(path: str) -> str:
-    return path.rpartition(".")[2].lower()
 
 
 def _hint(url: str) -> str:

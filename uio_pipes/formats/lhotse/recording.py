@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from uio_pipes.audio.bounds import check_claims
+from uio_pipes.audio.bounds import check_claims, check_longest
 from uio_pipes.audio.decode import check_channel, sample_range
 from uio_pipes.audio.recording import InFile, decoded
 from uio_pipes.audio.sniff import sniff_codec
@@ -131,6 +131,7 @@ class Recorded(InFile, Early):
         check_channel(channel, channels)
         wanted = self.channels if channel is None else [self.channels[channel]]
         first, last = (0, samples) if start is None and end is None else sample_range(samples, rate, start, end)
+        check_longest(last - first, rate)
         if self.window is not None:
             first, last = first + self.window.first, last + self.window.first
         return self._load(first, last - first, wanted), rate

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import is_named
 from uio_pipes.formats.kaldi.ark import ArkMatrix, parse_pointer
 from uio_pipes.formats.kaldi.lines import KaldiLines
 from uio_pipes.formats.lhotse.sources import from_base64
@@ -168,7 +169,7 @@ def _lilcom_chunky(path: str, key: str, rows: Rows, access: Access) -> Array:
 
 def _kaldiio(path: str, key: str, rows: Rows, access: Access) -> Array:
     """The path is an scp whose line ``key`` points into an ark, or such a pointer itself."""
-    pointer = parse_pointer(_table(path, access).get(key, "") if path.endswith(".scp") else path)
+    pointer = parse_pointer(_table(path, access).get(key, "") if is_named(path, ".scp") else path)
     if not pointer.path:
         raise ValueError(f"the scp has no line {key!r}")
     return ArkMatrix(open_file(pointer.path, access), pointer).load()[slice(*rows)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import ListError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import is_named
 from uio_pipes.formats.lists.table import ARCHIVES, Table
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.local import Payload
@@ -35,7 +36,7 @@ def parse(table: Table, number: int) -> ClipPlace | str:
     An audio file is named alone, after a key (as in Kaldi), or as ``wav`` of a JSON object.
     """
     line = table[number]
-    if line.endswith(ARCHIVES):
+    if is_named(line, ARCHIVES):
         return line
     start = end = None
     if line.startswith("{"):
@@ -50,7 +51,7 @@ def parse(table: Table, number: int) -> ClipPlace | str:
 
 def _parse_json(line: str, place: str) -> tuple[str, float | None, float | None]:
     try:
-        fields: dict[str, Any] = json.loads(line)
+        fields: dict[str, Any] = parse_json(line)
         wav = fields["wav"]
     except (ValueError, KeyError) as error:
         raise ListError(f'{place} is not a JSON object with a "wav": {line[:80]!r}') from error

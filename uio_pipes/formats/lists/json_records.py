@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import name_of
 from uio_pipes.formats.lists.raw_line import parse_object
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.naming import Names
@@ -73,5 +73,5 @@ def key_of(line: dict[str, Any], place: str) -> str:
     key = line.get("key", line.get("id"))
     if key is None:
         file, _, number = place.rpartition(", line ")
-        key = f"{os.path.basename(file)}:{number}"
+        key = f"{name_of(file)}:{number}"
     return str(key)

@@ -8,7 +8,6 @@ frames of 10 ms, and bytes and CRC32 of the whole file.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -16,6 +15,8 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import beside
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.io.access import Access
 
@@ -35,7 +36,7 @@ class ShardEntry(NamedTuple):
 
 def manifest_path(list_path: str) -> str:
     """Return the path of a list's manifest."""
-    return f"{list_path}.manifest"
+    return beside(list_path, ".manifest")
 
 
 class Manifest:
@@ -110,8 +111,8 @@ def _entry(url: str, number: int, line: str) -> ShardEntry:
 
 def _parsed(url: str, number: int, line: str) -> dict[str, Any]:
     try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        fields = parse_json(line)
+    except ValueError as error:
         raise _damaged(url, number, "not JSON") from error
     if not isinstance(fields, dict):
         raise _damaged(url, number, "not a JSON object")

@@ -6,7 +6,6 @@ Only 16 bytes a key stay in memory: its 64-bit hash, and the position of its ent
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import re
 import tempfile
@@ -19,6 +18,8 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import beside, is_named
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import LocalFile
@@ -96,7 +97,7 @@ class OverlayTable:
 def content_of(path: str, access: Access = PLAIN) -> str:
     """Return a hash of all bytes of an overlay. Raises: ListError."""
     digest = blake2b(digest_size=16)
-    name = f"{path}.bin" if _is_metainfo(path, access) else path
+    name = beside(path, ".bin") if _is_metainfo(path, access) else path
     try:
         with open_binary(name, access) as file:
             while block := file.read(_BLOCK):
@@ -112,7 +113,7 @@ class _Lines:
     def __init__(self, path: str, access: Access) -> None:
         self.path = path
         local = is_local(path)
-        if local is None or path.endswith(".gz"):
+        if local is None or is_named(path, ".gz"):
             self._copy = _copied(path, access)
             self._read: Callable[[int, int], bytes] = self._read_copy
         else:
@@ -176,13 +177,13 @@ def _is_metainfo(path: str, access: Access) -> bool:
     local = is_local(path)
     if local is not None:
         return os.path.isfile(f"{local}.idx")
-    return not path.rsplit("/", 1)[-1].endswith((".jsonl", ".json", ".gz", ".list", ".txt"))
+    return not is_named(path, (".jsonl", ".json", ".gz", ".list", ".txt"))
 
 
 def _copied(path: str, access: Access) -> IO[bytes]:
     copy: Any = tempfile.TemporaryFile(prefix="uio_overlay_")  # noqa: SIM115  closed with the table
     with open_binary(path, access) as file:
-        source: Any = gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
+        source: Any = gzip.GzipFile(fileobj=file) if is_named(path, ".gz") else file
         try:
             while block := source.read(_BLOCK):
                 copy.write(block)
@@ -201,10 +202,10 @@ def _hash(key: str) -> int:
 
 def _parse(data: bytes, entries: _Entries, position: int) -> dict[str, Any]:
     try:
-        entry = json.loads(data)
+        entry = parse_json(data)
         if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
             raise ValueError('not a JSON object with a "key"')
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         message = f"{entries.place(position)}: {error}: {data[:80]!r}; correct it"
         raise DataError("bad_overlay", message) from error
     return entry

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.redact import redact
 from uio_pipes.io.regular import open_regular
 
 _LINE = re.compile(r", line \d+$")
@@ -101,8 +103,8 @@ def _entries(data: bytes) -> Iterator[tuple[int, Entry]]:
     """Yield line numbers and entries; other lines are passed over."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
-            entry = json.loads(line) if line.strip() else None
-        except (ValueError, RecursionError):
+            entry = parse_json(line) if line.strip() else None
+        except ValueError:
             continue
         if isinstance(entry, dict) and _fits(entry):
             yield number, entry
@@ -133,8 +135,8 @@ def read_quarantine(path: str | os.PathLike[str]) -> list[Entry]:
 
 
 def home(url: str) -> str:
-    """Return the shard, or the list without the line number: lines move when a list is edited."""
-    return _LINE.sub("", url)
+    """Return the shard, or the list without the line number: lines move when a list is edited. Without credentials."""
+    return redact(_LINE.sub("", url))
 
 
 class Known:

@@ -7,9 +7,9 @@ from math import isfinite
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.formats.naming import Renames, pairs_of, renamed
 
-_decode = json.JSONDecoder().raw_decode
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
 
 
@@ -48,8 +48,8 @@ def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]
     if not text.isascii():
         _check_characters(text, place)
     try:
-        fields: dict[str, Any] = loads(text)
-    except (ValueError, RecursionError) as error:
+        fields: dict[str, Any] = parse_json(text)
+    except ValueError as error:
         raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
     if names:
         fields = renamed(fields, names)
@@ -65,12 +65,6 @@ def numbers_as_text(fields: dict[str, Any], *names: str) -> None:
         value = fields.get(name)
         if type(value) is int or (type(value) is float and isfinite(value)):
             fields[name] = str(value)
-
-
-def loads(text: str) -> Any:
-    """Return ``json.loads(text)``, sooner for a text without white space around it."""
-    value, end = _decode(text)
-    return value if end == len(text) else json.loads(text)
 
 
 def _check_characters(text: str, place: str, reason: str = "bad_line") -> None:

@@ -14,7 +14,8 @@ from typing import ClassVar, TypeGuard
 from braceexpand import braceexpand
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.base.redact import redact
+from uio_pipes.base.redact import redact, unsigned
+from uio_pipes.base.urls import is_named, path_of
 from uio_pipes.formats.lists.lines import ARCHIVES, Lines
 from uio_pipes.formats.lists.manifest import Manifest, ShardEntry
 from uio_pipes.io.access import Access
@@ -65,7 +66,7 @@ class Table:
         hashed, between = blake2b(digest_size=16), b""
         for part in self._parts:
             for text in part.texts() if isinstance(part, Lines) else ["\n".join(part)]:
-                hashed.update(between + redact(text).encode("utf-8", "surrogateescape"))
+                hashed.update(between + unsigned(text).encode("utf-8", "surrogateescape"))
                 between = b"\n"
         return hashed.hexdigest()
 
@@ -100,7 +101,7 @@ class Table:
         return self._parts[at], number - self._firsts[at]
 
     def _add(self, name: str) -> None:
-        if _path(name).endswith(self.direct) or name.startswith("{"):
+        if is_named(name, self.direct) or name.startswith("{"):
             if not self._parts or isinstance(self._parts[-1], Lines):
                 self._parts.append([])
             self._parts[-1].append(name)  # type: ignore[union-attr]
@@ -120,11 +121,6 @@ def _holds_shards(part: Lines | list[str]) -> TypeGuard[Lines]:
     return isinstance(part, Lines) and not part[0].startswith("{")
 
 
-def _path(name: str) -> str:
-    """Return a URL without its query, which may hold a signature."""
-    return name.partition("?")[0] if "://" in name else name
-
-
 def expand(entry: str, access: Access) -> Iterator[str]:
     """Expand braces, then globs, sorted; a name without either stays as it is."""
     if entry.lstrip().startswith('{"'):
@@ -136,7 +132,7 @@ def expand(entry: str, access: Access) -> Iterator[str]:
         raise ListError(f"unbalanced braces in {entry!r}: {error}") from error
     for name in names:
         if (
-            not glob.has_magic(name)
+            not glob.has_magic(path_of(name))
             or os.path.exists(is_local(name) or "")
             or ("?" in name and "://" in name and "*" not in name)
         ):

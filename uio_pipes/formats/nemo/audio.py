@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from typing import Any
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import LocalFile, RandomFile, Ref
 from uio_pipes.io.lookahead import Whole
@@ -24,7 +24,7 @@ def audio_file(path: str, manifest: str, access: Access) -> Any:
         return path
     folder = is_local(manifest)
     if folder is None:
-        return Whole(open_file(f"{posixpath.dirname(manifest.partition('?')[0])}/{path}", access))
+        return Whole(open_file(inside(folder_of(manifest), path), access))
     return Nearby(os.path.dirname(folder), path)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.redact import redact
+from uio_pipes.base.urls import name_of
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import Access
 
@@ -55,7 +55,7 @@ def expanded(names: Sequence[str], access: Access) -> Iterator[str]:
 
 def shard_number(name: str) -> int | None:
     """Return the number of a shard: ``audio_12.tar`` has 12; None without one."""
-    found = _NUMBER.match(os.path.basename(name.partition("?")[0] if "://" in name else name))
+    found = _NUMBER.match(name_of(name))
     return int(found[1]) if found else None
 
 

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut
+from uio_pipes.base.redact import unsigned
+from uio_pipes.base.urls import name_of
 from uio_pipes.formats.lists.json_records import JsonRecords
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.raw_line import as_seconds, check_segment, numbers_as_text
@@ -48,7 +50,7 @@ class Manifests(JsonRecords):
         directories = list(chain.from_iterable(each.directories for each in tars))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             sizes = list(pool.map(TarDirectory.known_size, directories))
-        names = [os.path.basename(each.url) for each in directories]
+        names = [os.path.basename(unsigned(each.url)) for each in directories]
         return blake2b(repr((self.lines.digest, names, sizes)).encode(), digest_size=16).hexdigest()
 
     @cached_property
@@ -132,7 +134,7 @@ def _key(row: dict[str, Any], path: str) -> str:
     key = row.get("key", row.get("id"))
     if key is not None:
         return str(key)
-    stem = os.path.splitext(path[path.rfind("/") + 1 :])[0]
+    stem = os.path.splitext(name_of(path))[0]
     start, end = row.get("start"), row.get("end")
     if start is None:
         return stem

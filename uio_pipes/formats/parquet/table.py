@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import name_of
 from uio_pipes.formats.audio_value import check_rate
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.raw_line import check_segment
@@ -126,4 +127,4 @@ def fields_in(group: Group, row: int) -> dict[str, Any]:
 
 
 def _stem(name: str) -> str:
-    return os.path.splitext(os.path.basename(name.partition("?")[0]))[0]
+    return os.path.splitext(name_of(name))[0]

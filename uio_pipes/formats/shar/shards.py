@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.base.redact import unsigned
+from uio_pipes.base.urls import inside, name_of
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import Access
 
@@ -28,7 +30,7 @@ class SharTable:
         _check(found)
         names = list(found)
         self.shards = [dict(zip(names, files, strict=True)) for files in zip(*found.values(), strict=True)]
-        bases = [path.rpartition("/")[2] for shard in self.shards for path in shard.values()]
+        bases = [unsigned(path).rpartition("/")[2] for shard in self.shards for path in shard.values()]
         self.digest = blake2b("\n".join(bases).encode(), digest_size=16).hexdigest()
 
     def __len__(self) -> int:
@@ -40,8 +42,8 @@ class SharTable:
 
 def _in_folder(folder: str, access: Access) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for path in map(str, expand(f"{folder.rstrip('/')}/*", access)):
-        name = _NAME.fullmatch(path.rpartition("/")[2])
+    for path in map(str, expand(inside(folder, "*"), access)):
+        name = _NAME.fullmatch(name_of(path))
         if name is not None:
             found.setdefault(name["field"], []).append(path)
     if "cuts" not in found:
@@ -67,5 +69,5 @@ def _check(found: Mapping[str, Sequence[str]]) -> None:
 
 
 def _number(path: str) -> str:
-    name = _NAME.fullmatch(path.rpartition("/")[2])
+    name = _NAME.fullmatch(name_of(path))
     return str(name["number"] or "") if name is not None else ""

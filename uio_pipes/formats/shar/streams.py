@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple, Protocol
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import name_of
 from uio_pipes.formats.tar.members import Member, TarMembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload, Ref
@@ -65,7 +66,7 @@ class JsonLines:
     def parse(self, line: bytes) -> dict[str, Any]:
         """Parse a line. Raises: DataError ``bad_line``."""
         try:
-            found = json.loads(line)
+            found = parse_json(line)
         except ValueError as error:
             raise self._bad(f"damaged JSON: {error}") from error
         if not isinstance(found, dict):
@@ -141,7 +142,7 @@ class _TarValues:
     def _manifest(self, member: Member) -> dict[str, Any]:
         payload = self._payload(member)
         try:
-            found = json.loads(payload.read() if isinstance(payload, Ref) else payload)
+            found = parse_json(payload.read() if isinstance(payload, Ref) else payload)
         except ValueError as error:
             raise self._error("bad_line", f"damaged JSON: {error}", member) from error
         return found if isinstance(found, dict) else {}
@@ -166,7 +167,7 @@ def _split(name: str) -> tuple[str, str]:
 
 def is_lines(field: str, url: str) -> bool:
     """Return whether a field's file is read by lines; otherwise it is a tar."""
-    return field == "cuts" or ".jsonl" in url.rpartition("/")[2]
+    return field == "cuts" or ".jsonl" in name_of(url)
 
 
 def open_stream(field: str, url: str, access: Access, position: Position) -> ValueStream:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
+from uio_pipes.base.redact import redact
 from uio_pipes.formats.tar.index_files import identity, open_sidecar
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
@@ -139,7 +140,7 @@ class MemberRef(Ref):
         return self._place
 
     def __repr__(self) -> str:
-        return f"MemberRef({self.directory.url!r}, {self.names[0]!r})"
+        return f"MemberRef({redact(self.directory.url)!r}, {self.names[0]!r})"
 
 
 def same_name(name: str) -> str:

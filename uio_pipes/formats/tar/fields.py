@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.formats.lists.raw_line import check_segment, numbers_as_text
 from uio_pipes.formats.naming import Renames, nested, pairs_of, renamed
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
@@ -120,10 +120,10 @@ def _decoded(utterance: TarUtterance, suffix: str, url: str) -> str:
 def _object(utterance: TarUtterance, suffix: str, url: str) -> dict[str, Any]:
     """Return the JSON object in a member. Raises: DataError ``bad_text``."""
     try:
-        found = json.loads(_decoded(utterance, suffix, url))
+        found = parse_json(_decoded(utterance, suffix, url))
         if not isinstance(found, dict):
             raise ValueError(f"it is {type(found).__name__}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         message = f"the text is not in a JSON object: {error}"
         raise _bad(utterance, suffix, url, "bad_text", message) from error
     return found

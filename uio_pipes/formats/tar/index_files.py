@@ -7,10 +7,10 @@ import posixpath
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.redact import redact
+from uio_pipes.base.urls import beside, path_of
 from uio_pipes.formats.tar.index import ShardIndex, loads
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import open_binary
@@ -25,13 +25,8 @@ AT_ONCE = 32  # remote indexes that are fetched at the same time
 def sidecar_path(url: str, folder: str | None = None) -> str:
     """Return the path of a shard's index: beside the shard, or under ``folder`` by the shard's whole path."""
     if folder is None:
-        if "://" not in url:
-            return url + SUFFIX
-        parts = urlsplit(url)
-        return urlunsplit(parts._replace(path=parts.path + SUFFIX)) if parts.query else url + SUFFIX
-    inner = url.partition("://")[2] or url
-    if "://" in url:
-        inner = inner.partition("?")[0]
+        return beside(url, SUFFIX)
+    inner = path_of(url).partition("://")[2] or url
     relative = posixpath.normpath("/" + inner).lstrip("/")  # never above the folder
     return posixpath.join(folder, relative) + SUFFIX
 

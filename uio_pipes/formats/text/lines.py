@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.redact import redact
+from uio_pipes.base.urls import name_of
 from uio_pipes.formats.lists.lines import Block, Lines
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.io.access import Access
@@ -91,5 +91,5 @@ class TextFiles(Table):
     @cached_property
     def _names(self) -> dict[str, str]:
         paths = {file.name: redact(file.name) for file in self.files}
-        often = Counter(map(os.path.basename, paths.values()))
-        return {n: os.path.basename(path) if often[os.path.basename(path)] == 1 else path for n, path in paths.items()}
+        often = Counter(map(name_of, paths.values()))
+        return {n: name_of(path) if often[name_of(path)] == 1 else path for n, path in paths.items()}

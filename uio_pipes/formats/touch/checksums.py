@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.redact import redact
+from uio_pipes.base.urls import folder_of
 from uio_pipes.formats.sidecar_frame import framed, unframed
 from uio_pipes.formats.tar.index_files import sidecar_path
 from uio_pipes.io.access import Access
@@ -54,7 +55,7 @@ def read_checksums(url: str, access: Access | None = None, folder: str | None = 
         if not isinstance(digest, str) or not isinstance(stamp, str) or len(data) != at + 4 * count:
             raise ValueError("its content is not what its header says")
         return Checksums(digest, stamp, np.frombuffer(data, "<u4", count, at).copy())
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ListError(
             f"the checksums {name} are damaged or no checksums ({error}): make them anew, {remedy}"
         ) from error
@@ -62,7 +63,7 @@ def read_checksums(url: str, access: Access | None = None, folder: str | None = 
 
 def remedy_for(url: str, folder: str | None) -> str:
     """Return the command that makes the checksums of ``NAME.bin`` at ``url``."""
-    return f"uio index {redact(url.rpartition('/')[0] or '.')}" + (f" --into {folder}" if folder else "")
+    return f"uio index {redact(folder_of(url) or '.')}" + (f" --into {folder}" if folder else "")
 
 
 def bad_crc(url: str, offset: int, member: str = "") -> DataError:

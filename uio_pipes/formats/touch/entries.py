@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.base.urls import is_named
 from uio_pipes.formats.lists.table import Table, expand
 from uio_pipes.io.access import Access
 from uio_pipes.io.remote import is_local
@@ -41,7 +42,7 @@ def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> I
         path = is_local(name)
         if names_folder(name) and not os.path.exists(path or ""):
             yield parse_entry(name, repr(name), metainfo)
-        elif os.path.isfile(path or "") or (path is None and name.endswith(LISTS)):
+        elif os.path.isfile(path or "") or (path is None and is_named(name, LISTS)):
             table = Table((name,), access)
             yield from (parse_entry(table[i], table.place(i), metainfo) for i in range(len(table)))
         elif path is not None and not os.path.isdir(path):
@@ -97,7 +98,7 @@ def parse_entry(line: str, place: str, metainfo: str | None = None) -> Entry:
     """
     folder, word = _split(line)
     if not word:
-        if line.startswith("{") or line.endswith(".tar"):
+        if line.startswith("{") or is_named(line, ".tar"):
             raise ListError(f"{place} is not a folder, but {line[:80]!r}; name a list of FOLDER audio+metainfo lines")
         return unnamed(folder, metainfo)
     names = word.split("+")

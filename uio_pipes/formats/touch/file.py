@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.redact import redact
+from uio_pipes.base.urls import beside
 from uio_pipes.formats.touch.checksums import bad_crc, read_checksums, remedy_for
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile
@@ -42,8 +43,8 @@ class IndexedFile:
 
     def __init__(self, prefix: str, access: Access | None = None) -> None:
         self._access = access
-        self.data: RandomFile = open_file(f"{prefix}.bin", access)
-        index = open_file(f"{prefix}.idx", access)
+        self.data: RandomFile = open_file(beside(prefix, ".bin"), access)
+        index = open_file(beside(prefix, ".idx"), access)
         try:
             count, columns, bounds = self._columns(index)
             size = self.data.size

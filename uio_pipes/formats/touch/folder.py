@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,9 @@ import numpy as np
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.redact import redact
+from uio_pipes.base.urls import inside
 from uio_pipes.formats.lists.raw_line import as_seconds, check_segment, numbers_as_text
 from uio_pipes.formats.naming import Renames, nested, renamed
 from uio_pipes.formats.touch.entries import AUDIO, TOKENS, Entry
@@ -33,9 +34,9 @@ class IndexedFolder:
 
     def __init__(self, entry: Entry, access: Access, texts: tuple[str, ...] = DEFAULT, names: Renames = None) -> None:
         self.path, self._texts, self._names = entry.folder.rstrip("/"), texts, names
-        opened = {name: IndexedFile(f"{self.path}/{name}", access) for name in entry.names}
+        opened = {name: IndexedFile(inside(self.path, name), access) for name in entry.names}
         self.files = list(opened.values())
-        self.name = f"{self.path}/{entry.metainfo or TOKENS}"
+        self.name = inside(self.path, entry.metainfo or TOKENS)
         self.audio, self.metainfo, self.tokens = (opened.pop(n, None) for n in (AUDIO, entry.metainfo, TOKENS))
         self.others: dict[str, IndexedFile] = renamed(opened, names)
         first, *rest = entry.names
@@ -127,10 +128,10 @@ def parse_metainfo(
     Raises: DataError ``bad_line``, ``missing_key``, ``missing_text``, ``bad_segment``.
     """
     try:
-        parsed: Any = json.loads(data)
+        parsed: Any = parse_json(data)
         if not isinstance(parsed, dict):
             raise ValueError(f"no object, but {data[:40]!r}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError("bad_line", f"damaged JSON: {error}", url=url, offset=offset) from error
     fields: dict[str, Any] = renamed(parsed, names) if names else parsed
     if not (type(fields.get("key")) is str and type(fields.get("txt")) is str and fields["key"]):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.bounds import check_claims, check_finite
+from uio_pipes.audio.bounds import check_claims, check_finite, check_longest
 from uio_pipes.audio.decode import check_channel, sample_range
 from uio_pipes.audio.recording import Recording
 from uio_pipes.formats.touch.file import DTYPES
@@ -48,6 +48,7 @@ class Pcm(StoredRecord, Recording):
         total, rate, _ = self.info
         whole = start is None and end is None and total > 0
         first, last = (0, total) if whole else sample_range(total, rate, start, end)
+        check_longest(last - first, rate)
         check_channel(channel, 1)
         width = self.dtype.itemsize
         if whole and self.crc is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from uio_pipes.audio.decode import decode, sample_range
 from uio_pipes.audio.length import Plan, audio_info, npy_shape, planned_by_duration, segment_samples
 from uio_pipes.audio.sniff import belies
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import suffix_of
 from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.lists.raw_line import parse
@@ -48,7 +48,7 @@ def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Ite
     start, end = fields.get("start"), fields.get("end")
     info = audio_info(data, fields)
     name = fields["wav"] if isinstance(fields["wav"], str) else ""
-    suffix = os.path.splitext(name.partition("?")[0])[1][1:].lower()
+    suffix = suffix_of(name)
     if (form := belies(suffix, data[:16])) is not None and suffix:
         yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}, and is decoded as that: rename it")
     if info is not None:

@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.base.urls import is_named
 from uio_pipes.formats.kaldi.files import is_folder
 from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.formats.lists.table import ARCHIVES
@@ -26,9 +27,9 @@ def data_type_of(url: str) -> DataType:
 
 def data_type_by(url: str, first: str) -> DataType:
     """Return the ``data_type`` of the list ``url`` by its first line. Raises: ListError for any other line."""
-    if first.startswith("{") and not first.endswith(ARCHIVES):
+    if first.startswith("{") and not is_named(first, ARCHIVES):
         return "raw"
-    if first.partition("?")[0].endswith(ARCHIVES):
+    if is_named(first, ARCHIVES):
         return "shard"
     raise ListError(f"{url} is not a list: its first line is {first[:80]!r}, but a list has a JSON object, or the path "
                     "of a shard (….tar), a line")  # fmt: skip
@@ -48,7 +49,7 @@ def names_touchdataset(url: str) -> bool:
 
 def is_archive(url: str) -> bool:
     """Return whether this names a shard itself, not a list."""
-    return url.partition("?")[0].endswith(ARCHIVES)
+    return is_named(url, ARCHIVES)
 
 
 def first_line(url: str) -> str:

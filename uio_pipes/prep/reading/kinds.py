@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import is_named
 from uio_pipes.formats.lists.table import ARCHIVES, expand
 from uio_pipes.formats.naming import renamed
 from uio_pipes.formats.nemo.paths import expanded
@@ -28,11 +29,11 @@ Names = Mapping[str, str] | None
 
 def reads_records(path: str, fields: Names = None) -> bool:
     """Return whether this is a folder, or a file of utterances that has no lines of WeNet's."""
-    if os.path.isdir(path) or path.endswith((*SUFFIXES, ".yaml", ".yml")):
+    if os.path.isdir(path) or is_named(path, (*SUFFIXES, ".yaml", ".yml")):
         return True
     if path.startswith("{"):
         return not is_line(path, fields)
-    if path.endswith((*ARCHIVES, SUFFIX)):
+    if is_named(path, (*ARCHIVES, SUFFIX)):
         return False
     if names_folder(path):
         return True
@@ -71,8 +72,8 @@ def _kind_of(line: str, names: frozenset[str], fields: Names) -> str:
 def names_in(line: str, fields: Names) -> frozenset[str]:
     """Return our names of the fields of a JSON object, which may be damaged, or cut off where the head ends."""
     try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
+        read = parse_json(line)
+    except ValueError:
         read = dict.fromkeys(_NAME.findall(line))
     return frozenset(renamed(read, fields))
 
@@ -90,8 +91,7 @@ def is_line(text: str, fields: Names) -> bool:
 
 def has_shards(lines: list[str]) -> bool:
     """Return whether one of the lines is the path of a shard, alone or before the number of its utterances."""
-    words = (line.partition("?")[0].split(None, 1)[0] for line in lines)
-    return any(line.endswith(ARCHIVES) or word.endswith(ARCHIVES) for line, word in zip(lines, words, strict=True))
+    return any(is_named(line, ARCHIVES) or is_named(line.split(None, 1)[0], ARCHIVES) for line in lines)
 
 
 def head_of(path: str) -> bytes:

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import is_named
 from uio_pipes.formats.kaldi.files import is_folder
 from uio_pipes.formats.kaldi.join import KaldiJoin
 from uio_pipes.formats.kaldi.lines import KaldiLines
@@ -161,7 +162,7 @@ def open_list(url: str, segments: str | None = None, allow_pipes: bool = False) 
 def names_features(source: str) -> bool:
     """Return whether this is an scp, or a Kaldi folder with ``feats.scp`` and without ``wav.scp``."""
     if not is_folder(source):
-        return source.partition("?")[0].endswith(".scp")
+        return is_named(source, ".scp")
     return not exists(f"{source}/wav.scp") and exists(f"{source}/feats.scp")
 
 

@@ -25,6 +25,7 @@ from uio_pipes.audio.mpeg import with_length
 from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
 from uio_pipes.audio.sniff import sniff, sniff_codec
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import is_named, suffix_of
 from uio_pipes.io.command import run_command
 from uio_pipes.io.opening import is_local, open_binary, open_file
 from uio_pipes.io.regular import open_data, open_regular
@@ -113,7 +114,7 @@ def _told(error: Exception) -> str:
 def in_ark(wav: str) -> bool:
     """Return whether the audio lies in one of Kaldi's arks: ``wavs.ark:OFFSET``."""
     path, _, offset = wav.rpartition(":")
-    return path.endswith(".ark") and offset.isdecimal()
+    return is_named(path, ".ark") and offset.isdecimal()
 
 
 def _read(wav: str) -> bytes:
@@ -191,7 +192,7 @@ def _decoded(
 
 
 def _suffix(name: str) -> str:
-    suffix = os.path.splitext(name.partition("?")[0])[1].lower()[1:]
+    suffix = suffix_of(name)
     return suffix if suffix.isalnum() else "wav"
 
 
