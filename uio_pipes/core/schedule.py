@@ -40,8 +40,8 @@ def by_step(points: Mapping[int, T]) -> T:
 
     As in ``.filter(max_frames=uio.by_step({0: 400, 10_000: 1_600}))``: 400 until step 9,999, then 1,600. What is read
     for a batch goes by the step of that batch; utterances that wait in buffers were chosen by the values of earlier
-    steps. Steps are those of the trainer in the epoch, or in the whole stream with ``Loader(steps_per_epoch=…)``, on the
-    number of ranks that it began with: on other ranks a change comes with the same batch as it would have there.
+    steps. Steps are those of the trainer in the epoch, or in the whole stream with ``Loader(steps_per_epoch=…)``, on
+    the number of ranks that it began with: on other ranks a change comes with the same batch as it would have there.
 
     Args:
         points: the steps from which values hold, from 0 on, with these values.
