@@ -184,13 +184,23 @@ def test_a_state_of_an_earlier_version_does_not_know_how_many_ranks_there_were(m
                 assert digest(loader.batch_at(step)) == digest(run.now[step, rank])
 
 
-def test_a_batch_of_which_nothing_is_left_does_not_shift_the_ranks_that_follow() -> None:
-    items = [{"key": f"U{i}", "wav": b"RIFF" if i == 3 else wav_bytes(tone(8000, i))} for i in range(40)]
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_of_which_nothing_is_left_has_no_number_in_a_stream(workers: int) -> None:
+    bad = (3, 7, 17, 21)
+    items = [{"key": f"U{i}", "wav": b"RIFF" if i in bad else wav_bytes(tone(8000, i))} for i in range(30)]
     graph = uio.from_iterable(items).sharding_filter().decode_audio().batch(1).pad()
-    run = Run(graph, 4, [(1, 6), (2, 3)], steps_per_epoch=30)
-    for loader in run.ranks:
-        for step in (6, 7, 8):
-            assert loader.batch_at(step)["keys"] == run.now[step, loader.rank]["keys"]
+    run = Run(graph, 4, [(1, 6), (2, 5), (1, 6), (4, 3)], steps_per_epoch=100, num_workers=workers)
+    keys = {place: batch["keys"] for place, batch in run.now.items()}
+    for world in (1, 4):
+        for loader in run.loaders(world, run.state()):
+            assert all(
+                loader.batch_at(step)["keys"] == got for (step, rank), got in keys.items() if rank == loader.rank
+            )
+    planned = {(one.step, one.rank): one.keys for one in steps(graph, run.state(), last=19)}
+    assert {place: planned[place] for place in keys} == keys
+    loader = run.ranks[0]
+    loader.set_epoch(1)
+    assert "lost" not in "".join(loader.state_dict().values())
 
 
 @pytest.mark.parametrize(
@@ -203,6 +213,7 @@ def test_a_batch_of_which_nothing_is_left_does_not_shift_the_ranks_that_follow()
         {"stretches": [[0, 1, 2]]},
         {"places": [[0, 0, 0]]},
         {"places": [[0, 0, 0, -1]]},
+        {"lost": [3]},
     ],
     ids=str,
 )

@@ -106,7 +106,10 @@ def _of_rank(
     for pass_, k, lane, keys in heapq.merge(*plan_keys(spec, states)):
         if end is not None and (step >= end.first or (pass_, k) >= (end.place(lane) or (0, 0))):
             return
-        before = (pass_, k) < place_of(known[0].lane(lane) or states[lane])
+        now = known[0].lane(lane) or states[lane]
+        if [pass_, k] in now.lost:  # another batch took its place
+            continue
+        before = (pass_, k) < place_of(now)
         passes = not before and left > 0
         over = passes or (not before and own is not None and any(step in one for one in own.over))
         if keys:

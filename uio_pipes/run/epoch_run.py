@@ -42,6 +42,8 @@ class EpochEnd(NamedTuple):
 class EpochRun(Iterator[Any]):
     """The batches of one run over an epoch. It ends its workers at the end, on an error, and when closed or deleted."""
 
+    _here = staticmethod(os.getpid)  # modules may be gone when it is deleted
+
     def __init__(
         self,
         options: RunOptions,
@@ -56,7 +58,7 @@ class EpochRun(Iterator[Any]):
         self.returned: float | None = None  # when the trainer got its last batch, if it comes back for the next one
         self.items = items  # in the lists
         self.closed = False
-        self.pid = os.getpid()
+        self.pid = self._here()
         self.reader: object | None = None  # the one iterator that gets the batches
         self.superseded = ""  # what took them from the one before
         self.anew = False  # the lanes are to begin anew, where they are, with the next batch
@@ -297,7 +299,7 @@ class EpochRun(Iterator[Any]):
 
     def check(self, reader: object) -> None:
         """Raises: UioError if batches go to another iterator by now, or belong to the process that forked this one."""
-        if self.pid != os.getpid():
+        if self.pid != self._here():
             raise UioError(
                 f"the loader is in the middle of an epoch in process {self.pid}, and this process was forked from it: "
                 "its workers and threads are not here. Make a uio.Loader of its own here"
@@ -311,7 +313,7 @@ class EpochRun(Iterator[Any]):
     def close(self) -> None:
         """End the workers: there are no more batches. In a process that was forked since, there are none to end."""
         self.closed = True
-        if self.pid == os.getpid():
+        if self.pid == self._here():
             self._stop_runners()
 
     def _stop_runners(self) -> None:

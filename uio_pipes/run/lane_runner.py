@@ -62,6 +62,7 @@ class Message:
     memory: int = 0  # bytes, estimated, in the buffers of this process; with a lane's first batch
     error: Exception | None = None
     took: float = 0.0  # seconds that it took to make
+    lost: bool = False  # nothing is left of the batch, and another one takes its place in a stream
     number: int = 0  # of the batch that comes next on the rank, in its epoch
     copied: Any = None  # a CUDA event, after the copy of the batch to the trainer's device
     tallies: dict[str, Tally] = field(default_factory=dict)  # counted since the message before

@@ -128,6 +128,7 @@ class Merge:
             if over := self._over():
                 message.batch = None
                 self._gave.add(lane)
+            message.lost = self.steps and message.batch is None and not over
             self.number += over or message.batch is not None or not self.steps
         message.number = self.number
         self._note(message)
@@ -222,13 +223,17 @@ class Merge:
         while n and self._due and not self.at_rest:
             message = self._take()
             if self.steps:  # which the epoch makes up for
-                self.number = number
+                self.number, message.lost = number, False
             self._fetched.clear()
             self.passed += 1
+            lost = self.positions[message.lane].state.lost
             self.positions[message.lane].advance(message)
             if not message.done:
                 self._gave.add(message.lane)
-                n -= 1
+                n -= [
+                    message.pass_,
+                    message.k,
+                ] not in lost  # of a batch that is made again, the place of which is known
             yield message
 
     def unreported(self) -> Iterator[Message]:

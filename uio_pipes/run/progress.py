@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any
 
 from uio_pipes.base.errors import PipelineError, StateError
@@ -119,6 +119,8 @@ class EpochProgress:
         self.over.clear()
         self.stretches = self.stretches[-1:]
         self.begin_stretch()
+        for position in self.positions.values():
+            position.state.lost = []
 
     def begin_stretch(self) -> None:
         """Note that the next step comes from where the lanes stand now, whatever came before."""
@@ -178,7 +180,8 @@ class EpochProgress:
             if (place := of.place(lane)) is None:
                 return None
             fresh = LaneState(self.stream, place[0], k=place[1])
-            states[lane] = replace(fresh, settings=fresh.settings_known(self.lane(lane) or fresh))
+            known = self.lane(lane) or fresh
+            states[lane] = replace(fresh, settings=fresh.settings_known(known), lost=known.lost)
         return states
 
     def lane(self, lane: int) -> LaneState | None:
@@ -194,10 +197,11 @@ class EpochProgress:
         end = self.stretches[number + 1] if number + 1 < len(self.stretches) else Stretch(self.step, of.ranks, now)
         batches = []
         for lane in lanes_of(self.lanes, rank, of.ranks):
-            first, last = of.place(lane), end.place(lane)
+            first, last, known = of.place(lane), end.place(lane), self.lane(lane)
             if first is None or last is None or first[0] != last[0]:
                 return None
-            batches.append(zip(range(first[1], last[1]), repeat(lane), strict=False))
+            lost = {k for pass_, k in known.lost if pass_ == first[0]} if known else set[int]()
+            batches.append([(k, lane) for k in range(first[1], last[1]) if k not in lost])
         return next(islice(heapq.merge(*batches), step - of.first, None), None)
 
     def check_ranks(self, options: RunOptions) -> None:

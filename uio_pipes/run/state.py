@@ -49,11 +49,11 @@ def _are_stretches(value: object) -> bool:
     return numbers and all(a[0] < b[0] for a, b in pairwise(value))
 
 
-def _are_places(value: object) -> bool:
-    """Return whether this is [epoch, first step of a stretch, pass, k] of each stretch."""
-    return isinstance(value, list) and all(
-        isinstance(o, list) and len(o) == 4 and all(map(_is_count, o)) for o in value
-    )
+def _are_tuples(value: object, size: int) -> bool:
+    """Return whether this is a list of so many counts each."""
+    if not isinstance(value, list) or not all(isinstance(one, list) and len(one) == size for one in value):
+        return False
+    return all(_is_count(n) for one in value for n in one)
 
 
 def _are_counts(value: object) -> bool:
@@ -76,6 +76,8 @@ COUNT = {"fits": _is_step}
 FLAG = {"fits": lambda value: isinstance(value, bool)}
 LIST = {"fits": lambda value: isinstance(value, list)}
 RANGES = {"fits": lambda value: isinstance(value, list) and all(map(_is_range, value))}
+PLACES = {"fits": lambda value: _are_tuples(value, 4), "optional": True}
+PAIRS = {"fits": lambda value: _are_tuples(value, 2), "optional": True}
 
 
 # The records
@@ -146,6 +148,7 @@ class LaneState:
         at: batches received when ``nodes`` was saved; resuming passes over the ``k - at`` batches since then.
         settings: where settings changed, see :class:`~uio_pipes.core.settings.Settings`; empty if none can.
         places: where it stood when stretches of steps began: [epoch, first step, pass, k] of each.
+        lost: [pass, k] of the batches in this epoch of a stream of which nothing was left.
         nodes: the state of the lane's nodes, as JSON; "null" before the first snapshot and after the last batch.
     """
 
@@ -156,7 +159,8 @@ class LaneState:
     counts: dict[str, Any] = field(default_factory=dict, metadata={"fits": _are_counts})
     at: int = field(default=0, metadata=COUNT)
     settings: dict[str, Any] = field(default_factory=dict, metadata={"fits": are_settings, "optional": True})
-    places: list[list[int]] = field(default_factory=list, metadata={"fits": _are_places, "optional": True})
+    places: list[list[int]] = field(default_factory=list, metadata=PLACES)
+    lost: list[list[int]] = field(default_factory=list, metadata=PAIRS)
     nodes: str = "null"
 
     def settings_known(self, later: LaneState) -> dict[str, Any]:
@@ -175,7 +179,9 @@ class LaneState:
     def text(self) -> str:
         """The entry of the lane in a state: JSON."""
         given = {key: getattr(self, name) for name, key in _LANE_KEYS}
-        head = json.dumps({key: value for key, value in given.items() if key not in ("settings", "places") or value})
+        head = json.dumps(
+            {key: value for key, value in given.items() if value or key not in ("settings", "places", "lost")}
+        )
         return f'{head[:-1]}, "nodes": {self.nodes}}}'
 
 
