@@ -644,7 +644,10 @@ class Pipeline(Graph):
         ...
 
     def language(
-        self, detect: Callable[[str], str] | None = None, limited_langs: Sequence[str] = ("zh", "en")
+        self,
+        detect: Callable[[str], str] | None = None,
+        limited_langs: Sequence[str] = ("zh", "en"),
+        needs_text: bool = True,
     ) -> Pipeline:
         """Find the language of ``txt``: sets ``lang`` (an ISO 639-1 code), and ``task`` to "transcribe", as WeNet does.
 
@@ -658,6 +661,7 @@ class Pipeline(Graph):
             limited_langs: codes of the languages that may be found. Each must have a script of its own: of en, fr, de
                 and other Latin ones, for example, only one can be given. A tie, or a text in none of these scripts,
                 goes to the first one. Default: ("zh", "en").
+            needs_text: False leaves utterances without a text as they are. Default: True, they are ``missing_text``.
         """
         ...
 

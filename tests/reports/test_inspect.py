@@ -95,8 +95,9 @@ def test_kaldi_folders(tmp_path: Path) -> None:
     found = recognize(str(tmp_path))
     assert found.kind == "Kaldi data folder"
     assert inspect(found.pipeline).seconds == pytest.approx(seconds_of(tmp_path))
+    assert inspect(recognize(str(tmp_path / "wav.scp")).pipeline).utterances == 1
     with pytest.raises(uio.ListError, match="name its folder"):
-        recognize(str(tmp_path / "wav.scp"))
+        recognize(str(tmp_path / "text"))
 
 
 def test_what_holds_no_utterances_is_named_with_the_command_for_it(tmp_path: Path, plain_corpus: Corpus) -> None:

@@ -67,11 +67,12 @@ def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, al
         file.close()
     if json:
         counts = {"items": report.items, "utterances": report.utterances, "bytes": report.bytes}
-        print_json({**counts, "reasons": report.reasons, "findings": entries})
+        print_json({**counts, "reasons": report.reasons, "findings": entries, "notes": report.notes})
     else:
         found = ", ".join(f"{count} {reason}" for reason, count in report.reasons.items()) or "nothing is wrong"
         read = f"{counted(report.utterances, 'utterance')} of {counted(report.items, 'item')}"
-        typer.echo(f"{read}, {report.bytes / 1e6:.1f} MB: {found}")
+        for line in (f"{read}, {report.bytes / 1e6:.1f} MB: {found}", *report.notes):
+            typer.echo(printable(line))
         show_problems(report.findings)
     return bool(report.findings)
 

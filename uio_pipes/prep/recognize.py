@@ -19,6 +19,7 @@ from uio_pipes.formats.tar.index_files import SUFFIX
 from uio_pipes.formats.touch.entries import names_folder, with_all_pairs
 from uio_pipes.io.opening import is_local
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.prep import foreign
 from uio_pipes.prep.reading.kinds import (
     CONVERSATIONS,
     CUTS,
@@ -26,6 +27,7 @@ from uio_pipes.prep.reading.kinds import (
     NEMO,
     PAIRS,
     RAW,
+    SCP,
     TEXT,
     Names,
     has_shards,
@@ -40,7 +42,7 @@ from uio_pipes.starts.lists import from_raw_list, from_shard_list
 
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
-NAMED = {"wav.scp": "Kaldi's", "feats.scp": "Kaldi's", "segments": "Kaldi's", "utt2spk": "Kaldi's", "text": "Kaldi's"}
+TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
 
 
 SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
@@ -81,7 +83,9 @@ def recognize(path: str, allow_pipes: bool = False, fields: Names = None) -> Rec
         return _shards(path, "tar shard", fields)
     if is_named(path, SUFFIXES):
         return _parquet(path, "Parquet file", fields)
-    if name_of(path) in NAMED:
+    if is_named(path, (SCP,)):
+        return _kaldi(path, "Kaldi's scp", allow_pipes, fields)
+    if name_of(path) in TABLES:
         folder = folder_of(path) or "."
         raise ListError(f"{path} is one of Kaldi's tables: name its folder (uio inspect {folder})")
     head = head_of(path)
@@ -102,6 +106,12 @@ def _json(path: str, lines: list[str], allow_pipes: bool, fields: Names) -> Reco
     from uio_pipes.starts.text import from_jsonl
 
     kind, names = kind_of(lines, fields), names_in(lines[0], fields)
+    if kind in ("", JSONL) and (named := foreign.of_object(lines[0], fields)):
+        ours = dict(pair.split("=", 1) for pair in named.split(","))
+        raise ListError(
+            f"{path} has JSON objects that name audio by other names than ours ({', '.join(sorted(names)[:12])}): "
+            f"--fields {named}, or in Python uio.from_raw_list({path!r}, fields={ours})"
+        )
     if {"reason", "member"} <= names:
         raise ListError(f"{path} is a quarantine file (failures with their origin): uio verify --confirm takes it")
     if kind == CUTS:
@@ -167,9 +177,9 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: Names) -> Recogniz
 
         return Recognized(path, "Lhotse Shar", from_lhotse_shar(path, fields=fields))
     if {"wav.scp", "feats.scp"} & names:
-        from uio_pipes.starts.records import from_kaldi
-
-        return Recognized(path, "Kaldi data folder", from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
+        return _kaldi(path, "Kaldi data folder", allow_pipes, fields)
+    if what := foreign.of_folder(path, names):
+        raise ListError(f"{path} is {what}")
     if written := sorted({"data.list", "shards.list", "cuts.jsonl", "cuts.jsonl.gz"} & names):
         raise ListError(f"{path} is a folder with a list: name that, {os.path.join(path, written[0])}")
     if any(name.endswith(ARCHIVES) for name in names):
@@ -187,6 +197,12 @@ def _indexed(path: str, kind: str, fields: Names) -> Recognized:
     from uio_pipes.starts.records import from_indexed
 
     return Recognized(path, kind, from_indexed(path, fields=fields))
+
+
+def _kaldi(path: str, kind: str, allow_pipes: bool, fields: Names) -> Recognized:
+    from uio_pipes.starts.records import from_kaldi
+
+    return Recognized(path, kind, from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
 
 
 def _parquet(path: str, kind: str, fields: Names) -> Recognized:
@@ -226,13 +242,15 @@ def _list(path: str, lines: list[str], fields: Names) -> Recognized:
         return _parquet(path, "list of Parquet files", fields)
     if has_shards(lines):
         return _shards(path, "shard list", fields)
+    if any(line.startswith('{"') for line in lines):
+        raise ListError(f"{path} has lines of several kinds: {first[:60]!r} is no JSON object, as others of them are")
+    if what := foreign.of_lines(path, lines):
+        raise ListError(f"{path} has {what}")
     if _PATH.fullmatch(first):
         raise ListError(
             f"{path} lists files that are no shards ({first[:60]}): name the files themselves, as by a glob in quotes; "
             f"names of shards end in one of {' '.join(ARCHIVES)}"
         )
-    if any(line.startswith('{"') for line in lines):
-        raise ListError(f"{path} has lines of several kinds: {first[:60]!r} is no JSON object, as others of them are")
     return _text(path, TEXT, path, fields)
 
 

@@ -20,8 +20,8 @@ from uio_pipes.prep.checking.lines import verify_lines
 from uio_pipes.prep.checking.records import Share, verify_records
 from uio_pipes.prep.checking.shard import Checked, Wanted, verify_shard
 from uio_pipes.prep.indexing.shard import PRELOAD
-from uio_pipes.prep.reading.kinds import reads_records
-from uio_pipes.prep.recognize import recognize
+from uio_pipes.prep.reading.kinds import TEXT, reads_records
+from uio_pipes.prep.recognize import Recognized, recognize
 from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.listing import Listing, RecordListing
 
@@ -33,13 +33,15 @@ LINES = 256  # of a raw list that a process checks at a time
 
 @dataclass
 class Verified:
-    """The data read so far, and all findings in the order of the list. ``checked``: how many of the ``items``."""
+    """The data read so far, and all findings in the order of the list. ``checked``: how many of the ``items``;
+    ``notes``: what was not checked."""
 
     items: int = 0
     checked: int = 0
     utterances: int = 0
     bytes: int = 0
     findings: list[DataError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -66,16 +68,18 @@ def verify(
     wanted = wanted or Wanted()
     records = [path for path in paths if reads_records(path, wanted.fields)]
     given = tuple(path for path in paths if path not in records)
-    folders = [_share(path, allow_pipes, wanted) for path in records]
+    known = [_known(path, allow_pipes, wanted) for path in records]
+    folders = [_share(one, wanted) for one in known]
     table = Table(given, access) if given else None
     entries = list(table.entries()) if table else []
     shards, lines, indexed = _sorted(entries, only, wanted)
     manifests = {name: read_manifest(name, access) or {} for name in table.lists} if table else {}
-    known = {at: entry for at, url in shards.items() if (entry := _expected(url, manifests)) is not None}
-    tasks: list[Task] = [((at, 1), (verify_shard, url, known.get(at), wanted, access)) for at, url in shards.items()]
+    told = {at: entry for at, url in shards.items() if (entry := _expected(url, manifests)) is not None}
+    tasks: list[Task] = [((at, 1), (verify_shard, url, told.get(at), wanted, access)) for at, url in shards.items()]
     tasks += _of_lines(lines, wanted, access)
     tasks += _of_records([*indexed, *folders], len(entries), jobs, wanted)
     report = Verified(items=len(shards) + len(lines) + len(indexed) + len(folders))
+    report.notes = [f"{one.path}: {one.kind}, of which only UTF-8 was checked" for one in known if one.kind == TEXT]
     of_lists = [error for error in listed_twice(entries) if only is None or error.url in only]
     of_lists += _not_in_list({item for item, _ in entries}, manifests) if only is None else ()
     return _reports(tasks, report, jobs, of_lists)
@@ -93,15 +97,22 @@ def _of_records(folders: list[Share], first: int, jobs: int, wanted: Wanted) -> 
     return (((at, int(share.part == 0)), (verify_records, share, wanted)) for at, share in enumerate(shares, first))
 
 
-def _share(path: str, allow_pipes: bool, wanted: Wanted) -> Share:
+def _known(path: str, allow_pipes: bool, wanted: Wanted) -> Recognized:
+    """Return what is there. Raises: ListError if nothing that can be checked is."""
+    try:
+        return recognize(path, allow_pipes, wanted.fields)
+    except ListError as error:
+        raise ListError(f"nothing was checked: {error}") from error
+
+
+def _share(known: Recognized, wanted: Wanted) -> Share:
     """Open a folder, a manifest or Parquet files. Raises: ListError if it cannot be opened."""
-    pipeline = recognize(path, allow_pipes, wanted.fields).pipeline
-    first = pipeline.stages[0]
+    first = known.pipeline.stages[0]
     listing = _indexed(first, wanted) if isinstance(first, ListIndexed) else first
     if not isinstance(listing, Listing):
-        raise ListError(f"{path} describes a mix: name what its sources name")
+        raise ListError(f"{known.path} describes a mix: name what its sources name")
     listing.table()
-    return Share(path, listing if isinstance(listing, RecordListing) else pipeline)
+    return Share(known.path, listing if isinstance(listing, RecordListing) else known.pipeline)
 
 
 def _indexed(listing: ListIndexed, wanted: Wanted) -> ListIndexed:

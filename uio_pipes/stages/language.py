@@ -13,6 +13,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage, added
 from uio_pipes.stages.normalize_text import text_of
 
 # Unicode ranges. A match is one unit: a word, or a character in scripts that put no blanks between words.
@@ -52,6 +53,7 @@ class Language(PerUtterance):
         limited_langs: codes of the languages that may be found. Each must have a script of its own: of en, fr, de
             and other Latin ones, for example, only one can be given. A tie, or a text in none of these scripts,
             goes to the first one. Default: ("zh", "en").
+        needs_text: False leaves utterances without a text as they are. Default: True, they are ``missing_text``.
     """
 
     name: ClassVar[str] = "language"
@@ -60,6 +62,7 @@ class Language(PerUtterance):
 
     detect: Callable[[str], str] | None = None
     limited_langs: Sequence[str] = ("zh", "en")
+    needs_text: bool = added(True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,7 +78,13 @@ class Language(PerUtterance):
             scripts = {_SCRIPTS[lang] for lang in langs}
             require(len(scripts) == len(langs), self.name, "each language must have a script of its own", langs, remedy)
 
+    def check(self, before: Sequence[Stage]) -> None:
+        if self.needs_text:
+            super().check(before)
+
     def apply(self, sample: Sample, draws: Draws) -> None:
+        if not self.needs_text and "txt" not in sample.fields:
+            return
         text = text_of(sample)
         lang = self._by_script(text) if self.detect is None else self.detect(text)
         if not isinstance(lang, str):

@@ -33,7 +33,7 @@ def wenet_dataset(
         data_type: "raw" (a list of JSON objects) or "shard" (a list of tar files).
         data_list: a data list, as for :func:`list_files`.
         tokenizer: a tokenizer of this package or of WeNet, or a function of the text; None for no labels, as in WeNet's
-            self-supervised training: utterances then need no ``txt``, and batches have no ``langs`` and ``tasks``.
+            self-supervised training: utterances then need no ``txt``.
         conf: the ``dataset_conf`` block of a WeNet YAML. Stages are applied in WeNet's order, with its defaults.
         partition: False gives every rank everything, as for validation. Default: True.
 
@@ -50,8 +50,8 @@ def wenet_dataset(
     pipeline = (
         pipeline.load_from_raw(text=text) if data_type == "raw" else pipeline.open_files().load_from_tar(text=text)
     )
-    steps = [step for step in STEPS if tokenizer is not None or step.stage != "language"]
-    pipeline = apply_steps(pipeline, steps, values, tokenize={"tokenizer": tokenizer})
+    told = {"tokenize": {"tokenizer": tokenizer}} | ({} if text else {"language": {"needs_text": False}})
+    pipeline = apply_steps(pipeline, STEPS, values, **told)
     return pipeline.pad(pcm=True).as_dataset(partition=partition)
 
 

@@ -19,6 +19,7 @@ from uio_pipes.io.access import PLAIN
 from uio_pipes.io.stream import open_source
 
 HEAD = 1 << 16
+SCP = ".scp"  # of Kaldi's tables that name audio or features
 RAW, CUTS, NEMO, JSONL = "raw list", "Lhotse's cuts", "NeMo manifest", "text in JSON lines"
 TEXT, PAIRS, CONVERSATIONS = "lines of text", "text files side by side", "conversations in JSON lines"
 _CUT = re.compile(r'"type": ?"(?:Mono|Multi|Mixed|Padding)?Cut"')
@@ -29,7 +30,7 @@ Names = Mapping[str, str] | None
 
 def reads_records(path: str, fields: Names = None) -> bool:
     """Return whether this is a folder, or a file of utterances that has no lines of WeNet's."""
-    if os.path.isdir(path) or is_named(path, (*SUFFIXES, ".yaml", ".yml")):
+    if os.path.isdir(path) or is_named(path, (*SUFFIXES, SCP, ".yaml", ".yml")):
         return True
     if path.startswith("{"):
         return not is_line(path, fields)

@@ -1,0 +1,134 @@
+"""Data that no source reads: named as what they are, with a line of Python that does read them; never passed over."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from command import uio as command
+from corpus import wav_bytes
+
+import uio_pipes as uio
+from uio_pipes.prep.recognize import recognize
+
+COUNT = 3
+
+
+@pytest.fixture
+def audio(tmp_path: Path) -> list[str]:
+    paths = [tmp_path / f"{i}.wav" for i in range(COUNT)]
+    for i, path in enumerate(paths):
+        path.write_bytes(wav_bytes(i))
+    return list(map(str, paths))
+
+
+def utterances(line: str, **names: Any) -> list[dict[str, Any]]:
+    """What the line of Python in a message reads."""
+    graph = eval(line, {"uio": uio, "csv": csv, **names})
+    return list(uio.Loader(graph.decode_audio()))
+
+
+def told(path: Path) -> str:
+    """The message that all commands give, each with another exit status than success."""
+    with pytest.raises(uio.ListError) as caught:
+        recognize(str(path))
+    for name in ("inspect", "verify"):
+        done = command(name, path)
+        assert (done.returncode, "nothing is wrong" in done.stdout) == (2, False), done.stdout
+        assert ("nothing was checked" in done.stderr) == (name == "verify")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "row"),
+    [
+        ("a.tsv", "client_id\tpath\tsentence", "c{i}\t{wav}\tt{i}"),
+        ("a.csv", "id,path,text", "{i},{wav},t{i}"),
+        ("b.csv", "wav;transcript", "{wav};t{i}"),
+        ("c.tsv", "", "k{i}\t{wav}\tt{i}"),
+        ("c.txt", "", "k{i}\t{wav}\tt{i}"),
+        ("d.lst", "", "{wav},t{i}"),
+    ],
+)
+def test_a_table_is_named_with_the_line_that_reads_it(
+    name: str, header: str, row: str, tmp_path: Path, audio: list[str]
+) -> None:
+    rows = [row.format(i=i, wav=wav) for i, wav in enumerate(audio)]
+    (tmp_path / name).write_text("\n".join([*([header] if header else []), *rows]) + "\n")
+    message = told(tmp_path / name)
+    assert "a table with the columns" in message
+    got = utterances(re.search(r"uio\.from_iterable.*?\.sharding_filter\(\)", message)[0])  # type: ignore[index]
+    assert [s["txt"] for s in got] == [f"t{i}" for i in range(COUNT)]
+
+
+def test_lines_that_name_audio_are_no_text(tmp_path: Path, audio: list[str]) -> None:
+    (tmp_path / "wav.list").write_text("".join(f"k{i} {wav}\n" for i, wav in enumerate(audio)))
+    assert "name files in a form that no source reads" in told(tmp_path / "wav.list")
+    for text in (
+        "see http://a.b/c\nnothing\n",
+        "a,b\nc,d\n",
+        "one\ttwo\nthree\tfour\n",
+        "今天1/2\n",
+        "see /a/b\n\nno\n",
+    ):
+        (tmp_path / "text.txt").write_text(text)
+        assert recognize(str(tmp_path / "text.txt")).kind == "lines of text"
+    done = command("verify", tmp_path / "text.txt")
+    assert (done.returncode, "of which only UTF-8 was checked" in done.stdout) == (0, True), done.stdout
+
+
+@pytest.mark.parametrize("text", ["text", "sentence"])
+def test_json_lines_that_name_audio_otherwise(text: str, tmp_path: Path, audio: list[str]) -> None:
+    lines = [{"id": i, "path": wav, text: f"t{i}"} for i, wav in enumerate(audio)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    message = told(tmp_path / "a.jsonl")
+    got = utterances(re.search(r"uio\.from_raw_list.*\)", message)[0])  # type: ignore[index]
+    assert [(s["key"], s["txt"]) for s in got] == [(str(i), f"t{i}") for i in range(COUNT)]
+    names = re.search(r"--fields (\S+),", message)[1]  # type: ignore[index]
+    for name in ("inspect", "verify"):
+        done = command(name, tmp_path / "a.jsonl", "--fields", names)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_folder_of_save_to_disk(several: bool, tmp_path: Path, audio: list[str]) -> None:
+    inner = tmp_path / "data" / ("train" if several else "")
+    inner.mkdir(parents=True)
+    if several:
+        (tmp_path / "data/dataset_dict.json").write_text('{"splits": ["train"]}')
+    features = {"speech": {"_type": "Audio"}, "sentence": {"dtype": "string", "_type": "Value"}}
+    (inner / "dataset_info.json").write_text(json.dumps({"features": features}))
+    (inner / "state.json").write_text("{}")
+    (inner / "data-00000-of-00001.arrow").write_bytes(b"\xff\xff\xff\xff")
+    message = told(tmp_path / "data")
+    assert "save_to_disk" in message
+
+    class Data(list[dict[str, Any]]):  # what the two calls of datasets give, which is not installed everywhere
+        def cast_column(self, name: str, audio: object) -> Data:
+            assert name == "speech"
+            return self
+
+    rows = Data({"speech": {"path": wav, "bytes": None}, "sentence": f"t{i}"} for i, wav in enumerate(audio))
+    datasets = ModuleType("datasets")
+    vars(datasets).update(load_from_disk=lambda path: {"train": rows} if several else rows, Audio=lambda decode: None)
+    got = utterances(message[message.index("uio.") : message.index(" reads it")], datasets=datasets)
+    assert [s["txt"] for s in got] == [f"t{i}" for i in range(COUNT)]
+
+
+def test_an_scp_of_any_name_is_looked_at(tmp_path: Path, audio: list[str]) -> None:
+    for name in ("train_wav.scp", "wav.scp"):
+        path = tmp_path / name
+        path.write_text("".join(f"k{i} {wav}\n" for i, wav in enumerate(audio)))
+        assert recognize(str(path)).kind == "Kaldi's scp"
+        assert (command("verify", path).returncode, command("inspect", path).returncode) == (0, 0)
+        path.write_text("a gone.wav\nb gone/too.wav\n")
+        done = command("verify", path)
+        assert (done.returncode, "2 missing_file" in done.stdout) == (1, True), done.stdout + done.stderr
+    (tmp_path / "feats.scp").write_text("a gone.ark:2\n")
+    done = command("verify", tmp_path / "feats.scp")
+    assert (done.returncode, "gone.ark" in done.stderr) == (2, True)
