@@ -7,6 +7,7 @@ All hold with the versions below, the last that they were tried with. No server 
 from __future__ import annotations
 
 import inspect
+import threading
 from importlib.metadata import version
 from typing import Any
 
@@ -106,3 +107,21 @@ def test_file_systems_without_coroutines_are_asked_directly() -> None:
     assert not memory.async_impl, f"{NOW}: {READ}"
     assert s3fs_private.file_info(memory, "/pins/a", 1)["size"] == 10
     assert s3fs_private.range_reader(memory, "/pins/a", 1)(2, 5) == b"234"
+
+
+def test_file_systems_without_coroutines_have_a_deadline_too() -> None:
+    answered = threading.Event()
+
+    class Silent(MemoryFileSystem):
+        def info(self, path: str, **options: Any) -> None:
+            answered.wait()
+
+        def cat_file(self, path: str, **options: Any) -> None:
+            answered.wait()
+
+    silent = Silent(skip_instance_cache=True)
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
+        s3fs_private.file_info(silent, "/pins/a", 0.05)
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
+        s3fs_private.range_reader(silent, "/pins/a", 0.05)(2, 5)
+    answered.set()

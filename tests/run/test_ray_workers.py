@@ -22,6 +22,7 @@ from processes import environment
 
 import uio_pipes as uio
 from uio_pipes.core.statistics import NodeStats
+from uio_pipes.run import ray_fleet
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -312,3 +313,14 @@ def test_killed_nodes_make_no_difference(
 def run_epoch(loader: uio.Loader, epoch: int) -> list[Any]:
     loader.set_epoch(epoch)
     return run(loader)
+
+
+def test_a_loader_of_which_no_actor_can_start_says_so_after_a_time(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_fleet, "TOLD", 0.0)
+    monkeypatch.setattr(ray_fleet, "MOST", 1.0)
+    graph = uio.from_iterable([{"key": "U0", "txt": "a"}]).sharding_filter().batch(1)
+    loader = uio.Loader(graph, workers=uio.RayWorkers(1, {"resources": {"moon": 1}}))
+    with pytest.raises(RuntimeError, match=r"1 Ray actor of 1 not started yet, for \d+ s\. Is .*'moon'.*Free: "):
+        next(iter(loader))

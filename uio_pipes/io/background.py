@@ -92,6 +92,19 @@ def submit(work: Callable[[Callable[[float], object]], T]) -> Job[T]:
     return job
 
 
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """Return what ``call`` returns, which may wait without a bound of its own: it has a thread of its own.
+
+    Raises: TimeoutError if it takes longer.
+    """
+    job = Job(lambda _: call())
+    threading.Thread(target=job.run, daemon=True, name="uio_pipes-call").start()
+    job.wait(seconds)
+    if not job.over:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return job.result()
+
+
 def _serve(jobs: SimpleQueue[Job[object]]) -> None:
     global _busy
     while True:

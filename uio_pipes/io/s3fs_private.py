@@ -11,27 +11,27 @@ from typing import Any
 import fsspec
 
 from uio_pipes.io import webhdfs
+from uio_pipes.io.background import within
 
 __all__ = ["file_info", "get_object", "needs_s3fs", "range_reader"]
 
 
 def file_info(fs: Any, path: str, timeout: float) -> dict[str, Any]:
-    """Return fsspec's entry for a file: ``size``, ``ETag`` and the like. Asynchronous file systems keep ``timeout``."""
-    found: dict[str, Any] = (
-        fsspec.asyn.sync(fs.loop, fs._info, path, timeout=timeout) if fs.async_impl else fs.info(path)
-    )
-    return found
+    """Return fsspec's entry for a file: ``size``, ``ETag`` and the like. Raises: TimeoutError or FSTimeoutError."""
+    if fs.async_impl:
+        return dict(fsspec.asyn.sync(fs.loop, fs._info, path, timeout=timeout))
+    return dict(within(timeout, lambda: fs.info(path)))
 
 
 def range_reader(fs: Any, path: str, timeout: float) -> Callable[[int, int], bytes]:
-    """Return a function that reads the bytes from its first argument to before its second."""
+    """Return a function that reads the bytes from its first argument to before its second, as ``file_info`` does."""
     if fs.async_impl:
         sync = fsspec.asyn.sync
         return lambda start, end: sync(fs.loop, fs._cat_file, path, start=start, end=end, timeout=timeout)
     if "webhdfs" in fs.protocol:
         return webhdfs.range_reader(fs, path)
     exactly = {"cache_type": "none"} if fs.protocol == "hf" else {}  # else 5 MB beyond each range come along
-    return lambda start, end: fs.cat_file(path, start=start, end=end, **exactly)
+    return lambda start, end: within(timeout, lambda: fs.cat_file(path, start=start, end=end, **exactly))
 
 
 def needs_s3fs(fs: Any, path: str) -> bool:

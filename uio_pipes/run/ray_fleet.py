@@ -26,6 +26,7 @@ QUIET = 0.5  # seconds without a message that is due, after which all actors are
 PATIENCE = 1.0  # seconds that an actor has to answer; double for each time that one did not, of late
 AVOIDED = 30.0  # seconds for which nothing is started on a node that did not answer
 TOLD = 10.0  # seconds between two messages that an actor has not started yet
+MOST = 1800.0  # seconds for which a loader waits for the first of its actors to start
 DEFAULTS: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
 PLACING = (
     "accelerator_type",
@@ -226,27 +227,31 @@ class Fleet:
     def _replace(self, host: Host, error: Exception | None = None) -> None:
         host.lost = True
         self.ray.kill(host.actor)  # if it comes back, it is ended, and nobody listens to it
-        self._homes[self._homes.index(host)] = self._start()
+        self._homes[self._homes.index(host)] = new = self._start()
+        if not host.started:
+            new.since = host.since  # it is late from the beginning
         for worker in list(self._workers):
             if worker.host is host:
                 worker.moved(error)
 
     def _tend(self) -> None:
-        """Tell of an actor that has not started yet, and try again if that failed, or may find room elsewhere now."""
+        """Tell of an actor that has not started yet, and try again if that failed, or may find room elsewhere now.
+
+        Raises: RuntimeError if none has started for a long time.
+        """
         now = time.monotonic()
         late = [host for host in self._homes if not host.started and now - max(host.since, self._told) >= TOLD]
         if not late:
             return
-        self._told = now
-        logger.warning(
-            "%s of %s not started yet, for %.0f s. Is there room for options=%s? Free: %s. Other loaders may have the "
-            "rest: end them, ask for less by RayWorkers(options=…), or add nodes",
-            counted(len(late), "Ray actor"),
-            len(self._homes),
-            now - late[0].since,
-            {**DEFAULTS, **self._settings.options},
-            self.ray.available_resources(),
+        self._told, seconds = now, now - late[0].since
+        text = (
+            f"{counted(len(late), 'Ray actor')} of {len(self._homes)} not started yet, for {seconds:.0f} s. Is there "
+            f"room for options={ {**DEFAULTS, **self._settings.options} }? Free: {self.ray.available_resources()}. "
+            "Other loaders may have the rest: end them, ask for less by RayWorkers(options=…), or add nodes"
         )
+        if len(late) == len(self._homes) and seconds >= MOST:
+            raise RuntimeError(text)
+        logger.warning("%s", text)
         for host in late:
             if host.error is not None or host.avoided - {node for node, until in self._avoided.items() if until > now}:
                 self._replace(host)

@@ -22,6 +22,7 @@ from uio_pipes.prep.writing.shard_writer import write_shard
 
 Piece = list[tuple[Utterance, Cut]]  # of one shard
 PER_CORE = 4  # tasks under way, for each core of the cluster
+MOST = 3600.0  # seconds in which at least one of them must end
 
 
 def pack_on_ray(
@@ -58,9 +59,9 @@ class _Cluster:
             self._begin(task)
             yield from self._take(0)
             while len(self.cutting) + len(self.writing) >= self.limit:
-                yield from self._take(None)
+                yield from self._take(MOST)
         while self.writing:
-            yield from self._take(None)
+            yield from self._take(MOST)
 
     def _begin(self, task: list[Placed]) -> None:
         shards = list(dict.fromkeys(shard for shard, _ in task))
@@ -74,11 +75,19 @@ class _Cluster:
             if self.seen[shard] == self.placement.count(shard):
                 self.writing.append(self.write.remote(self.folder.url, shard, self.mark, *self.pieces.pop(shard)))
 
-    def _take(self, timeout: float | None) -> Iterator[Finished]:
-        """Yield the shards that have been written; if ``timeout`` is None, wait until something ends."""
+    def _take(self, timeout: float) -> Iterator[Finished]:
+        """Yield the shards that have been written; with a ``timeout``, wait until something ends.
+
+        Raises: UioError if nothing does.
+        """
         under_way = self.cutting + self.writing
         done, _ = self.ray.wait(under_way, num_returns=len(under_way) if timeout == 0 else 1, timeout=timeout,
                                 fetch_local=False)  # fmt: skip
+        if timeout and not done:
+            raise UioError(
+                f"none of {len(under_way)} tasks on Ray has ended within {timeout:.0f} s; free there: "
+                f"{self.ray.available_resources()}. End other jobs or add nodes; the same command goes on where it was"
+            )
         ended = set(done)
         self.cutting = [ref for ref in self.cutting if ref not in ended]
         for ref in [ref for ref in self.writing if ref in ended]:
