@@ -99,4 +99,6 @@ class Upcoming(Generic[T]):
 
 def _alone(error: E) -> E:
     """Return an expected error without its traceback: that holds the trainer's frames as long as the error is kept."""
-    return error.with_traceback(None) if isinstance(error, StopIteration | UioError) else error
+    if isinstance(error, StopIteration | UioError):
+        error.__traceback__ = None
+    return error
