@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.errors import DataError, UioError
 from uio_pipes.core.lane import Lane
 from uio_pipes.io.local import Ref
 from uio_pipes.io.lookahead import fetch_early, is_far
@@ -15,6 +15,7 @@ COUNT = 32  # items to look ahead
 BYTES = 64 << 20  # of the items not yet given out, roughly
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 
 
 class _Item(NamedTuple):
@@ -47,7 +48,10 @@ class Upcoming(Generic[T]):
             self._take(self._count - len(self._items))
         item = self._items.popleft()
         if isinstance(item.fields, Exception) and not isinstance(item.fields, DataError):
-            raise item.fields
+            try:
+                raise item.fields
+            finally:
+                del item  # its traceback leads to this frame, and so to the trainer's: all would be a circle
         return item.value, item.fields
 
     def _one(self) -> tuple[T, dict[str, Any] | DataError]:
@@ -55,7 +59,7 @@ class Upcoming(Generic[T]):
         try:
             return value, self._load(value)
         except DataError as error:
-            return value, error
+            return value, _alone(error)
 
     def _take(self, count: int) -> None:
         taken: list[dict[str, Any]] = []
@@ -65,13 +69,13 @@ class Upcoming(Generic[T]):
             try:
                 value = self._source.next()
             except Exception as error:
-                self._items.append(_Item(before, None, error))
+                self._items.append(_Item(before, None, _alone(error)))
                 self._ended = True
                 break
             try:
                 fields: dict[str, Any] | Exception = self._load(value)
             except Exception as error:
-                fields = error
+                fields = _alone(error)
             self._items.append(_Item(before, value, fields))
             if isinstance(fields, Mapping):
                 taken.append(fields)
@@ -92,3 +96,10 @@ class Upcoming(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+
+def _alone(error: E) -> E:
+    """Return an expected error without its traceback: that holds the trainer's frames as long as the error is kept."""
+    if isinstance(error, StopIteration | UioError):
+        error.__traceback__ = None
+    return error

@@ -57,11 +57,15 @@ class Manifest:
         try:
             return cls(list_path, Lines.known(url, access))
         except ListError as error:
-            if not isinstance(cause := error.__cause__, DataError):
+            if not isinstance(error.__cause__, DataError):
                 raise
-            if cause.reason == "missing_file" or "permission denied" in cause.message:  # S3's answer for a missing file
+            reason, message = (
+                error.__cause__.reason,
+                error.__cause__.message,
+            )  # keeping it would make a circle of frames
+            if reason == "missing_file" or "permission denied" in message:  # S3's answer for a missing file
                 return None
-            raise ListError(f"cannot read the manifest {url}: {cause.message}") from cause
+            raise ListError(f"cannot read the manifest {url}: {message}") from error.__cause__
 
     def __len__(self) -> int:
         return len(self._lines) - 1
