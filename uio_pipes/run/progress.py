@@ -149,6 +149,7 @@ class EpochProgress:
             return start
         k, lane = place
         only = start.positions[lane]
+        only.state.lost = []  # all batches up to k are counted
         return replace(start, positions={lane: only}, skip=k - only.state.k)
 
     def leads_to(self, step: int) -> bool:
