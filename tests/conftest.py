@@ -42,6 +42,17 @@ def pytest_make_collect_report(collector: pytest.Collector):  # type: ignore[no-
         report.longrepr = f"UIO_REQUIRE_ALL: {report.longrepr}"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-def]
+    """Skip a test that looks into ``/proc`` where there is none, as on macOS."""
+    try:
+        return (yield)
+    except FileNotFoundError as error:
+        if str(error.filename).startswith("/proc") and not Path("/proc/self").exists():
+            pytest.skip(f"there is no {error.filename}")
+        raise
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """No machine of .ci/run need have a GPU: ``scripts/gpu`` runs these tests on one that has."""
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():

@@ -6,6 +6,7 @@ It downloads a PyTorch for each of them, so it runs where everything is asked fo
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             shutil.copy(ROOT / name, source / name)
     run([UV, "build", "--python", sys.executable, "--out-dir", folder / "dist", source])
     (wheel,), (sdist,) = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
-    return {"wheel": wheel, "sdist": sdist}
+    return {"wheel": wheel, "sdist": sdist, "source": source}
 
 
 def test_what_is_in_them(built: dict[str, Path]) -> None:
@@ -80,6 +81,27 @@ def test_what_is_in_them(built: dict[str, Path]) -> None:
     with tarfile.open(built["sdist"]) as sdist:
         inside = {name.partition("/")[2] for name in sdist.getnames()}
     assert {"LICENSE", "README.md", "pyproject.toml", "uio_pipes/py.typed", "uio_pipes/run/loader.py"} <= inside
+    assert not [name for name in inside if name.startswith(("tests", "recipes", "benchmarks"))]
+
+
+def test_the_description_has_no_link_that_leads_nowhere(built: dict[str, Path]) -> None:
+    with zipfile.ZipFile(built["wheel"]) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
+        text = wheel.read(name).decode()
+    assert "Description-Content-Type: text/markdown" in text
+    assert "the tour, a notebook" in text
+    assert re.findall(r"\]\((?!https?:)[^)]*\)", text) == []
+
+
+def test_an_editable_install_shows_its_types(built: dict[str, Path], tmp_path: Path) -> None:
+    """Type checkers follow a path, but not the import hook that setuptools installs by default."""
+    assert UV is not None
+    run([UV, "venv", "--python", sys.executable, tmp_path / "venv"])
+    inside = tmp_path / "venv" / "bin" / "python"
+    run([UV, "pip", "install", "--no-deps", "--python", inside, "--editable", built["source"]])
+    (tmp_path / "mine.py").write_text("import uio_pipes as uio\n\nreveal_type(uio.from_iterable([]).shuffle(3))\n")
+    shown = run([sys.executable, "-m", "mypy", "--python-executable", inside, "mine.py"], cwd=tmp_path)
+    assert 'Revealed type is "uio_pipes.pipeline.Pipeline"' in shown
 
 
 @pytest.mark.parametrize(

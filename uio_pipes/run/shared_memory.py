@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 SLOT = 1 << 28  # bytes of address space; only what is written takes memory
-PAGE = 4096
+PAGE = mmap.PAGESIZE
 ALIGN = 64
 LENT = 3  # slots of a ring on the trainer's side: for the batch it works on, the next one, and one received ahead
 PLAIN = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)

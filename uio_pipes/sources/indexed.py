@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import names
+from uio_pipes.core.stage import added, names
 from uio_pipes.formats.naming import names_of
 from uio_pipes.formats.touch.folder import DEFAULT
 from uio_pipes.formats.touch.table import IndexedTable
@@ -26,9 +26,9 @@ class ListIndexed(RecordListing):
     dirs: tuple[str, ...]
     shuffle: bool = False
     metainfo: str | None = None
-    verify: Literal["crc"] | None = None
+    verify: Literal["crc"] | None = added(None)
     indexes: str | None = None
-    texts: tuple[str, ...] | None = DEFAULT
+    texts: tuple[str, ...] | None = added(DEFAULT)
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from uio_pipes.core.stage import names
+from uio_pipes.core.stage import added, names
 from uio_pipes.formats.kaldi.files import KaldiFiles
 from uio_pipes.formats.kaldi.table import FIELDS, KaldiTable
 from uio_pipes.formats.naming import check_given
@@ -25,7 +25,7 @@ class ListKaldi(RecordListing):
     segments: str | None = None
     utt2spk: str | None = None
     shuffle: bool = False
-    allow_pipes: bool = False
+    allow_pipes: bool = added(False)
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from uio_pipes.core.stage import added
 from uio_pipes.formats.lhotse.cut import Pairs
 from uio_pipes.formats.lhotse.table import CutTable
 from uio_pipes.io.access import PLAIN, Access
@@ -20,12 +21,13 @@ class ListCuts(RecordListing):
     paths: tuple[str, ...]
     shuffle: bool = False
     fields: Pairs = ()
-    allow_pipes: bool = False
+    allow_pipes: bool = added(False)
     access: Access = field(default=PLAIN, repr=False)
 
     def describe(self, *, stable: bool = False) -> str:
         """As for every listing; which fields are read is part of a fingerprint, too."""
-        return f"list_cuts(shuffle={self.shuffle}, fields={self.fields})" if stable else super().describe()
+        shown = f"{self.name}(shuffle={self.shuffle}, fields={self.fields}{self._named()})"
+        return shown if stable else super().describe()
 
     def table(self) -> CutTable:
         """Read the manifests. Raises: ListError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import fields
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
 
@@ -54,9 +55,9 @@ class Listing(Stage):
         return f"{self.name}(shuffle={self.shuffle}{self._named()})" if stable else super().describe()
 
     def _named(self) -> str:
-        """Return the names of fields for the fingerprint, if they were given."""
-        given = getattr(self, "fields", None)
-        return f", fields={show(given, stable=True)}" if given else ""
+        """Return for the fingerprint the parameters that are :func:`added`, where they differ from their defaults."""
+        added = [(f, getattr(self, f.name) or f.default) for f in fields(self) if "added" in f.metadata]
+        return "".join(f", {f.name}={show(value, stable=True)}" for f, value in added if value != f.default)
 
     def content(self) -> list[tuple[int, str]]:
         table = self.table()

@@ -75,4 +75,5 @@ class GlobalCmvn(OfStream):
         if not stable:
             return super().describe()
         digest = blake2b(self.cmvn.mean.tobytes() + self.cmvn.istd.tobytes(), digest_size=8).hexdigest()
-        return f"{self.name}(stats={digest}, norm_var={self.norm_var})"
+        of = f", of={self.of!r}" if self.of else ""
+        return f"{self.name}(stats={digest}, norm_var={self.norm_var}{of})"
