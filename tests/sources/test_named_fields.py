@@ -238,6 +238,17 @@ def test_what_a_json_member_lacks_is_absent_and_damage_is_counted(tmp_path: Path
     assert loader.stats().skipped == {"bad_text": 3, "bad_segment": 1}
 
 
+def test_a_named_transcript_in_json_that_is_no_text_is_missing_or_absent(tmp_path: Path) -> None:
+    path = with_json(tmp_path, [b'{"said": "a"}', b'{"said": ["b"]}', b'{"said": null}', b"{}"])
+    index_lists([str(path)])
+    for reader in READERS.values():
+        loader = uio.Loader(reader(path, {"txt": "json:said"}))
+        assert [s["txt"] for s in loader] == ["a"]
+        assert loader.stats().skipped == {"missing_text": 3}
+    optional = uio.from_shard_list(path, text=None, fields={"txt": "json:said"})
+    assert [s.get("txt") for s in uio.Loader(optional)] == ["a", None, None, None]
+
+
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [

@@ -123,6 +123,16 @@ def test_other_values_are_refused(text: Any) -> None:
     for start in (uio.from_raw_list, uio.from_shard_list):
         with pytest.raises(uio.PipelineError, match="text must be"):
             start("a.tar", text=text)
+    with pytest.raises(uio.PipelineError, match="name the field itself, 'said'"):
+        uio.from_raw_list("a.list", text="json:said")
+
+
+def test_a_mix_needs_what_one_of_its_sources_needs() -> None:
+    silent, spoken = uio.from_raw_list("a", text=None), uio.from_raw_list("b")
+    with pytest.raises(uio.PipelineError, match="mix says that there need be none"):
+        uio.mix({"a": silent, "b": silent.decode_audio()}).tokenize(len)
+    assert uio.mix({"a": silent, "b": spoken}).tokenize(len)
+    assert uio.mix({"a": silent, "b": silent.map(len)}).tokenize(len)
 
 
 def test_wenets_datasets_without_a_tokenizer_need_no_transcript(tmp_path: Path) -> None:

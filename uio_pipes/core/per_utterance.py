@@ -118,9 +118,11 @@ def have_features(stages: Sequence[Stage], of: str = "") -> bool:
 def _textless(stages: Sequence[Stage]) -> Stage | None:
     """Return the source whose utterances need no transcript, if nothing after it makes or chooses those that have."""
     for stage in reversed(stages):
-        if stage.textless:
+        mixed = not stage.takes and stage.branches.values()
+        if stage.textless or (mixed and all(_textless(graph.stages) for graph in mixed)):
             return stage
-        if "txt" in stage.writes if isinstance(stage, PerUtterance) else "sample" in stage.takes:
+        chooses = "txt" in stage.writes if isinstance(stage, PerUtterance) else "sample" in stage.takes
+        if chooses or stage.opaque:
             return None
     return None
 

@@ -13,7 +13,7 @@ from uio_pipes.core.items import Item
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.stage import added, names
 from uio_pipes.formats.lists.raw_line import parse
-from uio_pipes.formats.naming import transcript
+from uio_pipes.formats.naming import names_of, transcript
 from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.sources.loading import Loading
@@ -44,14 +44,14 @@ class LoadFromRaw(Loading):
         super().__post_init__()
         ok = self.text is None or (isinstance(self.text, str) and bool(self.text))
         require(ok, self.name, "text must be the name of the transcript, or None", self.text, 'as in text="sentence"')
-        _ = self.names
+        names_of(self.name, self._names)
 
     @property
     def textless(self) -> bool:  # type: ignore[override]
         return self.text is None
 
     @cached_property
-    def names(self) -> dict[str, str]:
+    def _names(self) -> dict[str, str]:
         """Our names of fields, with those in the lines."""
         theirs = transcript(self.name, self.text, self.fields)
         return {**(self.fields or {}), **({} if theirs == "txt" else {"txt": theirs})}
@@ -61,7 +61,7 @@ class LoadFromRaw(Loading):
 
     def load(self, item: Item, needs_text: bool = True) -> dict[str, Any]:
         try:
-            fields = parse(item.text, item.place, self.names, needs_text and not self.textless)
+            fields = parse(item.text, item.place, self._names, needs_text and not self.textless)
         except ListError as error:
             if not item.origin.item:  # the first line: a list of another kind
                 raise

@@ -87,6 +87,8 @@ def _from_json(utterance: TarUtterance, url: str, names: list[tuple[str, str]]) 
         if (value := nested(objects[suffix], name)) is not None:
             found[ours] = value.strip() if ours == "txt" and isinstance(value, str) else value
     numbers_as_text(found, "key", "txt")
+    if not isinstance(found.get("txt", ""), str):
+        del found["txt"]
     if not found.keys().isdisjoint(["start", "end"]):
         check_segment(found, url, utterance.key)
     return found
