@@ -17,7 +17,10 @@ def names_of(stage: str, fields: Mapping[str, str] | None) -> Names:
     ok = fields is None or (
         isinstance(fields, Mapping) and all(isinstance(n, str) and n for pair in fields.items() for n in pair)
     )
-    require(ok, stage, "fields must be names of fields by ours", fields, 'as in {"wav": "audio", "txt": "text"}')
+    remedy = 'as in {"wav": "audio", "txt": "text"}'
+    if isinstance(fields, Mapping) and None in fields.values():
+        remedy = 'what must not have our name gets another, as in fields={"embedding": "npy"} for the arrays of a shard'
+    require(ok, stage, "fields must be names of fields by ours", fields, remedy)
     return () if fields is None else tuple(fields.items())
 
 
