@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import corpus
 import numpy as np
 import parquet_corpus
 import pytest
@@ -328,3 +330,24 @@ def test_renaming() -> None:
     }
     assert renamed({"a": 1, "b": 2}, {"a": "b", "b": "a"}) == {"a": 2, "b": 1}
     assert renamed(fields, None) == fields
+
+
+def test_an_array_beside_the_audio_that_is_no_features_is_told_how_to_be_named(tmp_path: Path) -> None:
+    """A speaker's embedding as KEY.npy: the message has the line to write, and that works."""
+    embedding = io.BytesIO()
+    np.save(embedding, np.arange(4.0))
+    members = [(f"{i}.{n}", data) for i in range(3) for n, data in
+               (("txt", b"t"), ("wav", wav_bytes(i)), ("npy", embedding.getvalue()))]  # fmt: skip
+    (tmp_path / "a.tar").write_bytes(corpus._tar(members))
+    graph = uio.from_shard_list(tmp_path / "a.tar").decode_audio().fbank().batch(3).pad()
+    with pytest.raises(uio.DataError, match="bad_features") as caught:
+        list(uio.Loader(graph, on_error="raise"))
+    (line,) = re.findall(r"fields=({.*?})", str(caught.value))
+    fields = json.loads(line)
+    named = uio.from_shard_list(tmp_path / "a.tar", fields=fields)
+    (batch,) = uio.Loader(named.decode_audio().fbank().batch(3).pad(keep=[*fields]))
+    assert len(batch["feats"]) == len(batch["embedding"]) == 3
+    assert np.load(io.BytesIO(batch["embedding"][0])).tolist() == [0, 1, 2, 3]
+    with pytest.raises(uio.PipelineError) as refused:
+        uio.from_shard_list(tmp_path / "a.tar", fields={"feat": None})  # type: ignore[dict-item]
+    assert line in str(refused.value)

@@ -135,7 +135,7 @@ FEAT, WAV = {"feat": torch.ones(3, 4)}, {"wav": torch.ones(800), "sample_rate": 
         ({"label": [1]}, {"label": [2], **WAV}, "b has a wav, a has none"),
         ({**FEAT, "label": [1]}, FEAT, "a has a label, b has none"),
         (FEAT, {"feat": torch.ones(2, 5)}, "a has a feat of 4 bins, b one of 5"),
-        ({"label": [1]}, {"label": 3}, "label of b has the shape .* a dimension is missing"),
+        ({"label": [1]}, {"label": 3}, "a has a label, b has one number there"),
         ({"label": "x"}, {"label": [1]}, "label of a is not a list of integers"),
     ],
 )
@@ -226,3 +226,22 @@ def test_waveforms_beside_features_on_request(tmp_path: Path) -> None:
 def test_waveforms_beside_features_have_to_be_there(feature_corpus: Corpus) -> None:
     graph = uio.from_shard_list(feature_corpus.list).batch(3)
     assert "pcm" not in run(graph.pad(pcm=True))[0][0]
+
+
+@pytest.mark.parametrize("make", [int, np.int64, np.array, torch.tensor], ids=["int", "int64", "array", "tensor"])
+def test_a_label_that_is_one_number_is_a_class(make: Any) -> None:
+    items = [
+        {"key": str(i), "wav": torch.ones(1, 800 + i), "sample_rate": 8000, "label": make(i % 3)} for i in range(4)
+    ]
+    (batch,) = uio.Loader(uio.from_iterable(items).decode_audio().batch(4).pad())
+    assert (batch["keys"], batch["label"].tolist()) == (["3", "2", "1", "0"], [0, 2, 1, 0])
+    assert batch["label"].dtype == torch.int64
+    assert "target" not in batch
+
+
+def test_a_class_and_labels_in_one_batch_are_refused() -> None:
+    items: list[Any] = [{"key": "a", "label": 1}, {"key": "b", "label": [1, 2]}]
+    with pytest.raises(uio.PipelineError, match="b has a label, a has one number there"):
+        list(uio.Loader(uio.from_iterable(items).batch(2).pad()))
+    with pytest.raises(uio.PipelineError, match=r"label of a is not a list of integers.*\.map\("):
+        list(uio.Loader(uio.from_iterable([{"key": "a", "label": "cat"}]).batch(2).pad()))

@@ -26,6 +26,9 @@ _SAME = 1e-3  # seconds
 SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what is planned so
 
 
+OTHERWISE = 'an array that is no features needs another name: in shards fields={"embedding": "npy"}'
+
+
 class Plan(NamedTuple):
     """A planned length: ``samples`` at ``sample_rate`` Hz, and ``frames`` after a feature stage."""
 
@@ -105,7 +108,7 @@ def check_no_features(fields: dict[str, Any], stage: str) -> None:
             "has_features",
             f"the utterance has features already, and {stage} would make them from audio: leave .{stage}() out for "
             "precomputed features, or leave `feat` out of the data to have them made"
-            + (of_cuts if "supervisions" in fields else ""),
+            + (of_cuts if "supervisions" in fields else f"; {OTHERWISE}"),
         )
 
 
@@ -195,7 +198,8 @@ def npy_shape(head: bytes, size: int) -> tuple[int, int]:
     except (ValueError, OSError) as error:
         raise DataError("bad_features", f"not a .npy array: {error}") from error
     if len(shape) != 2 or min(shape) < 0 or dtype.kind not in "fiu":
-        raise DataError("bad_features", f"features must be a (frames, bins) array of numbers, not {shape} of {dtype}")
+        message = f"features must be a (frames, bins) array of numbers, not {shape} of {dtype}; {OTHERWISE}"
+        raise DataError("bad_features", message)
     told = stream.tell() + shape[0] * shape[1] * dtype.itemsize
     if told > size:
         message = f"the header says an array {shape} of {dtype}, {told} bytes, the file holds {size}; copy it again"

@@ -18,7 +18,10 @@ def names_of(stage: str, fields: Mapping[str, str] | None, members: bool = False
     ok = fields is None or (
         isinstance(fields, Mapping) and all(isinstance(n, str) and n for pair in fields.items() for n in pair)
     )
-    require(ok, stage, "fields must be names of fields by ours", fields, 'as in {"wav": "audio", "txt": "text"}')
+    remedy = 'as in {"wav": "audio", "txt": "text"}'
+    if isinstance(fields, Mapping) and None in fields.values():
+        remedy = 'what must not have our name gets another, as in fields={"embedding": "npy"} for the arrays of a shard'
+    require(ok, stage, "fields must be names of fields by ours", fields, remedy)
     for theirs in () if members or fields is None else fields.values():
         rule, inside = "json:NAME is a field of KEY.json in a shard, and these data have no such members", theirs[5:]
         require(not theirs.startswith("json:"), stage, rule, theirs, f"name the field itself, {inside!r}")

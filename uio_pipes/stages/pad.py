@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from uio_pipes.base.checks import check_names, require
+from uio_pipes.base.checks import check_names, is_whole, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
@@ -34,8 +34,9 @@ class Pad(Stage):
 
     A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
     there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
-    ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32; and if all utterances have them,
-    ``speaker`` (B,) int32 and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
+    ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its
+    ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker`` (B,) int32 and the
+    lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
     comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths. If utterances have
     several recordings there (lists), their rows come one after the other, and ``prompt_counts`` (B,) says how many each
     has.
@@ -186,7 +187,7 @@ class _Batch:
                 if several is not None:
                     continue
             self._put(feats, fields, None if feat is None else torch.as_tensor(feat))
-            self._put(labels, fields, _labels(fields, labels.field) if labels.field in fields else None)
+            self._put(labels, fields, _labels(fields, labels.field))
             audio = waves.field in fields and (not waves.of or f"{waves.of}_sample_rate" in fields)
             if audio and waves.field not in self.taken:
                 self._check_keep({waves.field})
@@ -194,7 +195,7 @@ class _Batch:
             self._put(waves, fields, _mono(fields, fields[waves.field], waves.of) if alone else None)
         lengths = (column.rows.lengths for columns in self.streams for column in columns)
         self.sizes.append(next((found[-1] for found in lengths if found), 0))
-        rest = {name: value for name, value in fields.items() if name not in self.taken}
+        rest = {name: value for name, value in fields.items() if name not in self.taken or _is_class(name, value)}
         self.fields.append(rest)
         return rest
 
@@ -212,6 +213,8 @@ class _Batch:
         for of, found in self.several.items():
             if any(found):
                 batch |= self._several(of, [found[i] for i in order])
+        if fields and all("label" in f for f in fields):
+            batch["label"] = torch.tensor([int(f["label"]) for f in fields])
         if all(isinstance(f.get("speaker"), int) for f in fields):
             batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
         for name, field in (("langs", "lang"), ("tasks", "task")):
@@ -239,8 +242,9 @@ class _Batch:
         """Add the utterance's ``row``. Raises: PipelineError unless it is like that of the first utterance."""
         rows, name = column.rows, column.field
         if self.fields and (row is None) == bool(rows.lengths):
-            one, other = (self._first, fields["key"]) if row is None else (fields["key"], self._first)
-            raise PipelineError(f"pad: {one} has a {name}, {other} has none; they cannot share a batch")
+            has, lacks = (self.fields[0], fields) if row is None else (fields, self.fields[0])
+            none = "one number there" if name in lacks else "none"
+            raise PipelineError(f"pad: {has['key']} has a {name}, {lacks['key']} has {none}; they cannot share a batch")
         if row is None:
             return
         if row.ndim < rows.ndim:
@@ -267,7 +271,25 @@ def _listed(fields: dict[str, Any], of: str) -> list[torch.Tensor] | None:
     return [torch.as_tensor(feat) for feat in feats or [_mono(fields, wav, of) for wav in fields[of]]]
 
 
-def _labels(fields: dict[str, Any], name: str) -> torch.Tensor:
+def _is_class(name: str, value: Any) -> bool:
+    """Return whether it is a label that is one whole number, not those of tokens."""
+    return name == "label" and (is_whole(value) or (np.ndim(value) == 0 and str(getattr(value, "dtype", "")) in _WHOLE))
+
+
+_WHOLE = frozenset(
+    f"{package}{kind}{bits}" for package in ("", "torch.") for kind in ("int", "uint") for bits in (8, 16, 32, 64)
+)
+
+
+def _labels(fields: dict[str, Any], name: str) -> torch.Tensor | None:
+    """Return the labels of an utterance, None if it has none, or a class instead."""
+    if name not in fields or _is_class(name, fields[name]):
+        return None
+    if isinstance(fields[name], str):
+        remedy = (
+            f"if it is a class, make a number of it with .map(…), as in sample[{name!r}] = CLASSES[sample[{name!r}]]"
+        )
+        raise PipelineError(f"pad: the {name} of {fields['key']} is not a list of integers, but a text; {remedy}")
     try:
         return torch.as_tensor(fields[name], dtype=torch.int64)
     except (TypeError, ValueError) as error:
