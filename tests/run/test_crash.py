@@ -286,7 +286,8 @@ def test_resumed_from_its_last_checkpoint_after_sigkill(
     shards: corpus.Corpus, tmp_path: Path, whom: str, workers: int
 ) -> None:
     expected = undisturbed(shards.list, 2)
-    at = random.Random(whom).randint(4, len(expected[0]) - 2)
+    # What a worker had made before it died is still delivered; if that is all there is, its death is no error.
+    at = SETTINGS["every"] + 1 if whom == "worker" else random.Random(whom).randint(4, len(expected[0]) - 2)
     settings = {"list": str(shards.list), "folder": str(tmp_path), "kill": whom, "at": at}
     if whom == "everything":
         assert killed_torchrun(settings, tmp_path / "crash.log") != 0, (tmp_path / "crash.log").read_text()
@@ -294,7 +295,9 @@ def test_resumed_from_its_last_checkpoint_after_sigkill(
         assert run(settings).returncode != 0
     saved = json.loads((tmp_path / "all.json").read_text())
     done = at - at % SETTINGS["every"]
-    assert [len(log) for log in saved["logs"]] == [done, done]
+    first, second = (len(log) for log in saved["logs"])
+    assert first == second >= done
+    assert first == done or whom == "worker"
     write(tmp_path / "resume.json", json.dumps(saved["loader"]))
     for rank, log in enumerate(saved["logs"]):
         write(tmp_path / f"log{rank}.json", json.dumps(log))

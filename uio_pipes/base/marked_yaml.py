@@ -39,7 +39,7 @@ def check_yaml(text: str | bytes, name: str) -> None:
         for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             size = 0
             if isinstance(event, yaml.AliasEvent):
-                size = sizes.get(event.anchor, 1)
+                size = sizes.get(event.anchor or "", 1)
                 if (added := added + size) > MOST:
                     refuse(event, f"its aliases stand for more than {MOST:,} values: write out what is meant")
             elif isinstance(event, yaml.CollectionStartEvent):
