@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from torch._C import _remove_worker_pids
 from torch.utils.data._utils.collate import default_collate_fn_map
-from torch.utils.data._utils.signal_handling import _remove_worker_pids
 
 from uio_pipes.base.hashing import stable_hash
 
