@@ -125,7 +125,7 @@ def test_differences(many_shards: Corpus) -> None:
     assert not any(differences(old, old).values())
     other = uio.Loader(training(many_shards).take(3), seed=2, lanes=2)
     meta = differences(old, view(other.state_dict()))["meta"]
-    assert {"seed", "lanes", "graph"} == meta.keys()
+    assert {"seed", "lanes", "graph", "step"} == meta.keys()
     assert "take" in meta["graph"][1]
 
 
