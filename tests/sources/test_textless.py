@@ -116,6 +116,9 @@ def test_the_transcript_of_a_line_may_have_another_name(tmp_path: Path) -> None:
     loader = uio.Loader(uio.from_raw_list(lines(tmp_path, "said"), text="said"))
     assert [s["txt"] for s in loader] == [f"t{i}" for i in SPOKEN]
     assert loader.stats().skipped == {"missing_text": COUNT - len(SPOKEN)}
+    for source in (uio.from_raw_list(lines(tmp_path)), uio.from_shard_list(shard(tmp_path))):
+        with pytest.raises(uio.DataError, match="text=None reads audio without transcripts"):
+            list(uio.Loader(source, on_error="raise"))
 
 
 @pytest.mark.parametrize("text", ["", 7])

@@ -27,7 +27,8 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
         if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed):
             if reason != "missing_text" or needs_text:
                 asked = [dict(pairs_of(names)).get(n, n) for n in needed]
-                raise DataError(reason, f"the line has no {' or '.join(asked)}", url=place, member=key)
+                remedy = "; text=None reads audio without transcripts" if reason == "missing_text" else ""
+                raise DataError(reason, f"the line has no {' or '.join(asked)}{remedy}", url=place, member=key)
             fields.pop("txt", None)
     check_segment(fields, place, key)
     return fields

@@ -154,6 +154,7 @@ class TarReader:
             what = "audio (wav, flac, …) or npy" if lacks == "missing_audio" else self._text
             message = (
                 f"the utterance has no {what}, only {', '.join(group.fields)}: pack its members one after the other"
+                + ("; text=None reads audio without transcripts" if lacks == "missing_text" else "")
             )
             raise self._bad(lacks, message, group)
         if group.key == self._last:
