@@ -8,7 +8,7 @@ import random
 import re
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class Cluster:
     def __init__(self) -> None:
         head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
         self._cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
-        self._nodes: list[Any] = []
+        self._nodes: dict[str, Any] = {}
         self._count = 0
         self.grow(2)
         ray.init(address=self._cluster.address, logging_level="ERROR", log_to_driver=False)
@@ -46,12 +46,13 @@ class Cluster:
         """Add nodes until there are so many."""
         while len(self._nodes) < size:
             name = f"node{self._count}"
-            self._nodes.append(self._cluster.add_node(num_cpus=2, object_store_memory=STORE, node_name=name))
+            self._nodes[name] = self._cluster.add_node(num_cpus=2, object_store_memory=STORE, node_name=name)
             self._count += 1
 
-    def kill_node(self) -> None:
-        """Kill the node that is there for longest, and all that runs on it."""
-        self._cluster.remove_node(self._nodes.pop(0), allow_graceful=False)
+    def kill_node(self, used: Iterable[str]) -> None:
+        """Kill the node that is there for longest among those in use, and all that runs on it."""
+        name = next(name for name in self._nodes if name in used)
+        self._cluster.remove_node(self._nodes.pop(name), allow_graceful=False)
 
     def end(self) -> None:
         ray.shutdown()
@@ -300,7 +301,7 @@ def test_killed_nodes_make_no_difference(
     def kill(step: int) -> None:
         if step in (first, second):
             cluster.grow(2)
-            cluster.kill_node()
+            cluster.kill_node(loader.stats().nodes)
 
     with caplog.at_level(logging.WARNING, "uio_pipes"):
         assert run(loader, each=kill) == expected
