@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from command import ranks
 from contract import digest, keys_of
 from corpus import Corpus
@@ -38,7 +39,7 @@ def pipeline(path: str) -> uio.Pipeline:
 
 def main(settings: dict[str, Any]) -> None:
     accelerator = accelerate.Accelerator(cpu=True)
-    modes = {"save": save, "rest": rest, "dataset": dataset, "prepared": prepared}
+    modes = {"save": save, "rest": rest, "dataset": dataset, "prepared": prepared, "utterances": utterances}
     report = modes[settings["mode"]](accelerator, settings)
     folder, rank = Path(settings["folder"]), accelerator.process_index
     (folder / f"{settings['mode']}{rank}.json").write_text(json.dumps(report))
@@ -82,6 +83,28 @@ def prepared(accelerator: Any, settings: dict[str, Any]) -> Any:
     return [entry(batch) for batch in accelerator.prepare(loader)]
 
 
+def utterances(accelerator: Any, settings: dict[str, Any]) -> Any:
+    """Utterances, by both of Accelerate's ways to deal them out: the error, and what comes with ``partition=False``."""
+    found: dict[str, Any] = {}
+    for dispatch in (True, False):
+        accelerator.dataloader_config.dispatch_batches = dispatch
+        for workers in (0, 2):
+            for partition in (True, False):
+                graph = uio.from_shard_list(settings["list"]).map(numbered)
+                data = graph.as_dataset(seed=3, partition=partition)
+                loader = DataLoader(data, batch_size=2, num_workers=workers)
+                try:
+                    batches = list(accelerator.prepare(loader))
+                    found[f"{dispatch} {workers} {partition}"] = [n for b in batches for n in b["number"].tolist()]
+                except uio.PipelineError as error:
+                    found[f"{dispatch} {workers} {partition}"] = str(error)
+    return found
+
+
+def numbered(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"number": torch.tensor(int(sample["key"][1:]))}
+
+
 def entry(batch: Any) -> tuple[str, list[str]]:
     return digest(batch), keys_of(batch)
 
@@ -114,8 +137,20 @@ def test_dataset_outside_prepare_is_shared_among_ranks_once(many_shards: Corpus,
 
 
 def test_dataset_given_to_prepare_stops_instead_of_losing_a_rank(many_shards: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="Can only concatenate tensors"):
+    with pytest.raises(AssertionError, match=r"deals that share to 2 processes again.*partition=False"):
         run(many_shards, tmp_path, "prepared", 2)
+
+
+def test_utterances_are_not_dealt_twice(many_shards: Corpus, tmp_path: Path) -> None:
+    found = run(many_shards, tmp_path, "utterances", 2)
+    assert len(found[0]) == 8
+    for case, first in found[0].items():
+        if case.endswith("True"):
+            assert all("as_dataset(partition=False)" in one[case] for one in found), case
+        else:
+            both = first + found[1][case]
+            assert {f"K{number:04d}" for number in both} == set(many_shards.keys), case
+            assert len(both) < len(many_shards.keys) + 8, "Accelerate fills up the last batches"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import torch
 from command import programs
 from contract import digest, keys_of
 from corpus import Corpus
+from torch.utils.data import DataLoader
 
 import uio_pipes as uio
 from uio_pipes import LightningLoader
@@ -152,6 +153,32 @@ def test_validation_is_whole_after_lightnings_sanity_check(many_shards: Corpus, 
 def test_wrong_options_fail_when_it_is_made(options: dict[str, Any]) -> None:
     with pytest.raises(uio.PipelineError, match=r"repeat|lanes"):
         LightningLoader(uio.from_shard_list("a.list").decode_audio(), **options)
+
+
+def test_a_loop_of_fabrics_takes_no_batch_ahead(many_shards: Corpus, tmp_path: Path) -> None:
+    """So its checkpoints hold every batch that was taken."""
+    graph = pipeline(str(many_shards.list))
+    expected = [digest(b) for b in uio.Loader(graph, seed=3, lanes=4)]
+    fabric = lightning.Fabric(accelerator="cpu", devices=1)
+    loader = LightningLoader(graph, seed=3, lanes=4)
+    for step, _ in enumerate(loader, 1):
+        fabric.save(tmp_path / f"{step}.ckpt", {"loader": loader})
+    for step in (1, len(expected) // 2, len(expected) - 1):
+        resumed = LightningLoader(graph, seed=3, lanes=4)
+        fabric.load(tmp_path / f"{step}.ckpt", {"loader": resumed})
+        assert [digest(b) for b in resumed] == expected[step:], f"after step {step}"
+
+
+def test_a_dataset_goes_on_with_the_next_epoch(many_shards: Corpus, tmp_path: Path) -> None:
+    graph = pipeline(str(many_shards.list))
+    ours = uio.Loader(graph, seed=3)
+    expected = [digest(b) for _ in range(2) for b in ours]
+    model = Model()
+    trainer(tmp_path).fit(model, DataLoader(graph.as_dataset(seed=3), batch_size=None))
+    assert model.seen == expected
+    fabric = lightning.Fabric(accelerator="cpu", devices=1)
+    loader = fabric.setup_dataloaders(DataLoader(graph.as_dataset(seed=3), batch_size=None))
+    assert [digest(b) for _ in range(2) for b in loader] == expected
 
 
 # Two ranks

@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
+from uio_pipes.run.hugging_face import check_dealt_once
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.passes import DELIVERED, FAILED, NOTHING, Passes
 from uio_pipes.run.progress import EpochProgress
@@ -68,9 +69,13 @@ class PipelineDataset(IterableDataset[Any]):
 
         Raises: PipelineError if it is not a whole number from 0 to 4 million.
         """
+        check_dealt_once(
+            self, self.options["world_size"]
+        )  # Accelerate calls this first of all, before there are workers
         self._passes.ask(epoch)
 
     def __iter__(self) -> Iterator[Any]:
+        check_dealt_once(self, self.options["world_size"])
         info = get_worker_info()
         loader = self._loader = self._make(*((info.id, info.num_workers) if info is not None else (0, 1)))
         state, self._state = self._state, None
@@ -122,7 +127,8 @@ class _OfWorker(Loader):
 class PipelineDataPipe(IterDataPipe[Any]):
     """A pipeline's batches (or utterances), for graphs of torch's own datapipes: ``.map(…)``, ``.zip(…)`` and so on.
 
-    Ranks and workers get their lanes, as in a :class:`PipelineDataset`; do not add torch's ``.sharding_filter()``.
+    Ranks and workers get their lanes, as in a :class:`PipelineDataset`. So torch refuses its own ``.sharding_filter()``
+    behind it.
     """
 
     def __init__(self, dataset: PipelineDataset) -> None:
@@ -135,6 +141,9 @@ class PipelineDataPipe(IterDataPipe[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.dataset)
+
+    def apply_sharding(self, count: int, number: int, sharding_group: Any = None) -> None:
+        """Torch calls this of what deals data out. There is nothing to do, but it refuses a second one in the graph."""
 
 
 class ReadyBatch(dict[str, Any]):

@@ -25,6 +25,7 @@ from uio_pipes.run.changes import changed_shards, fitted
 from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import choose_uneven, group_for_states
 from uio_pipes.run.epoch_run import EpochRun
+from uio_pipes.run.hugging_face import WITHOUT_DATASET, check_resumed
 from uio_pipes.run.lengths import Lengths
 from uio_pipes.run.mix_records import Where
 from uio_pipes.run.mixes import Mixes
@@ -191,6 +192,7 @@ class Loader:
             PipelineError: ``epoch`` is not a whole number, or is below 0.
         """
         require_whole("epoch", epoch, 0)
+        check_resumed(epoch, self.epoch, self._progress.received)
         self._asked = epoch
         self._go_to(epoch)
 
@@ -201,6 +203,12 @@ class Loader:
             if self._run is not None:
                 self._run.supersede(moved)
         elif epoch != self.epoch:
+            if self._progress.drops_loaded(epoch):
+                logger.warning(
+                    "set_epoch(%d): the loaded state is of epoch %d, and what was left of it is not delivered; "
+                    "set_epoch(%d), or none, goes on there",
+                    *(epoch, self.epoch, self.epoch),
+                )
             self._close(moved)
             self._progress = self._progress.at(epoch, self._options)
 
@@ -322,6 +330,11 @@ class Loader:
         return self._lengths.of_rank(
             progress.stream, progress.lanes, calls=run is None or run.closed, ranks=progress.ranks
         )
+
+    if not TYPE_CHECKING:  # else everything would seem to be an attribute
+
+        def __getattr__(self, name: str) -> Any:  # called for what is not there
+            raise AttributeError(WITHOUT_DATASET if name == "dataset" else f"'Loader' object has no attribute {name!r}")
 
     def __bool__(self) -> bool:
         return True  # also without a length, or with length 0

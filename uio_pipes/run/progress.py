@@ -113,6 +113,13 @@ class EpochProgress:
         """Return the position in another epoch: its beginning, or what the state holds of ranks that were ahead."""
         return self.ahead if self.ahead is not None and self.ahead.epoch == epoch else self.fresh(epoch, options)
 
+    def drops_loaded(self, epoch: int) -> bool:
+        """Return whether ``at(epoch)`` leaves out what is left of an epoch that a loaded state is in the middle of."""
+        if self.loaded is None or self.ended or (self.ahead is not None and self.ahead.epoch == epoch):
+            return False
+        states = [position.state for position in self.positions.values()]
+        return self.received > 0 and any(not state.done for state in states)
+
     def go_on(self) -> None:
         """Begin the next epoch of the same stream."""
         self.epoch, self.step, self.ended, self.loaded = self.epoch + 1, 0, False, None

@@ -6,6 +6,7 @@ Lightning has taken one batch more than it has trained on when it saves.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -44,9 +45,9 @@ class LightningLoader:
     """A :class:`Loader` for Lightning's ``Trainer``.
 
     It asks for rank and world size when the trainer first uses it, after Lightning has started the ranks, so it can be
-    made anywhere. Its state holds the lanes of all ranks, without the batch that Lightning takes ahead (to know which
-    one is the last). It has no length: with one, Lightning would not ask whether an epoch is over, and the next epoch
-    would be empty.
+    made anywhere. Its state holds the lanes of all ranks, without the batch that the ``Trainer`` takes ahead (to know
+    which one is the last); in other loops, as with Fabric, it holds all batches that were taken. It has no length: with
+    one, Lightning would not ask whether an epoch is over, and the next epoch would be empty.
 
     Args:
         pipeline: the pipeline to run.
@@ -86,6 +87,9 @@ class LightningLoader:
         if before is not None:
             loader._tuner = before._tuner  # what num_workers="auto" has chosen
         self._trained = None
+        return self._noted(loader) if _trainer_asks() else iter(loader)
+
+    def _noted(self, loader: Loader) -> Iterator[Any]:
         batches = iter(loader)
         trained = loader.state_dict()
         for batch in batches:
@@ -103,6 +107,12 @@ class LightningLoader:
         """As :meth:`Loader.load_state_dict`, on any number of ranks."""
         self._trained = None
         self.loader.load_state_dict(state_dict)
+
+
+def _trainer_asks() -> bool:
+    """Return whether it is the ``Trainer`` who calls the caller: only it takes a batch ahead."""
+    module = str(sys._getframe(2).f_globals.get("__name__"))
+    return module.startswith(("lightning.pytorch.", "pytorch_lightning."))
 
 
 def _gathered(loader: Loader, state: dict[str, str]) -> dict[str, str]:

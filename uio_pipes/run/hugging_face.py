@@ -1,0 +1,68 @@
+"""All that we use of Hugging Face's packages, in one place: neither accelerate nor transformers is imported here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+from uio_pipes.base.errors import PipelineError
+
+WAYS_IN = ("dataset", "datapipe", "_datapipe")  # attributes by which datasets and torch's datapipes hold another one
+
+
+def check_dealt_once(dataset: Any, world_size: int) -> None:
+    """Raises: PipelineError if Accelerate's loader that runs now deals to its processes what a rank's share is of."""
+    if world_size > 1 and (processes := _dealt_to(dataset)) > 1:
+        raise PipelineError(
+            f"as_dataset: the dataset gives each of {world_size} ranks its share, and Accelerate (accelerator.prepare, "
+            f"the Trainer) deals that share to {processes} processes again, so that most of the data would be lost. "
+            "Make it by as_dataset(partition=False), and Accelerate alone deals it out (if the pipeline makes batches, "
+            "with dispatch_batches=False); or keep it out of prepare, as a uio.Loader"
+        )
+
+
+def _dealt_to(dataset: Any) -> int:
+    """Return to how many processes Accelerate deals what the dataset gives this one; 1 if it does not."""
+    accelerate: Any = sys.modules.get("accelerate.data_loader")
+    if accelerate is None:
+        return 1
+    loader = accelerate.GradientState().active_dataloader
+    processes = loader.state.num_processes if isinstance(loader, accelerate.DataLoaderDispatcher) else 1
+    held = getattr(loader, "dataset", None)
+    while held is not None and held is not dataset:
+        if isinstance(held, accelerate.IterableDatasetShard):
+            processes = held.num_processes
+        held = next((getattr(held, name) for name in WAYS_IN if hasattr(held, name)), None)
+    return int(processes) if held is dataset else 1
+
+
+WITHOUT_DATASET = (
+    "a uio.Loader has no 'dataset' that could be begun again to pass over batches, as skip_first_batches of Accelerate "
+    "wants, which the Trainer calls when it resumes. Save loader.state_dict() with each checkpoint, load it before the "
+    "training goes on, and tell the Trainer ignore_data_skip=True (docs/trainers.md)"
+)
+
+
+def check_resumed(epoch: int, at: int, received: int) -> None:
+    """Look at who calls the caller: set_epoch(``epoch``) of a loader that has ``received`` so many batches of ``at``.
+
+    Raises: PipelineError if it is a Trainer that resumes in mid-epoch, and would begin the epoch again.
+    """
+    caller = sys._getframe(2)
+    if caller.f_globals.get("__name__") != "transformers.trainer":
+        return
+    wanted = ("self", "resume_from_checkpoint", "epochs_trained", "num_update_steps_per_epoch")
+    trainer, resumed, first, steps = (cast(Any, caller.f_locals.get(name)) for name in wanted)
+    if not resumed or not steps or epoch != first or not trainer.state.global_step % steps:
+        return
+    if trainer.args.ignore_data_skip and not received:
+        raise PipelineError(
+            f"the Trainer resumes at step {trainer.state.global_step}, in mid-epoch, and the loader stands at the "
+            "beginning of the epoch, which would be trained on again. Load the state that loader.state_dict() returned "
+            "when the checkpoint was saved, before trainer.train (docs/trainers.md)"
+        )
+    if epoch != at:
+        raise PipelineError(
+            f"the Trainer begins epoch {epoch}, and the loader's state is of epoch {at}: without the length of an "
+            "epoch the Trainer counts epochs anew when it resumes. Give the loader steps_per_epoch from the start"
+        )
