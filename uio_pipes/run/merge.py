@@ -230,10 +230,8 @@ class Merge:
             self.positions[message.lane].advance(message)
             if not message.done:
                 self._gave.add(message.lane)
-                n -= [
-                    message.pass_,
-                    message.k,
-                ] not in lost  # of a batch that is made again, the place of which is known
+                made_again = [message.pass_, message.k] in lost  # its place among the steps is known
+                n -= not made_again
             yield message
 
     def unreported(self) -> Iterator[Message]:
