@@ -13,11 +13,15 @@ import torch
 from command import ranks
 from contract import digest, keys_of
 from corpus import Corpus
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 import uio_pipes as uio
 from uio_pipes import Gathered
 
+try:
+    from transformers import trainer_pt_utils as trainer_utils
+except ImportError:
+    trainer_utils = None
 accelerate = pytest.importorskip("accelerate", reason="could not import accelerate: pip install accelerate")
 pytestmark = pytest.mark.timeout(120)
 LANES = 6
@@ -39,7 +43,14 @@ def pipeline(path: str) -> uio.Pipeline:
 
 def main(settings: dict[str, Any]) -> None:
     accelerator = accelerate.Accelerator(cpu=True)
-    modes = {"save": save, "rest": rest, "dataset": dataset, "prepared": prepared, "utterances": utterances}
+    modes = {
+        "save": save,
+        "rest": rest,
+        "dataset": dataset,
+        "prepared": prepared,
+        "utterances": utterances,
+        "wrapped": wrapped,
+    }
     report = modes[settings["mode"]](accelerator, settings)
     folder, rank = Path(settings["folder"]), accelerator.process_index
     (folder / f"{settings['mode']}{rank}.json").write_text(json.dumps(report))
@@ -101,6 +112,33 @@ def utterances(accelerator: Any, settings: dict[str, Any]) -> Any:
     return found
 
 
+class Wrapped(IterableDataset[Any]):
+    """A dataset of the user's around ours, which nobody can look into."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def __iter__(self) -> Any:
+        yield from self.source
+
+
+def wrapped(accelerator: Any, settings: dict[str, Any]) -> Any:
+    """Behind what hides it, and by the shard of transformers, without Accelerate's loader."""
+    found = []
+    accelerator.dataloader_config.dispatch_batches = False  # else only rank 0 looks, and the other one waits for it
+    place = {"num_processes": 2, "process_index": accelerator.process_index}
+    for workers in (0, 2):
+        data = Wrapped(uio.from_shard_list(settings["list"]).map(numbered).as_dataset(seed=3))
+        prepared = accelerator.prepare(DataLoader(data, batch_size=2, num_workers=workers))
+        theirs = DataLoader(trainer_utils.IterableDatasetShard(data, 2, **place), batch_size=2, num_workers=workers)
+        for loader in (prepared, theirs):
+            try:
+                found.append(len(list(loader)))
+            except uio.PipelineError as error:
+                found.append(str(error))
+    return found
+
+
 def numbered(sample: dict[str, Any]) -> dict[str, Any]:
     return {"number": torch.tensor(int(sample["key"][1:]))}
 
@@ -151,6 +189,13 @@ def test_utterances_are_not_dealt_twice(many_shards: Corpus, tmp_path: Path) -> 
             both = first + found[1][case]
             assert {f"K{number:04d}" for number in both} == set(many_shards.keys), case
             assert len(both) < len(many_shards.keys) + 8, "Accelerate fills up the last batches"
+
+
+@pytest.mark.skipif(trainer_utils is None, reason="could not import transformers: pip install transformers")
+def test_who_deals_them_again_is_found_behind_other_datasets(many_shards: Corpus, tmp_path: Path) -> None:
+    for found in run(many_shards, tmp_path, "wrapped", 2):
+        assert len(found) == 4
+        assert all("as_dataset(partition=False)" in one for one in found), found
 
 
 if __name__ == "__main__":

@@ -89,6 +89,23 @@ def test_batches_states_and_statistics_are_those_of_fixed_workers(shards: Corpus
     assert set(moves(auto)) == set(PLANS)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_lanes_of_mixes_of_repeated_sources_move(shards: Corpus, whole: bool) -> None:
+    """Buffers within the sources; sources without an end within a mix within a mix."""
+    urls = [line for line in shards.list.read_text().split() if line.endswith(".tar")]
+    one, two, three = (uio.from_shard_list(urls[n::3], shuffle=True).repeat().shuffle(4) for n in range(3))
+    inner = uio.mix({"one": one, "two": two}, weights={"one": 1, "two": 3})
+    graph = uio.mix({"inner": inner.shuffle(3), "three": three}).shuffle(3).batch(3)
+    if whole:
+        graph = uio.interleave([inner, three]).batch(3)
+    options: dict[str, Any] = {"seed": 3, "lanes": 2, "steps_per_epoch": 60}
+    fixed, auto = uio.Loader(graph, **options), moving(graph, **options)
+    for _ in range(2):
+        assert [keys_of(batch) for batch in patient(auto)] == [keys_of(batch) for batch in fixed]
+        assert timeless(auto.state_dict()) == timeless(fixed.state_dict())
+    assert set(moves(auto)) == set(PLANS)
+
+
 @pytest.mark.parametrize("make", [0.0, 0.004])
 @pytest.mark.parametrize("work", [0.0, 0.02])
 def test_whatever_the_rates_are(shards: Corpus, make: float, work: float, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 from collections import Counter
+from copy import deepcopy
 from itertools import islice
 from typing import Any
 
@@ -213,6 +215,28 @@ def test_several_loaders_of_one_dataset_get_whole_epochs(many_shards: Corpus, ep
     for epoch, (workers, seed) in enumerate([(1, 0), (2, 0), (4, 0), (0, 0), (4, 1), (2, 0), (2, 0)]):
         torch.manual_seed(seed)
         assert passes(DataLoader(dataset, batch_size=None, num_workers=workers), 1) == [epochs[epoch]]
+
+
+def again(dataset: Any) -> Any:
+    """Pickle it, as Ray and trainers do, which is not how workers are spawned."""
+    return pickle.loads(pickle.dumps(dataset))
+
+
+@pytest.mark.parametrize("copied", [deepcopy, again])
+def test_a_copy_counts_its_passes_for_itself(many_shards: Corpus, epochs: list[list[str]], copied: Any) -> None:
+    dataset = pipeline(many_shards).as_dataset(seed=3, lanes=4)
+    next(iter(dataset))  # a look at it begins the first pass
+    copies = [copied(dataset) for _ in range(2)]
+    for other in (*copies, dataset):
+        assert passes(DataLoader(other, batch_size=None, num_workers=2), 2) == epochs[1:3]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_look_at_a_dataset_leaves_workers_alone(many_shards: Corpus, epochs: list[list[str]], method: str) -> None:
+    dataset = pipeline(many_shards).as_dataset(seed=3, lanes=4)
+    next(iter(dataset))
+    loader = DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context=method)
+    assert passes(loader, 1) == epochs[1:2]
 
 
 def test_iterators_side_by_side_get_whole_epochs(many_shards: Corpus, epochs: list[list[str]]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import pickle
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +18,7 @@ import torch
 import torch.distributed as dist
 from command import programs
 from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.data import DataLoader
 
 import uio_pipes as uio
 from uio_pipes.run import ranks
@@ -80,6 +83,7 @@ def main(folder: str) -> None:
     ways = [*((name, "stays") for name in LATE), *((name, "ends") for name in AT_ONCE)]
     several = [(*way, rank) for way in ways for rank in (0, 1)]
     processes = [context.Process(target=run, args=(folder, *one)) for one in several]
+    processes += [context.Process(target=begin_early, args=(folder, rank)) for rank in (0, 1)]
     for process in processes:
         process.start()
     for process in processes:
@@ -104,6 +108,24 @@ def run(folder: str, name: str, end: str, rank: int) -> None:
     os._exit(0)
 
 
+def begin_early(folder: str, rank: int) -> None:
+    """Make a dataset and a loader, and only then join the other rank."""
+    graph = uio.from_iterable([{"key": f"U{n:02}"} for n in range(24)]).sharding_filter()
+    dataset, loader, everything = graph.as_dataset(), uio.Loader(graph), uio.Loader(graph, partition=False)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/early.store", rank=rank, world_size=2)
+    sent = pickle.loads(pickle.dumps(dataset)).options  # as to workers that are spawned, which know of no group
+    assert (sent["rank"], sent["world_size"]) == (rank, 2)
+    seen: list[Any] = [
+        [sample["key"] for sample in DataLoader(dataset, batch_size=None, num_workers=workers)] for workers in (0, 2)
+    ]
+    seen.append(len(list(everything)))
+    try:
+        next(iter(loader))
+    except uio.PipelineError as error:
+        seen.append(str(error))
+    Path(folder, f"early{rank}.json").write_text(json.dumps(seen))
+
+
 # Tests
 
 
@@ -126,6 +148,18 @@ def test_whoever_waits_for_a_rank_that_has_ended_says_so_at_once(name: str, said
     text = (said / f"{name}-ends").read_text()
     assert text.startswith(LEAVING[name][1] + ": the connection is lost"), text
     assert "load the last state" in text
+
+
+def test_what_was_made_before_the_ranks_knew_each_other_is_shared_or_says_so(said: Path) -> None:
+    """Otherwise each rank would get everything, in silence."""
+    *shares, counts, errors = zip(
+        *(json.loads((said / f"early{rank}.json").read_text()) for rank in (0, 1)), strict=True
+    )
+    for first, second in shares:
+        assert sorted(first + second) == [f"U{n:02}" for n in range(24)]
+        assert len(first) == len(second) == 12
+    assert counts == (24, 24)
+    assert all("make it after init_process_group, or with partition=False" in error for error in errors)
 
 
 if __name__ == "__main__":

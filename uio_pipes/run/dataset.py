@@ -15,7 +15,7 @@ from uio_pipes.run.hugging_face import check_dealt_once
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.passes import DELIVERED, FAILED, NOTHING, Passes
 from uio_pipes.run.progress import EpochProgress
-from uio_pipes.run.ranks import ranks_of
+from uio_pipes.run.ranks import is_grouped, ranks_of
 from uio_pipes.run.torch_private import collate_by
 
 logger = logging.getLogger("uio_pipes")
@@ -37,7 +37,8 @@ class PipelineDataset(IterableDataset[Any]):
         pipeline: the pipeline to run.
         **options: options of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
             and ``steps_per_epoch``, which belong to the other loader or to its trainer. ``rank`` and ``world_size``
-            default to those of ``torch.distributed`` in the process that makes the dataset.
+            default to those of ``torch.distributed`` in the process that makes the dataset, or once it has a process
+            group.
 
     Raises:
         PipelineError: an option breaks a rule; or, from the other loader, ``batch_size=None`` is missing.
@@ -49,7 +50,7 @@ class PipelineDataset(IterableDataset[Any]):
             raise PipelineError(
                 f"as_dataset: {own[0]} is an option of the loader that the dataset is given to; set it there"
             )
-        self.pipeline, self.options = pipeline, _with_topology(options)
+        self.pipeline, self.options = pipeline, options
         self.partition: bool = options.get("partition", True)
         self._passes = Passes()
         self._state: dict[str, Any] | None = None
@@ -58,24 +59,33 @@ class PipelineDataset(IterableDataset[Any]):
 
     def _make(self, worker: int, workers: int) -> Loader:
         """Return a loader of this worker's lanes: they are dealt as if each worker were a rank."""
-        options = dict(self.options)
+        options = self._placed()
         rank, world_size = options.pop("rank"), options.pop("world_size")
         options.setdefault("lanes", world_size * workers)
         place = {"rank": rank + world_size * worker, "world_size": world_size * workers}
         return _OfWorker(self._passes, worker, workers, self.pipeline, **options, **place, uneven="join")
+
+    def _placed(self) -> dict[str, Any]:
+        """Return the options with this process's rank and world size, which its workers may not know."""
+        known = _with_topology(self.options)
+        if is_grouped():  # else the dataset was made before the group may be
+            self.options = known
+        return dict(known)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._placed()
+        return {**vars(self), "_loader": None}
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next pass be this epoch; those after it go on from there. It reaches persistent workers too.
 
         Raises: PipelineError if it is not a whole number from 0 to 4 million.
         """
-        check_dealt_once(
-            self, self.options["world_size"]
-        )  # Accelerate calls this first of all, before there are workers
+        check_dealt_once(self._placed()["world_size"])  # Accelerate calls this first of all, before there are workers
         self._passes.ask(epoch)
 
     def __iter__(self) -> Iterator[Any]:
-        check_dealt_once(self, self.options["world_size"])
+        check_dealt_once(self._placed()["world_size"])
         info = get_worker_info()
         loader = self._loader = self._make(*((info.id, info.num_workers) if info is not None else (0, 1)))
         state, self._state = self._state, None
@@ -170,7 +180,7 @@ collate_by(ReadyList, _refuse)
 
 
 def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
-    """Return ``options`` with this process's rank and world size, which its workers may not know."""
+    """Return ``options`` with this process's rank and world size."""
     known = dict(options)
     names = [name for name in ("rank", "world_size", "group", "mesh", "data", "partition") if name in known]
     place = ranks_of(**{name: known.pop(name) for name in names})

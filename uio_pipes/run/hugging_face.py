@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any, cast
 
 from uio_pipes.base.errors import PipelineError
 
-WAYS_IN = ("dataset", "datapipe", "_datapipe")  # attributes by which datasets and torch's datapipes hold another one
+MODULES = ("accelerate.data_loader", "transformers.trainer_pt_utils")
 
 
-def check_dealt_once(dataset: Any, world_size: int) -> None:
-    """Raises: PipelineError if Accelerate's loader that runs now deals to its processes what a rank's share is of."""
-    if world_size > 1 and (processes := _dealt_to(dataset)) > 1:
+def check_dealt_once(world_size: int) -> None:
+    """Raises: PipelineError if what asks for the data deals it to processes, though it is the share of a rank."""
+    if world_size > 1 and (processes := _dealt_to()) > 1:
         raise PipelineError(
             f"as_dataset: the dataset gives each of {world_size} ranks its share, and Accelerate (accelerator.prepare, "
             f"the Trainer) deals that share to {processes} processes again, so that most of the data would be lost. "
@@ -21,19 +22,18 @@ def check_dealt_once(dataset: Any, world_size: int) -> None:
         )
 
 
-def _dealt_to(dataset: Any) -> int:
-    """Return to how many processes Accelerate deals what the dataset gives this one; 1 if it does not."""
-    accelerate: Any = sys.modules.get("accelerate.data_loader")
-    if accelerate is None:
-        return 1
-    loader = accelerate.GradientState().active_dataloader
-    processes = loader.state.num_processes if isinstance(loader, accelerate.DataLoaderDispatcher) else 1
-    held = getattr(loader, "dataset", None)
-    while held is not None and held is not dataset:
-        if isinstance(held, accelerate.IterableDatasetShard):
-            processes = held.num_processes
-        held = next((getattr(held, name) for name in WAYS_IN if hasattr(held, name)), None)
-    return int(processes) if held is dataset else 1
+def _dealt_to() -> int:
+    """Return to how many processes a caller deals what it gets, whatever stands between it and us; 1 if none does."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") in MODULES:  # looking at others would keep what their variables hold
+            dealer: Any = frame.f_locals.get("self")
+            if type(dealer).__name__ == "IterableDatasetShard":
+                return int(dealer.num_processes)
+            if type(dealer).__name__ == "DataLoaderDispatcher":
+                return int(dealer.state.num_processes)
+        frame = frame.f_back
+    return 1
 
 
 WITHOUT_DATASET = (

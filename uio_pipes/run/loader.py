@@ -66,7 +66,7 @@ class Loader:
         rank: number of this process among all that train together. Default: None, from ``torch.distributed``, or 0
             without a process group.
         world_size: number of those processes; given together with ``rank``. Default: None, from
-            ``torch.distributed``, or 1 without a process group.
+            ``torch.distributed``, or 1 without a process group. Make the loader after ``init_process_group``.
         partition: whether each rank gets its own share; False gives every rank everything, as for validation.
             Default: True.
         uneven: how an epoch ends if some ranks have more batches than others. "stop": all end with the first one;
@@ -426,6 +426,7 @@ class Loader:
         """Iterate over the batches from the current position to the end of the epoch; after it, over the next one."""
         if (run := self._run) is not None and not run.closed:
             run.check(run.reader)
+        self._options.ranks.check()
         if self._asked is None and (self._progress.ended or self._all_received()):
             self._go_to(self.epoch + 1)
         if self._progress.ended:

@@ -15,6 +15,7 @@ from torch.utils.data import get_worker_info
 
 from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.run.lost_workers import explained
 
 UNSET = -1
 MOST_WORKERS = 1024
@@ -30,10 +31,23 @@ class Passes:
     """
 
     def __init__(self) -> None:
-        self._asked = _shared(1, UNSET)  # turn × EPOCHS + epoch
-        self._notes = _shared(MOST_WORKERS * REMEMBERED, UNSET).view(MOST_WORKERS, REMEMBERED)
-        self._ends = _shared(MOST_WORKERS, UNSET)  # 3 × the epoch that the worker ended last, plus how it ended
-        self._count = 0  # passes that this process began
+        """Raises: RuntimeError if there is no room in the memory that processes share."""
+        self.__setstate__((torch.full((1 + MOST_WORKERS * (REMEMBERED + 1),), UNSET), 0))
+
+    def __getstate__(self) -> tuple[torch.Tensor, int]:
+        return self._memory, self._count
+
+    def __setstate__(self, state: tuple[torch.Tensor, int]) -> None:
+        """Share the memory, which is shared already in a spawned worker. A copy has memory of its own."""
+        memory: Any
+        memory, self._count = state  # the count: of passes that this process began
+        try:
+            self._memory = memory.share_memory_()
+        except RuntimeError as error:
+            raise explained(error) from error
+        # turn × EPOCHS + epoch; notes; 3 × the epoch that each worker ended last, plus how it ended
+        self._asked, notes, self._ends = memory.split([1, MOST_WORKERS * REMEMBERED, MOST_WORKERS])
+        self._notes = notes.view(MOST_WORKERS, REMEMBERED)
 
     def ask(self, epoch: int) -> None:
         """Let the next pass be ``epoch``. Raises: PipelineError if it is not a whole number from 0 to 4 million."""
@@ -83,9 +97,3 @@ class Passes:
         if worker < len(ends):
             ends[worker] = 3 * epoch + how
         return [int(end) - 3 * epoch for i, end in enumerate(ends) if i != worker]
-
-
-def _shared(count: int, value: int) -> torch.Tensor:
-    numbers: Any = torch.full((count,), value)
-    shared: torch.Tensor = numbers.share_memory_()
-    return shared

@@ -30,6 +30,7 @@ class Ranks(NamedTuple):
         members: the global ranks of those that share the data, if they can talk to each other. Default: None.
         peers: the global ranks of those of the same ``rank``, if the first of them reads for all. Default: none.
         mesh: with ``peers``, the global ranks of all. Default: none.
+        early: whether this process is alone only since nobody said otherwise, nor was there a process group yet.
     """
 
     rank: int
@@ -38,11 +39,20 @@ class Ranks(NamedTuple):
     members: tuple[int, ...] | None = None
     peers: tuple[int, ...] = ()
     mesh: tuple[int, ...] = ()
+    early: bool = False
 
     @property
     def reads(self) -> bool:
         """True if this process reads its data by itself."""
         return not (self.peers and self.peer)
+
+    def check(self) -> None:
+        """Raises: PipelineError if there is a process group by now, each rank of which would get everything."""
+        if self.early and is_grouped() and dist.get_world_size() > 1:
+            raise PipelineError(
+                "the loader was made before torch.distributed was initialized, so that each rank would get all the "
+                "data: make it after init_process_group, or with partition=False if each rank shall get all"
+            )
 
 
 def is_grouped() -> bool:
@@ -138,7 +148,7 @@ def _given(rank: int | None, world_size: int | None) -> Ranks:
         raise PipelineError("rank and world_size are given together, or neither")
     world = dist.group.WORLD if is_grouped() else None
     if rank is None or world_size is None:
-        return Ranks(0, 1) if world is None else _in_group(world)
+        return Ranks(0, 1, early=True) if world is None else _in_group(world)
     if not 0 <= rank < world_size:
         raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
     same = world is not None and dist.get_world_size() == world_size
