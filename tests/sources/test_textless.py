@@ -117,7 +117,7 @@ def test_the_transcript_of_a_line_may_have_another_name(tmp_path: Path) -> None:
     assert [s["txt"] for s in loader] == [f"t{i}" for i in SPOKEN]
     assert loader.stats().skipped == {"missing_text": COUNT - len(SPOKEN)}
     for source in (uio.from_raw_list(lines(tmp_path)), uio.from_shard_list(shard(tmp_path))):
-        with pytest.raises(uio.DataError, match="text=None reads audio without transcripts"):
+        with pytest.raises(uio.DataError, match="text=None, in commands --text '', takes audio without transcripts"):
             list(uio.Loader(source, on_error="raise"))
 
 
@@ -163,3 +163,31 @@ def test_inspect_says_that_there_are_no_transcripts(tmp_path: Path) -> None:
         seen = inspect(found.pipeline)
         assert (found.kind, seen.utterances, seen.failures) == (f"{kind} without transcripts", COUNT, {})
     assert recognize(str(lines(tmp_path))).kind == "raw list"
+
+
+def kaldi(root: Path) -> Path:
+    lines(root)
+    (root / "kaldi").mkdir()
+    (root / "kaldi" / "wav.scp").write_text("".join(f"{i} {root}/{i}.wav\n" for i in range(COUNT)))
+    return root / "kaldi"
+
+
+@pytest.mark.parametrize(("name", "make"), [("pack", lines), ("pack", kaldi), ("convert", lines), ("convert", shard)])
+@pytest.mark.parametrize("to", ["shards", "indexed"])
+def test_what_has_no_transcripts_is_packed_and_converted(
+    name: str, make: Callable[[Path], Path], to: str, tmp_path: Path
+) -> None:
+    source, out = make(tmp_path), tmp_path / "out"
+    done = command(name, source, out, "--to", to, "--text", "", "--jobs", 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = out / ("shards.list" if name == "pack" else "data.list")
+    start = uio.from_indexed(again, texts=None) if to == "indexed" else uio.from_shard_list(again, text=None)
+    said = {} if make is kaldi else {i: f"t{i}" for i in SPOKEN}
+    assert [(s["key"], s.get("txt")) for s in uio.Loader(start)] == [(str(i), said.get(i)) for i in range(COUNT)]
+    refused = command(name, source, tmp_path / "other", "--to", to)
+    assert refused.returncode, refused.stdout
+
+
+def test_statistics_of_features_need_no_transcripts(tmp_path: Path) -> None:
+    done = command("cmvn", lines(tmp_path), tmp_path / "global_cmvn")
+    assert f"of {COUNT} utterances" in done.stdout, done.stderr
