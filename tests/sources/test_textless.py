@@ -100,6 +100,8 @@ def test_what_needs_the_transcript_is_refused_unless_a_stage_makes_or_chooses_it
     for use in uses:
         with pytest.raises(uio.PipelineError, match=r"works on the transcript, but .* there need be none"):
             use(audio)
+        with pytest.raises(uio.PipelineError, match=r"works on the transcript"):
+            use(audio.shuffle(4).sort(2))
         assert use(audio.map(lambda sample: sample))
         assert use(audio.choose_text(["txt", "said"]))
     spoken = audio.filter(lambda sample: "txt" in sample).tokenize(lambda text: [int(text[1:])])
@@ -191,3 +193,26 @@ def test_what_has_no_transcripts_is_packed_and_converted(
 def test_statistics_of_features_need_no_transcripts(tmp_path: Path) -> None:
     done = command("cmvn", lines(tmp_path), tmp_path / "global_cmvn")
     assert f"of {COUNT} utterances" in done.stdout, done.stderr
+
+
+def test_segments_need_no_transcript_if_none_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "0.wav").write_bytes(wav_bytes(9))
+    segments = [{"start": 0, "end": 0.1}, {"start": 0.1, "end": 0.2, "txt": "said"}, {"start": 0.2, "end": 0.3}]
+    line = {"key": "0", "wav": str(tmp_path / "0.wav"), "segments": segments}
+    source = uio.from_raw_list([line], text=None)
+    cut = source.segments(field="segments", texts=None)
+    assert [s.get("txt") for s in uio.Loader(cut)] == [None, "said", None]
+    assert [s.get("txt") for s in uio.Loader(source.segments(field="segments", texts=None, merge_seconds=1))] == [
+        None,
+        "said",
+        None,
+    ]
+    with pytest.raises(uio.PipelineError, match="works on the transcript, but segments says"):
+        cut.tokenize(len)
+    counted = uio.Loader(source.segments(field="segments"))
+    assert [s["txt"] for s in counted] == ["said"]
+    assert counted.stats().skipped == {"missing_text": 2}
+    with pytest.raises(uio.DataError, match="texts=None takes segments without transcripts"):
+        list(uio.Loader(source.segments(field="segments"), on_error="raise"))
+    cuts = source.segments(of="recording", cut_seconds=(0.1, 0.2), texts=None)
+    assert all("txt" not in s for s in uio.Loader(cuts))

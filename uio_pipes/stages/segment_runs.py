@@ -40,7 +40,8 @@ def parse_segments(
 ) -> list[Run]:
     """Return segments ``{"start", "end", "txt"}`` in the order of time; call ``fail`` for each that cannot be used.
 
-    ``seconds``: length of the recording, if known; ``texts``: fields of transcripts, of which each needs at least one, if it ``needs_text``.
+    ``seconds``: length of the recording, if known; ``texts``: fields of transcripts, of which each needs at least one,
+    if it ``needs_text``.
     Raises: DataError ``missing_segments``.
     """
     if not isinstance(listed, list):
