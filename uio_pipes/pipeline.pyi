@@ -203,7 +203,7 @@ class Pipeline(Graph):
         random_first: bool = False,
         separator: str | None = None,
         cut_seconds: tuple[float, float] | None = None,
-        texts: Sequence[str] = ("txt",),
+        texts: Sequence[str] | None = ("txt",),
     ) -> Pipeline:
         """Cut utterances out of long recordings, by the times of their segments or at random.
 
@@ -236,7 +236,8 @@ class Pipeline(Graph):
                 would leave it out as ``too_few_tokens``). Default: None, nothing is cut further.
             texts: names of the segment's transcripts, such as ("txt", "whisper"), of which it must have at least one;
                 each that all joined segments have is joined by itself. ``choose_text`` chooses one of them afterwards.
-                Default: ("txt",).
+                None if segments need none, as for pre-training: ``txt`` is then there where a segment has it. Default:
+                ("txt",).
         """
         ...
 

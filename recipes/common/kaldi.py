@@ -30,7 +30,7 @@ def read_kaldi(folder: Path) -> Iterator[Utterance]:
 
 def read_texts(folder: Path) -> Iterator[str]:
     """Yield the texts of these utterances."""
-    return (one.txt for one in read_kaldi(folder))
+    return (one.txt or "" for one in read_kaldi(folder))
 
 
 def make_raw_list(folder: Path) -> Path:

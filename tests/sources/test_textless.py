@@ -100,6 +100,8 @@ def test_what_needs_the_transcript_is_refused_unless_a_stage_makes_or_chooses_it
     for use in uses:
         with pytest.raises(uio.PipelineError, match=r"works on the transcript, but .* there need be none"):
             use(audio)
+        with pytest.raises(uio.PipelineError, match=r"works on the transcript"):
+            use(audio.shuffle(4).sort(2))
         assert use(audio.map(lambda sample: sample))
         assert use(audio.choose_text(["txt", "said"]))
     spoken = audio.filter(lambda sample: "txt" in sample).tokenize(lambda text: [int(text[1:])])
@@ -117,7 +119,7 @@ def test_the_transcript_of_a_line_may_have_another_name(tmp_path: Path) -> None:
     assert [s["txt"] for s in loader] == [f"t{i}" for i in SPOKEN]
     assert loader.stats().skipped == {"missing_text": COUNT - len(SPOKEN)}
     for source in (uio.from_raw_list(lines(tmp_path)), uio.from_shard_list(shard(tmp_path))):
-        with pytest.raises(uio.DataError, match="text=None reads audio without transcripts"):
+        with pytest.raises(uio.DataError, match="text=None, in commands --text '', takes audio without transcripts"):
             list(uio.Loader(source, on_error="raise"))
 
 
@@ -163,3 +165,54 @@ def test_inspect_says_that_there_are_no_transcripts(tmp_path: Path) -> None:
         seen = inspect(found.pipeline)
         assert (found.kind, seen.utterances, seen.failures) == (f"{kind} without transcripts", COUNT, {})
     assert recognize(str(lines(tmp_path))).kind == "raw list"
+
+
+def kaldi(root: Path) -> Path:
+    lines(root)
+    (root / "kaldi").mkdir()
+    (root / "kaldi" / "wav.scp").write_text("".join(f"{i} {root}/{i}.wav\n" for i in range(COUNT)))
+    return root / "kaldi"
+
+
+@pytest.mark.parametrize(("name", "make"), [("pack", lines), ("pack", kaldi), ("convert", lines), ("convert", shard)])
+@pytest.mark.parametrize("to", ["shards", "indexed"])
+def test_what_has_no_transcripts_is_packed_and_converted(
+    name: str, make: Callable[[Path], Path], to: str, tmp_path: Path
+) -> None:
+    source, out = make(tmp_path), tmp_path / "out"
+    done = command(name, source, out, "--to", to, "--text", "", "--jobs", 1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = out / ("shards.list" if name == "pack" else "data.list")
+    start = uio.from_indexed(again, texts=None) if to == "indexed" else uio.from_shard_list(again, text=None)
+    said = {} if make is kaldi else {i: f"t{i}" for i in SPOKEN}
+    assert [(s["key"], s.get("txt")) for s in uio.Loader(start)] == [(str(i), said.get(i)) for i in range(COUNT)]
+    refused = command(name, source, tmp_path / "other", "--to", to)
+    assert refused.returncode, refused.stdout
+
+
+def test_statistics_of_features_need_no_transcripts(tmp_path: Path) -> None:
+    done = command("cmvn", lines(tmp_path), tmp_path / "global_cmvn")
+    assert f"of {COUNT} utterances" in done.stdout, done.stderr
+
+
+def test_segments_need_no_transcript_if_none_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "0.wav").write_bytes(wav_bytes(9))
+    segments = [{"start": 0, "end": 0.1}, {"start": 0.1, "end": 0.2, "txt": "said"}, {"start": 0.2, "end": 0.3}]
+    line = {"key": "0", "wav": str(tmp_path / "0.wav"), "segments": segments}
+    source = uio.from_raw_list([line], text=None)
+    cut = source.segments(field="segments", texts=None)
+    assert [s.get("txt") for s in uio.Loader(cut)] == [None, "said", None]
+    assert [s.get("txt") for s in uio.Loader(source.segments(field="segments", texts=None, merge_seconds=1))] == [
+        None,
+        "said",
+        None,
+    ]
+    with pytest.raises(uio.PipelineError, match="works on the transcript, but segments says"):
+        cut.tokenize(len)
+    counted = uio.Loader(source.segments(field="segments"))
+    assert [s["txt"] for s in counted] == ["said"]
+    assert counted.stats().skipped == {"missing_text": 2}
+    with pytest.raises(uio.DataError, match="texts=None takes segments without transcripts"):
+        list(uio.Loader(source.segments(field="segments"), on_error="raise"))
+    cuts = source.segments(of="recording", cut_seconds=(0.1, 0.2), texts=None)
+    assert all("txt" not in s for s in uio.Loader(cuts))

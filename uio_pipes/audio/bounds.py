@@ -61,3 +61,14 @@ def check_finite(samples: npt.NDArray[Any]) -> None:
     """Raise DataError ``nan_audio`` if some samples are NaN or infinite, as only floats can be."""
     if not np.isfinite(samples).all():
         raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make the audio again")
+
+
+def check_channel(channel: int | None, channels: int) -> None:
+    """Raises: DataError ``no_such_channel``."""
+    if channel is not None and not 0 <= channel < channels:
+        there = "number 0" if channels == 1 else f"numbers 0 to {channels - 1}"
+        raise DataError(
+            "no_such_channel",
+            f"channel {channel} is wanted, the audio has {channels}, {there}: correct the channel in the stage or the "
+            "segment that names it, or leave it out there",
+        )

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from uio_pipes.audio.bounds import check_claims, check_finite, check_longest
+from uio_pipes.audio.bounds import check_channel, check_claims, check_finite, check_longest
 from uio_pipes.audio.codecs import CODED, decode_coded
 from uio_pipes.audio.containers import HEAD, Wav, check_length, wav_header
 from uio_pipes.audio.flac import decode_flac
@@ -268,11 +268,6 @@ def sample_range(total: int, sample_rate: int, start: float | None, end: float |
             f"the segment {start} to {end} s does not lie inside the {total / sample_rate:.3f} s of audio; correct it",
         )
     return round(low), total if end is None else min(round(high), total)
-
-
-def check_channel(channel: int | None, channels: int) -> None:
-    if channel is not None and not 0 <= channel < channels:
-        raise DataError("no_such_channel", f"channel {channel} is wanted, the audio has {channels}; count from 0")
 
 
 def _bad(error: Exception, ogg: _Ogg | None) -> DataError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from uio_pipes.audio.decode import check_channel, decode, decode_at, decode_file
+from uio_pipes.audio.bounds import check_channel
+from uio_pipes.audio.decode import decode, decode_at, decode_file
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref

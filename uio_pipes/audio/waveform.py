@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uio_pipes.audio.bounds import check_finite
+from uio_pipes.audio.bounds import check_channel, check_finite
 from uio_pipes.base.errors import DataError
 
 
@@ -26,10 +26,7 @@ def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> to
     if len(waveform) > waveform.shape[1]:
         raise DataError("bad_audio", f"samples must be (S,) or (C, S), not {tuple(waveform.shape)}: transpose them")
     if channel is not None:
-        if channel >= len(waveform):
-            raise DataError(
-                "no_such_channel", f"channel {channel} is wanted, the audio has {len(waveform)}; count from 0"
-            )
+        check_channel(channel, len(waveform))
         waveform = waveform[channel : channel + 1]
     if not waveform.is_floating_point():
         return waveform.float() / (torch.iinfo(waveform.dtype).max + 1)

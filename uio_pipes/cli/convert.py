@@ -49,6 +49,7 @@ def convert(
     ] = AudioFormat.wav,
     compress: Compress = False,
     fields: Fields = None,
+    text: Annotated[str, typer.Option(help="'' if utterances need no transcript; its name is for --fields.")] = "txt",
     allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Threads that decode; 0: one for each core.")] = 0,
     json: Json = False,
@@ -62,6 +63,8 @@ def convert(
     """
     from uio_pipes.prep import convert as prep
 
+    if text not in ("", "txt"):
+        raise typer.BadParameter(f"the transcript's name goes to --fields txt={text}", param_hint="--text")
     if compress and to is not ConvertTarget.shards:
         raise typer.BadParameter("only shards are compressed: add --to shards", param_hint="--compress")
     target = list_path or os.path.join(out, prep.list_name(to.value))
@@ -77,6 +80,7 @@ def convert(
         compress=compress,
         list_path=list_path or None,
         fields=field_names(fields),
+        needs_text=bool(text),
         allow_pipes=allow_pipes,
         jobs=jobs or cores(),
     )

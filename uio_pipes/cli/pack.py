@@ -80,7 +80,11 @@ def pack(
     ] = None,
     dtype: Annotated[Dtype | None, typer.Option(help="Type of packed features; float32 if not given.")] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="Transcripts for feats.scp, if not `text` beside it. Repeat it for more.")
+        list[str] | None,
+        typer.Option(
+            help="Transcripts for feats.scp, if not `text` beside it; repeat it for more. '', for any source: "
+            "utterances need none."
+        ),
     ] = None,
     segments: Annotated[
         str | None, typer.Option(help="Kaldi's segments (utt rec start end), if they are not in SOURCE.")
@@ -124,7 +128,7 @@ def pack(
         tars = f"{name}.tar{'.zst' if compress else ''}"
         settings = prep.PackSettings(per_shard, groups, form.value, resample, tars, wanted)
     target, failed = list_path or f"{out.rstrip('/')}/shards.list", f"{out.rstrip('/')}/failed.jsonl"
-    keep_inputs([*source, *(text or ()), segments, features], [target, f"{target}.manifest", failed])
+    keep_inputs([*source, *filter(None, text or ()), segments, features], [target, f"{target}.manifest", failed])
     packed = prep.pack(
         source,
         out,
@@ -132,7 +136,7 @@ def pack(
         settings,
         jobs or cores(),
         split=parsed("--split", prep.parse_split, split) if split else prep.WHOLE,
-        texts=text or (),
+        texts=None if text == [""] else text or (),
         segments=segments,
         allow_pipes=allow_pipes,
         executor=executor.value,

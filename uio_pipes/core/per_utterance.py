@@ -121,7 +121,10 @@ def _textless(stages: Sequence[Stage]) -> Stage | None:
         mixed = not stage.takes and stage.branches.values()
         if stage.textless or (mixed and all(_textless(graph.stages) for graph in mixed)):
             return stage
-        chooses = "txt" in stage.writes if isinstance(stage, PerUtterance) else "sample" in stage.takes
+        if isinstance(stage, PerUtterance):
+            chooses = "txt" in stage.writes
+        else:
+            chooses = "sample" in stage.takes and not stage.one_each
         if chooses or stage.opaque:
             return None
     return None

@@ -8,6 +8,7 @@ from typing import Any
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 
+TEXTLESS = "text=None, in commands --text '', takes audio without transcripts"  # the remedy of missing_text
 Names = tuple[tuple[str, str], ...]  # (name of the field, its name in the data)
 Renames = Names | Mapping[str, str] | None
 

@@ -77,6 +77,7 @@ def convert(
     compress: bool = False,
     list_path: str | None = None,
     fields: Mapping[str, str] | None = None,
+    needs_text: bool = True,
     allow_pipes: bool = False,
     jobs: int = 1,
 ) -> Conversion:
@@ -86,7 +87,8 @@ def convert(
     written (all of it with ``resample``). ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: of
     audio files in shards, raw lists and cuts. ``compress``: shards, with zstd and checksums. ``list_path``: the list
     written at the end, by default :func:`list_name` in OUT.
-    ``fields``: names that fields have in the data, by ours. ``jobs``: threads that decode.
+    ``fields``: names that fields have in the data, by ours. ``needs_text``: False if utterances may have no transcript;
+    those of cuts may have none anyway. ``jobs``: threads that decode.
     ``allow_pipes``: run the commands in a Kaldi folder's ``wav.scp``.
 
     Raises: ListError, OtherPacking.
@@ -101,10 +103,10 @@ def convert(
     journal = Journal(folder, WHOLE)
     try:
         settings: dict[str, Any] = {"to": to, "per_part": per_part, "resample": resample, "format": form}
-        settings |= {"fields": fields} if fields else {}
+        settings |= ({"fields": fields} if fields else {}) | ({} if needs_text else {"text": ""})
         name = _NAMES[to] + (".zst" if compress and to == "shards" else "")
         journal.take_over({"source": fingerprint, **settings, **({"name": name} if name != _NAMES[to] else {})})
-        work = _Work(pipeline, folder, journal, to, per_part, form, name)
+        work = _Work(pipeline, folder, journal, to, per_part, form, name, needs_text)
         with one_thread():
             work.run(resample, jobs, _total(known))
         return work.finish(target, source)
@@ -126,12 +128,13 @@ def _total(source: Recognized) -> int | None:
 
 class _Work:
     def __init__(
-        self, pipeline: Pipeline, folder: Folder, journal: Journal, to: To, per_part: int, form: FileForm, name: str
-    ) -> None:
-        self.pipeline, self.folder, self.journal = pipeline, folder, journal
+        self, pipeline: Pipeline, folder: Folder, journal: Journal, to: To, per_part: int, form: FileForm, name: str,
+        needs_text: bool,
+    ) -> None:  # fmt: skip
+        self.pipeline, self.folder, self.journal, self.needs_text = pipeline, folder, journal, needs_text
         self.to, self.per_part, self.form, self.name = to, per_part, form, name
         self.ledger = Noting()
-        self.make: Callable[[Sample], Converted | Referred | DataError] = decode
+        self.make: Callable[[Sample], Converted | Referred | DataError] = partial(decode, needs_text=needs_text)
         self.dropped: set[str] = set()
         self.names: list[str] = []
 
@@ -142,8 +145,8 @@ class _Work:
         if self.to == "cuts":
             self.make = refer if resample is None else partial(decode, needs_text=False)
         elif self.to == "shards":
-            self.make = partial(decode, keeps=ShardPart.keeps)
-        node = graph._nodes(Lane(self.ledger))
+            self.make = partial(decode, needs_text=self.needs_text, keeps=ShardPart.keeps)
+        node = graph._nodes(Lane(self.ledger, needs_text=self.needs_text))
         node.reset(None)
         with ThreadPoolExecutor(jobs) as pool:
             parts = self._parts(node, pool, jobs)

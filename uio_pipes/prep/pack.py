@@ -1,6 +1,7 @@
 """Packing a raw list or Kaldi's tables into WeNet's shards: in parallel, restartable, each recording decoded once.
 
-A shard is a tar of ``KEY.txt`` and ``KEY.wav`` (or what the audio is), ``size`` utterances each in the list's order.
+A shard is a tar of ``KEY.txt``, if there is a text, and ``KEY.wav`` (or what the audio is), ``size`` utterances each
+in the list's order.
 With ``groups`` utterances are grouped by length, as by CAT's ``pack_data``: ``10:500`` puts 10 <= frames < 500 in a
 folder ``10_500``; utterances in no group are left out and counted. After a kill, the same call goes on, and ends with
 the same bytes.
@@ -104,7 +105,7 @@ def pack(
     jobs: int = 1,
     *,
     split: Split = WHOLE,
-    texts: Sequence[str] = (),
+    texts: Sequence[str] | None = (),
     segments: str | None = None,
     allow_pipes: bool = False,
     executor: Literal["local", "ray"] = "local",
@@ -113,7 +114,8 @@ def pack(
     """Pack ``source`` into shards under ``out``; when all are complete, write their paths to ``shard_list``.
 
     ``source``: a raw list or a Kaldi folder; or scps of features, or folders with one, any number of them, with
-    ``texts``, or the ``text`` beside each. ``out``, ``shard_list``: as ``source``, paths or URLs. Utterances of one
+    ``texts``, or the ``text`` beside each. ``texts`` None: utterances, of any source, need no transcript. ``out``,
+    ``shard_list``: as ``source``, paths or URLs. Utterances of one
     recording must stand together in the list, or it is opened again. Memory: about 2 bytes a sample of a whole
     recording for each of ``jobs`` processes, twice that in this one. ``executor`` "ray": on the cluster that
     RAY_ADDRESS names, or on one of ``jobs`` cores started here. ``segments``, ``allow_pipes``: of a Kaldi folder.
@@ -127,7 +129,7 @@ def pack(
     placement = Placement(utterances, settings)  # first: nothing is written if the list is missing
     journal = Journal(folder, split)
     try:
-        journal.take_over(settings.identity(utterances.digest))
+        journal.take_over(settings.identity(utterances.digest) | ({"text": ""} if texts is None else {}))
         todo = placement.share(split) - journal.settled(retry_failed)
         _pack_share(placement, todo, folder, journal, split, jobs, executor)
         journal.refresh()

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import torch
 
+from uio_pipes.audio.bounds import check_channel
 from uio_pipes.base.checks import require
-from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.per_utterance import OfStream, sees_all
 from uio_pipes.core.sample import Sample
@@ -57,9 +58,7 @@ class Mono(OfStream):
         wav = torch.as_tensor(sample.fields["wav"])
         wav = wav if wav.ndim == 2 else wav.reshape(1, -1)
         if self.channel is not None:
-            if self.channel >= len(wav):
-                message = f"channel {self.channel} is wanted, the audio has {len(wav)}; count from 0"
-                raise DataError("no_such_channel", message)
+            check_channel(self.channel, len(wav))
             wav = wav[self.channel : self.channel + 1]
         elif len(wav) > 1:
             wav = wav.mean(dim=0, keepdim=True)

@@ -32,11 +32,16 @@ class Run(NamedTuple):
 
 
 def parse_segments(
-    listed: Any, seconds: float | None, fail: Callable[[DataError], None], texts: Sequence[str] = ("txt",)
+    listed: Any,
+    seconds: float | None,
+    fail: Callable[[DataError], None],
+    texts: Sequence[str] = ("txt",),
+    needs_text: bool = True,
 ) -> list[Run]:
     """Return segments ``{"start", "end", "txt"}`` in the order of time; call ``fail`` for each that cannot be used.
 
-    ``seconds``: length of the recording, if known; ``texts``: fields of transcripts, of which each needs at least one.
+    ``seconds``: length of the recording, if known; ``texts``: fields of transcripts, of which each needs at least one,
+    if it ``needs_text``.
     Raises: DataError ``missing_segments``.
     """
     if not isinstance(listed, list):
@@ -46,13 +51,13 @@ def parse_segments(
     runs = []
     for number, one in enumerate(listed):
         try:
-            runs.append(_segment(one, seconds, texts))
+            runs.append(_segment(one, seconds, texts, needs_text))
         except DataError as error:
             fail(error.within(f"segment {number}"))
     return sorted(runs, key=lambda run: (run.start, run.end))
 
 
-def _segment(one: Any, seconds: float | None, texts: Sequence[str]) -> Run:
+def _segment(one: Any, seconds: float | None, texts: Sequence[str], needs_text: bool) -> Run:
     if not isinstance(one, dict):
         raise DataError("bad_segment", f'{one!r:.80} is no segment: segments are {{"start", "end", "txt"}}')
     channel = one.get("channel")
@@ -66,8 +71,9 @@ def _segment(one: Any, seconds: float | None, texts: Sequence[str]) -> Run:
     if seconds is not None and end > seconds + TOLERANCE:
         raise DataError("bad_segment", f"{start} to {end} s does not lie inside the {seconds:.3f} s of audio")
     said = {name: one[name] for name in texts if isinstance(one.get(name), str)}
-    if not said:
-        raise DataError("missing_text", f"{start} to {end} s has no {' or '.join(texts)}")
+    if needs_text and not said:
+        message = f"{start} to {end} s has no {' or '.join(texts)}; texts=None takes segments without transcripts"
+        raise DataError("missing_text", message)
     others = {name: value for name, value in one.items() if name not in _OWN and name not in texts}
     return Run(float(start), float(end), said, others, channel if _are_numbers(channel) else None)
 
@@ -107,6 +113,7 @@ def merged(runs: list[Run], most: float, first: int, separator: str | None) -> l
     end = 0.0
     for number, run in enumerate(runs):
         alike = any(all(name in other.texts for other in group) for name in run.texts)
+        alike = alike or not any(other.texts for other in [run, *group])
         alike = alike and all(run.channel == other.channel for other in group[:1])
         if group and (number == first or max(end, run.end) - group[0].start > most or not alike):
             out.append(_join(group, separator))

@@ -58,7 +58,8 @@ class Segments(Stage):
             would leave it out as ``too_few_tokens``). Default: None, nothing is cut further.
         texts: names of the segment's transcripts, such as ("txt", "whisper"), of which it must have at least one;
             each that all joined segments have is joined by itself. ``choose_text`` chooses one of them afterwards.
-            Default: ("txt",).
+            None if segments need none, as for pre-training: ``txt`` is then there where a segment has it. Default:
+            ("txt",).
     """
 
     name: ClassVar[str] = "segments"
@@ -73,7 +74,7 @@ class Segments(Stage):
     random_first: bool = False
     separator: str | None = None
     cut_seconds: tuple[float, float] | None = None
-    texts: Sequence[str] = added(("txt",))
+    texts: Sequence[str] | None = added(("txt",))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,9 +86,19 @@ class Segments(Stage):
         require(bool(self.field), self.name, "field must name a field", self.field, 'try "info.segments"')
         most = self.merge_seconds
         require(most is None or most > 0, self.name, "merge_seconds must be above 0", most, "try 20")
-        check_names(self.name, "texts", self.texts)
-        object.__setattr__(self, "texts", tuple(self.texts))
+        if self.texts is not None:
+            check_names(self.name, "texts", self.texts)
+            object.__setattr__(self, "texts", tuple(self.texts))
         self._check_cuts()
+
+    @property
+    def textless(self) -> bool:  # type: ignore[override]
+        return self.texts is None
+
+    @property
+    def named(self) -> Sequence[str]:
+        """The fields of transcripts."""
+        return ("txt",) if self.texts is None else self.texts
 
     def _check_cuts(self) -> None:
         cut = self.cut_seconds
@@ -145,9 +156,9 @@ class _SegmentsNode(Expanding):
                 message = "only decoding shows how long the recording is; convert it to wav, flac or a TouchDataset"
                 raise DataError("unknown_length", message)
             fields = self.item.fields
-            said = {name: fields[name] for name in stage.texts if isinstance(fields.get(name), str)}
-            return [Run(0.0, seconds, said or {"txt": ""}, {})]
-        runs = parse_segments(_at(self.item.fields, self.path), seconds, self._fail, stage.texts)
+            said = {name: fields[name] for name in stage.named if isinstance(fields.get(name), str)}
+            return [Run(0.0, seconds, said or ({} if stage.textless else {"txt": ""}), {})]
+        runs = parse_segments(_at(self.item.fields, self.path), seconds, self._fail, stage.named, not stage.textless)
         if not runs:
             raise DataError("missing_segments", "the recording has no segment that can be used")
         if stage.merge_seconds is not None:
@@ -176,7 +187,7 @@ class _SegmentsNode(Expanding):
     def _utterance(self, run: Run) -> Sample:
         parent = self.item
         base = parent.fields.get("start") or 0.0
-        gone = {"duration", *self.stage.texts}
+        gone = {"duration", *self.stage.named}
         fields = {n: v for n, v in _without(parent.fields, self.path).items() if n not in gone}
         name = f"{parent.key}-{round(run.start * 1000):07d}-{round(run.end * 1000):07d}"
         start, end = base + run.start, base + run.end

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from uio_pipes.audio.bounds import check_claims, check_longest
-from uio_pipes.audio.decode import check_channel, sample_range
+from uio_pipes.audio.bounds import check_channel, check_claims, check_longest
+from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.recording import InFile, decoded
 from uio_pipes.audio.sniff import sniff_codec
 from uio_pipes.base.errors import DataError

@@ -8,7 +8,7 @@ from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.formats.naming import Renames, pairs_of, renamed
+from uio_pipes.formats.naming import TEXTLESS, Renames, pairs_of, renamed
 
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
 
@@ -27,7 +27,7 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
         if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed):
             if reason != "missing_text" or needs_text:
                 asked = [dict(pairs_of(names)).get(n, n) for n in needed]
-                remedy = "; text=None reads audio without transcripts" if reason == "missing_text" else ""
+                remedy = f"; {TEXTLESS}" if reason == "missing_text" else ""
                 raise DataError(reason, f"the line has no {' or '.join(asked)}{remedy}", url=place, member=key)
             fields.pop("txt", None)
     check_segment(fields, place, key)

@@ -101,6 +101,8 @@ def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
     Raises: DataError ``bad_text`` or ``missing_text``.
     """
     suffix, _, name = text.partition(":")
+    if suffix not in utterance.fields:  # the reader refuses an utterance that needs one
+        return ""
     if not name:
         return _decoded(utterance, suffix, url).strip()
     found = nested(_object(utterance, suffix, url), name)

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.findings import finding
+from uio_pipes.formats.naming import TEXTLESS
 from uio_pipes.formats.tar.header import BLOCK
 from uio_pipes.formats.tar.members import MAX_MEMBER, Member, TarMembers
 from uio_pipes.io.local import Payload, Ref
@@ -154,7 +155,7 @@ class TarReader:
             what = "audio (wav, flac, …) or npy" if lacks == "missing_audio" else self._text
             message = (
                 f"the utterance has no {what}, only {', '.join(group.fields)}: pack its members one after the other"
-                + ("; text=None reads audio without transcripts" if lacks == "missing_text" else "")
+                + (f"; {TEXTLESS}" if lacks == "missing_text" else "")
             )
             raise self._bad(lacks, message, group)
         if group.key == self._last:

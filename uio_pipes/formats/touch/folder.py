@@ -13,7 +13,7 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.redact import redact
 from uio_pipes.base.urls import inside
 from uio_pipes.formats.lists.raw_line import as_seconds, check_segment, numbers_as_text
-from uio_pipes.formats.naming import Renames, nested, renamed
+from uio_pipes.formats.naming import TEXTLESS, Renames, nested, renamed
 from uio_pipes.formats.touch.entries import AUDIO, TOKENS, Entry
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.formats.touch.pcm import Pcm
@@ -141,7 +141,8 @@ def parse_metainfo(
         known = bool(fields.get("key")) and isinstance(fields["key"], str)
         if not known or (texts and not any(isinstance(nested(fields, name), str) for name in texts)):
             reason, what = ("missing_text", " or ".join(texts)) if known else ("missing_key", "key")
-            message = f"the metadata has no {what}: write it again (uio_pipes.prep.metainfo)"
+            remedy = f"; {TEXTLESS.replace('text', 'texts', 1)}" if known else ""
+            message = f"the metadata has no {what}: write it again (uio_pipes.prep.metainfo){remedy}"
             raise DataError(reason, message, url=url, member=str(fields.get("key", "")), offset=offset)
     if "start" in fields or "end" in fields:
         check_segment(fields, url, fields["key"])

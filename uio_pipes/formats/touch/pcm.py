@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.bounds import check_claims, check_finite, check_longest
-from uio_pipes.audio.decode import check_channel, sample_range
+from uio_pipes.audio.bounds import check_channel, check_claims, check_finite, check_longest
+from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.recording import Recording
 from uio_pipes.formats.touch.file import DTYPES
 from uio_pipes.formats.touch.record import StoredRecord

@@ -13,7 +13,7 @@ from uio_pipes.prep.writing.tar_shard import TARS
 
 
 def open_sources(
-    sources: Sequence[str], texts: Sequence[str], settings: PackSettings, segments: str | None, allow_pipes: bool
+    sources: Sequence[str], texts: Sequence[str] | None, settings: PackSettings, segments: str | None, allow_pipes: bool
 ) -> tuple[UtteranceList, PackSettings]:
     """Return the utterances of ``sources``, and the settings by which they are packed. Raises: ListError."""
     sources = [source.rstrip("/") or "/" for source in sources]
@@ -36,7 +36,7 @@ def open_sources(
 
 
 def _audio(
-    sources: Sequence[str], texts: Sequence[str], settings: PackSettings, segments: str | None, allow_pipes: bool
+    sources: Sequence[str], texts: Sequence[str] | None, settings: PackSettings, segments: str | None, allow_pipes: bool
 ) -> UtteranceList:
     if len(sources) > 1:
         raise ListError(
@@ -49,4 +49,4 @@ def _audio(
         )
     if settings.features is not None and settings.features.conf is None:
         raise ListError(f"{sources[0]} has audio: say by --features which features are to be computed of it")
-    return open_list(sources[0], segments, allow_pipes)
+    return open_list(sources[0], segments, allow_pipes, needs_text=texts is not None)

@@ -77,7 +77,7 @@ def count_utterances(url: str, data_type: DataType) -> int | None:
 
 
 def utterances_of(url: str, data_type: DataType) -> uio.Pipeline:
-    """Return the pipeline of a list."""
+    """Return the pipeline of a list, whose utterances need no transcript."""
     import uio_pipes as uio
 
-    return uio.from_raw_list(url) if data_type == "raw" else uio.from_shard_list(url)
+    return uio.from_raw_list(url, text=None) if data_type == "raw" else uio.from_shard_list(url, text=None)

@@ -28,19 +28,22 @@ class FeatureTables(KaldiJoin):
     """The utterances of several ``feats.scp``, as if all were one; ``wav`` of an utterance is its pointer into an ark.
 
     ``sources``: scps, or folders with ``feats.scp``. ``texts``: tables of transcripts, which may name the keys in
-    any order; without any, the ``text`` beside each scp. ``utt2spk`` and ``utt2num_frames`` beside the scps are used.
+    any order; without any, the ``text`` beside each scp; None if there need be none. ``utt2spk`` and
+    ``utt2num_frames`` beside the scps are used.
     ``measured``: give each utterance its ``frames``, by the header of its matrix if no table says it.
 
     Raises: ListError, also for a key that comes twice, in one file or in two.
     """
 
-    def __init__(self, sources: Sequence[str], texts: Sequence[str] = (), measured: bool = False) -> None:
+    def __init__(self, sources: Sequence[str], texts: Sequence[str] | None = (), measured: bool = False) -> None:
         scps = [f"{source}/feats.scp" if is_folder(source) else source for source in sources]
         contents = [(name, b"".join(read_lines(name))) for name in scps]
         for name, data in contents:
             if not points_at_features(KaldiLines(name, _first_lines(data), 1), PLAIN):
                 raise ListError(f"{name} does not point at features: to pack audio, name the folder with wav.scp")
-        scp, text = KaldiLines.joined(contents, 1), read_tables([*texts] or _beside(scps, "text"), 0)
+        scp, beside = KaldiLines.joined(contents, 1), _beside(scps, "text")
+        text = _optional(beside, 0, None) if texts is None else read_tables([*texts] or beside, 0)
+        self._needs_text = texts is not None
         speakers, frames = (_optional(_beside(scps, name)) for name in ("utt2spk", "utt2num_frames"))
         digest = blake2b(digest_size=16)
         for table in (scp, text, speakers, frames):
@@ -63,7 +66,7 @@ class FeatureTables(KaldiJoin):
 
     def _one(self, number: int) -> Utterance:
         line = self.recording(number)  # none, for what only has a text
-        key, txt = self.key(line), self.value("text", line)
+        key, txt = self.key(line), self.value("text", line) if self._needs_text else self.find("text", line)
         frames = int(self._frames[number])
         if frames == UNREADABLE:
             frames = self._matrix(number).frames  # fails again
@@ -99,9 +102,9 @@ def _beside(scps: Sequence[str], name: str) -> list[str]:
     return list(dict.fromkeys(f"{folder}/{name}" if folder else name for folder in folders))
 
 
-def _optional(urls: list[str]) -> KaldiLines | None:
+def _optional(urls: list[str], least: int = 1, most: int | None = 1) -> KaldiLines | None:
     found = [url for url in urls if exists(url)]
-    return read_tables(found, 1, 1) if found else None
+    return read_tables(found, least, most) if found else None
 
 
 def _told(table: KaldiLines, scp: KaldiLines) -> npt.NDArray[np.int64]:

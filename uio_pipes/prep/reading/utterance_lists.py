@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One utterance: all of ``wav``, or its seconds from ``start`` to ``end``.
+    """One utterance: all of ``wav``, or its seconds from ``start`` to ``end``. ``txt``: None if nobody knows it.
 
     ``recording``: Kaldi's name of a segment's recording; "" for the key. ``duration``: seconds, if a list gives them.
     ``frames``: of features that are there already, as far as they are known; ``wav`` is then their place in an ark.
@@ -32,7 +33,7 @@ class Utterance:
 
     key: str
     wav: str
-    txt: str
+    txt: str | None
     start: float | None = None
     end: float | None = None
     recording: str = ""
@@ -47,7 +48,9 @@ class Utterance:
 
     def to_json(self) -> str:
         """Return the line of a raw list; with a segment's ``duration``, readers need not look at the file."""
-        fields: dict[str, Any] = {"key": self.key, "wav": self.wav, "txt": self.txt}
+        fields: dict[str, Any] = {"key": self.key, "wav": self.wav}
+        if self.txt is not None:
+            fields["txt"] = self.txt
         if self.seconds is not None:
             fields |= {"start": self.start, "end": self.end, "duration": round(self.seconds, 4)}
         elif self.start is not None:
@@ -75,11 +78,11 @@ class UtteranceList(Protocol):
 class RawList:
     """WeNet's raw list. Reading it raises ListError if it is missing or if no line is a JSON object."""
 
-    def __init__(self, url: str) -> None:
-        self.url, self.digest = url, ""
+    def __init__(self, url: str, needs_text: bool = True) -> None:
+        self.url, self.digest, self._needs_text = url, "", needs_text
 
     def __iter__(self) -> Iterator[Utterance | Bad]:
-        return self.read(_utterance)
+        return self.read(partial(_utterance, needs_text=self._needs_text))
 
     def read(self, parse: Callable[[bytes, str], T | Bad]) -> Iterator[T | Bad]:
         """Yield ``parse(line, place)`` for each line that is neither blank nor a comment."""
@@ -109,12 +112,15 @@ class RawList:
 class KaldiFolder(KaldiJoin):
     """The utterances of a folder with ``wav.scp`` and ``text``, and ``segments`` and ``utt2spk`` if they are there.
 
-    ``segments``: the path of this table if it is not in the folder.
+    ``segments``: the path of this table if it is not in the folder; ``needs_text``: False if there may be no text.
     """
 
-    def __init__(self, url: str, segments: str | None = None, allow_pipes: bool = False) -> None:
-        self._allow_pipes = allow_pipes
-        scp, text = read_table(f"{url}/wav.scp", 1), read_table(f"{url}/text", 0)
+    def __init__(
+        self, url: str, segments: str | None = None, allow_pipes: bool = False, needs_text: bool = True
+    ) -> None:
+        self._allow_pipes, self._needs_text = allow_pipes, needs_text
+        scp = read_table(f"{url}/wav.scp", 1)
+        text = read_table(f"{url}/text", 0) if needs_text or exists(f"{url}/text") else None
         cut = read_table(segments, 3, 3) if segments else _optional(f"{url}/segments", 3)
         speakers = _optional(f"{url}/utt2spk", 1)
         digest = blake2b(digest_size=16)
@@ -133,7 +139,8 @@ class KaldiFolder(KaldiJoin):
 
     def _one(self, number: int) -> Utterance:
         recording = self.recording(number)
-        key, txt, wav = self.key(number), self.value("text", number), self.scp.value(recording)
+        key, wav = self.key(number), self.scp.value(recording)
+        txt = self.value("text", number) if self._needs_text else self.find("text", number)
         if wav.endswith("|") and not self._allow_pipes:
             message = "a command in place of a file: --allow-pipes runs such commands, without a shell"
             raise DataError("pipe_not_allowed", message, url=self.scp.place(recording))
@@ -149,14 +156,16 @@ def _optional(url: str, words: int) -> KaldiLines | None:
     return read_table(url, words, words) if exists(url) else None
 
 
-def open_list(url: str, segments: str | None = None, allow_pipes: bool = False) -> UtteranceList:
+def open_list(
+    url: str, segments: str | None = None, allow_pipes: bool = False, needs_text: bool = True
+) -> UtteranceList:
     """Open a raw list or a Kaldi folder with audio. Raises: ListError."""
     url = url.rstrip("/") or "/"
     if is_folder(url):
-        return KaldiFolder(url, segments, allow_pipes)
+        return KaldiFolder(url, segments, allow_pipes, needs_text)
     if segments is not None:
         raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {url} is not a folder")
-    return RawList(url)
+    return RawList(url, needs_text)
 
 
 def names_features(source: str) -> bool:
@@ -166,25 +175,25 @@ def names_features(source: str) -> bool:
     return not exists(f"{source}/wav.scp") and exists(f"{source}/feats.scp")
 
 
-def _utterance(line: bytes, place: str) -> Utterance | Bad:
-    fields = fields_of(line, place, _recorded)
+def _utterance(line: bytes, place: str, needs_text: bool = True) -> Utterance | Bad:
+    fields = fields_of(line, place, partial(_recorded, needs_text=needs_text))
     if isinstance(fields, Bad):
         return fields
     if b"\\ud" in line.lower():
-        text = f"{fields['key']}{fields['txt']}{fields['wav']}{fields.get('speaker')}"
+        text = f"{fields['key']}{fields.get('txt')}{fields['wav']}{fields.get('speaker')}"
         if (bad := unwritable(text, place, place)) is not None:
             return bad
     start, end, speaker = fields.get("start"), fields.get("end"), fields.get("speaker")
     duration = fields.get("duration")
     return Utterance(
-        fields["key"], fields["wav"], fields["txt"], start, end,
+        fields["key"], fields["wav"], fields.get("txt"), start, end,
         speaker="" if speaker is None else str(speaker), duration=duration if type(duration) in (int, float) else None,
     )  # fmt: skip
 
 
-def _recorded(text: str, place: str) -> dict[str, Any]:
+def _recorded(text: str, place: str, needs_text: bool) -> dict[str, Any]:
     """As ``parse``, but a line must have a ``wav``: features alone cannot be packed."""
-    fields = parse(text, place)
+    fields = parse(text, place, needs_text=needs_text)
     if not isinstance(fields.get("wav"), str):
         raise DataError("missing_audio", "the line has no wav", url=place, member=str(fields["key"]))
     return fields

@@ -17,6 +17,7 @@ from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import Sample
 from uio_pipes.formats.lhotse.recording import Recorded
 from uio_pipes.formats.lhotse.stored import StoredArray
+from uio_pipes.formats.naming import TEXTLESS
 from uio_pipes.io.local import Ref
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Audio
@@ -77,7 +78,7 @@ def metadata_of(sample: Sample, where: str, sample_rate: int, needs_text: bool) 
     """
     said, dropped = sample.fields.get("txt"), []
     if needs_text and not isinstance(said, str):
-        raise DataError("missing_text", "the utterance has no text")
+        raise DataError("missing_text", f"the utterance has no text; {TEXTLESS}")
     text_or_none = {"txt": said} if isinstance(said, str) else {}
     known: dict[str, Any] = {"key": sample.key, "wav": where, **text_or_none, "sample_rate": sample_rate}
     for name, value in sample.fields.items():
@@ -187,7 +188,7 @@ class ShardPart(Part):
 
     def store(self, one: Converted) -> None:
         known = one.metadata
-        utterance = Utterance(known["key"], known["wav"], known["txt"], speaker=str(known.get("speaker", "")))
+        utterance = Utterance(known["key"], known["wav"], known.get("txt"), speaker=str(known.get("speaker", "")))
         self._shard.add(utterance, Audio(_encoded(one, self.form), self.form, one.frames))
 
     def finished(self) -> Finished:

@@ -30,7 +30,8 @@ class ShardFolder(Unit):
 
     def _store(self, utterance: Utterance, audio: Audio) -> None:
         (rate,) = unpack_from("<I", audio.data, 24)
-        known: dict[str, Any] = {"key": utterance.key, "wav": utterance.wav, "txt": utterance.txt, "sample_rate": rate}
+        known: dict[str, Any] = {"key": utterance.key, "wav": utterance.wav}
+        known |= {"sample_rate": rate} if utterance.txt is None else {"txt": utterance.txt, "sample_rate": rate}
         if utterance.speaker:
             known["speaker"] = utterance.speaker
         samples = np.frombuffer(audio.data, "<i2", offset=_HEADER)

@@ -82,8 +82,8 @@ class Journal:
         if not self.folder.exists(name):
             self.folder.write(name, json.dumps(settings, indent=1).encode(), self.mark)
         elif (before := json.loads(self.folder.read([name])[0])) != settings:
-            changed = [f"{key} {before.get(key)!r} -> {value!r}" for key, value in settings.items()
-                       if before.get(key) != value]  # fmt: skip
+            changed = [f"{key} {before.get(key)!r} -> {settings.get(key)!r}" for key in before | settings
+                       if before.get(key) != settings.get(key)]  # fmt: skip
             raise OtherPacking(
                 f"{self.folder.url} holds shards packed otherwise ({', '.join(changed)}); choose another folder, or "
                 "delete this one yourself"

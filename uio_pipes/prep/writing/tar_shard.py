@@ -20,7 +20,7 @@ FRAME = 1 << 17  # bytes of a tar, or more, that are compressed together: whole 
 
 
 class ShardFile(Unit):
-    """One tar of ``KEY.txt``, ``KEY.wav`` (or another suffix) and, if it is known, ``KEY.speaker``.
+    """One tar of ``KEY.wav`` (or another suffix) and, as far as they are known, ``KEY.txt`` and ``KEY.speaker``.
 
     With the suffix .zst it is compressed in small frames, each with a checksum: readers give out nothing damaged.
     """
@@ -34,7 +34,8 @@ class ShardFile(Unit):
         self._file: BinaryIO = self._stack.enter_context(temporary.open("wb", 1 << 20))
 
     def _store(self, utterance: Utterance, audio: Audio) -> None:
-        self._member(f"{utterance.key}.txt", utterance.txt.encode())
+        if utterance.txt is not None:
+            self._member(f"{utterance.key}.txt", utterance.txt.encode())
         if utterance.speaker:
             self._member(f"{utterance.key}.speaker", utterance.speaker.encode())
         self._member(f"{utterance.key}.{audio.suffix}", audio.data)
