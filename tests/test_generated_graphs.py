@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, note, reject, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.base.errors import NothingRead
+from uio_pipes.base.errors import ListError, NothingRead, TooManyFailures
 
 Step = tuple[Any, ...]  # name of a method of Pipeline, arguments, keyword arguments
 
@@ -220,10 +220,11 @@ def corpora(
 
 
 def recorded_or_rejected(case: Case) -> Record:
-    """Record the case. A graph in which every utterance fails, as a function takes no features, is rejected."""
+    """Record the case. A graph in which all of one source fails, as a function takes no features, is rejected: an
+    endless mix ends with an error then."""
     try:
         return record(case)
-    except NothingRead:
+    except (TooManyFailures, ListError):
         reject()
 
 

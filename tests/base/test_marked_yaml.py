@@ -31,7 +31,7 @@ def test_values_are_those_of_yaml_and_lines_are_known() -> None:
 
 
 def test_a_key_that_is_there_twice_is_an_error() -> None:
-    with pytest.raises(PipelineError, match=r"data\.yaml, line 3: 'a' is there twice, first in line 1"):
+    with pytest.raises(PipelineError, match=r"^data\.yaml, line 3: 'a' is there twice, first in line 1"):
         parse_yaml("a: 1\nb: 2\na: 3\n", "data.yaml")
 
 
@@ -57,6 +57,7 @@ def aliases(levels: int) -> str:
         ("\n".join("  " * i + "a:" for i in range(5000)), "line 50: lists and mappings are nested more than 50"),
         (f"a: 1\nb: {'9' * 10_000}", r"line 2: a number of 10,000 digits: put it in quotes"),
         (f"a: 0x{'f' * 10_000}", r"line 1: a number of 10,002 digits"),
+        ("a: 1\nwav: {{ root }}", r"line 2: a key is one word: if this is a \{\{ template"),
         (aliases(10), r"line 6: its aliases stand for more than 100,000 values"),
         ("a: 2024-13-01", r"is not YAML: month must be in 1\.\.12"),
         ("&a [*a, *a]", r"is not YAML: "),

@@ -260,6 +260,24 @@ def test_parts_of_urls(url: str, shown: str, path: str | None) -> None:
     assert path in (None, path_of(url))
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (
+            "curl -s -H 'Authorization: Bearer S' https://h/x.wav |",
+            "curl -s -H 'Authorization: Bearer ***' https://h/x.wav |",
+        ),
+        ("curl --user me:S https://h/x.wav |", "curl --user me:*** https://h/x.wav |"),
+        ("AWS_SECRET_ACCESS_KEY=S aws s3 cp s3://b/a.wav - |", "AWS_SECRET_ACCESS_KEY=*** aws s3 cp s3://b/a.wav - |"),
+        ("wget --password S -O- ftp://h/a.wav |", "wget --password *** -O- ftp://h/a.wav |"),
+        ("sph2pipe -f wav -p a.sph |", "sph2pipe -f wav -p a.sph |"),
+        ("key=a tokens=3 pad_token=<pad>", "key=a tokens=3 pad_token=<pad>"),
+    ],
+)
+def test_what_the_command_of_a_pipe_keeps_to_itself(command: str, shown: str) -> None:
+    assert redact(command) == redact(shown) == shown
+
+
 def test_files_apart_by_a_query_stay_apart() -> None:
     one, other = (f"http://h/get?id={number}&sig=a" for number in (1, 2))
     assert redact(one) != redact(other)

@@ -13,11 +13,12 @@ def parse_json(text: str | bytes) -> Any:
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
     try:
+        decoder = _plain if len(text) <= DIGITS else _careful  # a Python function for each number is dear
         if text[:1] in ("{", "["):
-            value, end = _decoder.raw_decode(text)
+            value, end = decoder.raw_decode(text)
             if end == len(text):
                 return value
-        return _decoder.decode(text)
+        return decoder.decode(text)
     except RecursionError:
         raise ValueError("its brackets are nested too deeply") from None
 
@@ -28,4 +29,4 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-_decoder = json.JSONDecoder(parse_int=_whole)
+_plain, _careful = json.JSONDecoder(), json.JSONDecoder(parse_int=_whole)

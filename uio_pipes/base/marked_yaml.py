@@ -75,6 +75,10 @@ def parse_yaml(text: str | bytes, name: str) -> Any:
         given = set()
         for key_node, value_node in node.value:
             key, line = loader.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+            if isinstance(key, (list, dict)):
+                raise PipelineError(
+                    f"{name}, line {line}: a key is one word: if this is a {{{{ template }}}}, fill it in"
+                )
             if key in given:
                 raise PipelineError(f"{name}, line {line}: {key!r} is there twice, first in line {marked.lines[key]}")
             given.update([key] if id(key_node) in own else [])
@@ -90,6 +94,8 @@ def parse_yaml(text: str | bytes, name: str) -> Any:
     Loader.add_constructor("tag:yaml.org,2002:seq", sequence)
     try:
         return yaml.load(text, Loader)
+    except PipelineError:  # a ValueError, too
+        raise
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # of a date that there is not, for example
         raise PipelineError(f"{name} is not YAML: {error}") from error
 

@@ -21,6 +21,11 @@ _SIGNING = r"""(?: x-(?:amz|goog|oss)-[\w-]+  # S3, Google, Alibaba: the signatu
 _ALSO = r"(?: [\w.-]* (?:jwt|pwd|access[_-]?key|session|credentials) [\w.-]* | pass | pw | hmac | code )"
 _SIGNED = re.compile(rf"""(?ix) (?<=[?&;]) ( {_SIGNING} = ) [^&\#\s'"<>]+""")
 _SECRET = re.compile(rf"""(?ix) (?<=[?&;\#]) ( (?:{_SIGNING}|{_ALSO}) = ) [^&\#\s'"<>]*[^&\#\s'"<>.,:;)\]}}]""")
+_OF_COMMANDS = re.compile(  # headers, options and variables of a Kaldi pipe, and what it says
+    r"""(?ix) ( authorization:\s*(?:\w+\s+|(?!\w+\s)) | (?<!\S)(?:-u|--user)[ =]['"]?[^\s:'"]+: | (?<!\S)--passw\w*\s+
+      | [\w-]*(?:secret|passw\w*|access[_-]?key|api[_-]?key|(?:hf|auth|access|session|api)[_-]token)= )
+      (?!\*\*\*) ['"]?[^\s'"&;|,]+"""
+)
 _QUERY = re.compile(r"""[?#][^\s'"<>]*[^\s'"<>.,:;)\]}]""")
 _PIECE = re.compile(r"([?&;#])([^?&;#=]*)(=?)([^&;#]*)")
 _SHOWN = frozenset(
@@ -30,9 +35,14 @@ _MARK = re.compile(r"\*\*\*(?:[0-9a-f]{8})?")
 
 
 def redact(text: str) -> str:
-    """Replace ``user:password@``, the values of queries, and fragments by ``***``. Doing it twice changes nothing."""
+    """Replace ``user:password@``, the values of queries, fragments, and what else is named as secret by ``***``.
+
+    Doing it twice changes nothing.
+    """
     if "=" in text:
         text = _SECRET.sub(rf"\1{HIDDEN}", text)
+    if " " in text:
+        text = _OF_COMMANDS.sub(rf"\1{HIDDEN}", text)
     if "://" not in text:
         return text
     if "@" in text:

@@ -8,6 +8,7 @@ import stat
 from typing import BinaryIO
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import suffix_of
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -80,6 +81,13 @@ def _not_regular(mode: int, url: str) -> DataError | None:
 def os_failure(error: OSError, url: str) -> DataError:
     """Return the ``DataError`` for an error of the operating system, or of fsspec, which raises the same classes."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
+        if len(words := url.split()) > 1 and suffix_of(url) and len(set(map(suffix_of, words))) == 1:
+            message = (
+                f"no such file. The line names {len(words)} files, as ESPnet's wav.scp of several channels does, and "
+                f"of each line one is read: join them first (sox -M {' '.join(words)} joined.wav), or name the channel "
+                "that is wanted"
+            )
+            return DataError("missing_file", message, url=url)
         near = "" if "://" in url or os.path.isabs(url) else " (relative paths start at the working directory)"
         return DataError("missing_file", f"no such file: correct the list{near} or fetch the file", url=url)
     if isinstance(error, PermissionError):

@@ -111,7 +111,7 @@ class Horizon:
     def _alone(self) -> UioError:
         """Return the error that says why this rank has nothing to go on with."""
         merge, why = self.merge, self.merge.losses.describe(self.pipeline)
-        if self.steps and not merge.had_batches:
+        if self.steps and not merge.had_batches and self.ranks.world_size > 1:
             return no_batch("use fewer ranks", why)
         return at_rest(why)
 

@@ -34,17 +34,6 @@ def check_pipes(scp: KaldiLines, allowed: bool) -> None:
         raise ListError(f"{scp.place(first)}: {error.message}") from error
 
 
-def check_one_file(value: str) -> None:
-    """Raises: DataError ``missing_file`` if a line names several files, a channel each, as ESPnet's may."""
-    several = len(words := value.split()) > 1 and all(suffix_of(word) in AUDIO_SUFFIXES for word in words)
-    if several and not os.path.exists(is_local(value) or ""):
-        raise DataError(
-            "missing_file",
-            f"the line names {len(words)} files, as ESPnet's wav.scp of several channels does, and one is read of each "
-            f"line: join them first (sox -M {' '.join(words)} joined.wav), or name the channel that is wanted",
-        )
-
-
 def points_at_features(scp: KaldiLines, access: Access) -> bool:
     """Return whether the scp points at features, by the first of its objects that can be read. Raises: ListError."""
     trouble: DataError | None = None

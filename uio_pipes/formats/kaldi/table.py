@@ -13,7 +13,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.kaldi.ark import ArkMatrix, ark_audio, parse_pointer
 from uio_pipes.formats.kaldi.files import KaldiFiles
 from uio_pipes.formats.kaldi.join import KaldiJoin
-from uio_pipes.formats.kaldi.scp import check_one_file, check_pipes, points_at_features
+from uio_pipes.formats.kaldi.scp import check_pipes, points_at_features
 from uio_pipes.formats.lists.raw_line import LATEST
 from uio_pipes.formats.naming import Renames, renamed
 from uio_pipes.io.access import Access
@@ -86,7 +86,6 @@ class KaldiTable(KaldiJoin):
             return Piped(value, self._told(number, end), shared=self.segments is not None)
         pointer = parse_pointer(value)
         if pointer.offset is None or pointer.rows is not None:
-            check_one_file(value)
             return value
         return ark_audio(self._file(pointer.path), pointer.offset)
 
