@@ -85,6 +85,25 @@ def test_trainer_resumes_exactly_with_the_loaders_state_and_not_without(many_sha
         assert resumed.model.seen == whole.model.seen[2 * step :], f"after step {step}"
 
 
+def test_a_dataset_is_passed_over_exactly_or_not_at_all(many_shards: Corpus, tmp_path: Path) -> None:
+    """The Trainer takes the epochs of a dataset without a length for one. 48 utterances are 24 steps."""
+    for endless in (False, True):
+        graph = uio.from_shard_list(many_shards.list, shuffle=True)
+        graph = (graph.repeat() if endless else graph).shuffle(5).map(numbered)
+        wanted: dict[str, Any] = {"max_steps": 40, "save_steps": 15}
+        whole = Trained(tmp_path / str(endless), graph.as_dataset(), **wanted)
+        whole.train()
+        for step in (15, 30):
+            resumed = Trained(tmp_path / "again", graph.as_dataset(), **wanted)
+            checkpoint = str(tmp_path / str(endless) / f"checkpoint-{step}")
+            if step == 30 and not endless:
+                with pytest.raises(uio.PipelineError, match=r"resumes in epoch 1 .* by \.repeat\(\)"):
+                    resumed.train(checkpoint)
+            else:
+                resumed.train(checkpoint)
+                assert resumed.model.seen == whole.model.seen[2 * step :]
+
+
 # Two ranks
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset, IterDataPipe, get_worker_info
 
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
-from uio_pipes.run.hugging_face import check_dealt_once
+from uio_pipes.run.hugging_face import check_continued, check_dealt_once
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.passes import DELIVERED, FAILED, NOTHING, Passes
 from uio_pipes.run.progress import EpochProgress
@@ -82,6 +82,7 @@ class PipelineDataset(IterableDataset[Any]):
         Raises: PipelineError if it is not a whole number from 0 to 4 million.
         """
         check_dealt_once(self._placed()["world_size"])  # Accelerate calls this first of all, before there are workers
+        check_continued(epoch)
         self._passes.ask(epoch)
 
     def __iter__(self) -> Iterator[Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from math import ceil
 from types import FrameType
 from typing import Any, cast
 
 from uio_pipes.base.errors import PipelineError
-
-MODULES = ("accelerate.data_loader", "transformers.trainer_pt_utils")
 
 
 def check_dealt_once(world_size: int) -> None:
@@ -24,16 +24,21 @@ def check_dealt_once(world_size: int) -> None:
 
 def _dealt_to() -> int:
     """Return to how many processes a caller deals what it gets, whatever stands between it and us; 1 if none does."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__") in MODULES:  # looking at others would keep what their variables hold
-            dealer: Any = frame.f_locals.get("self")
-            if type(dealer).__name__ == "IterableDatasetShard":
-                return int(dealer.num_processes)
-            if type(dealer).__name__ == "DataLoaderDispatcher":
-                return int(dealer.state.num_processes)
-        frame = frame.f_back
+    for names in _callers("accelerate.data_loader", "transformers.trainer_pt_utils"):
+        dealer: Any = names.get("self")
+        if type(dealer).__name__ == "IterableDatasetShard":
+            return int(dealer.num_processes)
+        if type(dealer).__name__ == "DataLoaderDispatcher":
+            return int(dealer.state.num_processes)
     return 1
+
+
+def _callers(*modules: str) -> Iterator[Mapping[str, Any]]:
+    """Give the variables of each caller in these modules. To look at others would keep what their variables hold."""
+    frame: FrameType | None = sys._getframe()
+    while (frame := frame.f_back if frame is not None else None) is not None:
+        if frame.f_globals.get("__name__") in modules:
+            yield frame.f_locals
 
 
 WITHOUT_DATASET = (
@@ -66,3 +71,20 @@ def check_resumed(epoch: int, at: int, received: int) -> None:
             f"the Trainer begins epoch {epoch}, and the loader's state is of epoch {at}: without the length of an "
             "epoch the Trainer counts epochs anew when it resumes. Give the loader steps_per_epoch from the start"
         )
+
+
+def check_continued(epoch: int) -> None:
+    """Raises: PipelineError if it is a Trainer that resumes in a later epoch and begins with ``epoch`` instead.
+
+    Of a dataset without a length it expects that one epoch has all its steps. Then it passes over too much of the
+    first one, and trains again on what came after that.
+    """
+    for names in _callers("transformers.trainer"):
+        if names.get("resume_from_checkpoint") and names.get("epochs_trained") == epoch:
+            was = ceil(names["self"].state.epoch or 0) - 1  # epoch and share of its steps
+            if was > epoch:
+                raise PipelineError(
+                    f"the Trainer resumes in epoch {was} of a dataset without a length, counts epochs anew, and would "
+                    "train again on batches that it had. Let the pipeline have one epoch without an end, by .repeat(), "
+                    "or give the Trainer a uio.Loader with steps_per_epoch (docs/trainers.md)"
+                )
