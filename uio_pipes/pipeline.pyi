@@ -256,7 +256,8 @@ class Pipeline(Graph):
         Args:
             channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
             longest: seconds that are decoded for one utterance, which takes 230 MB an hour at 16 kHz; a longer one is the
-                failure ``too_long_to_decode``. Segments of longer recordings are no matter. None: no bound. Default: 3600.
+                failure ``too_long_to_decode``. Segments of longer recordings are no matter. None: no bound. Default:
+                3600.0.
             of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
         """
         ...

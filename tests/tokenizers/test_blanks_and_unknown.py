@@ -108,9 +108,7 @@ def test_a_short_epoch_tells_at_its_end_once_and_of_all_lanes(
 
 
 def test_a_plan_that_needs_the_labels_tells_it_too(tmp_path: Path) -> None:
-    labelled = (
-        corpus(tmp_path, 8).tokenize(uio.CharTokenizer({"<unk>": 0})).filter(length="tokens", min_length=1)
-    )
+    labelled = corpus(tmp_path, 8).tokenize(uio.CharTokenizer({"<unk>": 0})).filter(length="tokens", min_length=1)
     (note,) = [note for note in simulate(labelled.batch(2).pad(), num_workers=2).notes if "unk" in note]
     assert "100.0% of the 168 labels are unknown tokens" in note
 
