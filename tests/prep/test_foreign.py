@@ -6,9 +6,9 @@ import csv
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import datasets
 import pytest
 from command import uio as command
 from corpus import wav_bytes
@@ -96,28 +96,24 @@ def test_json_lines_that_name_audio_otherwise(text: str, tmp_path: Path, audio: 
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_a_folder_of_save_to_disk(several: bool, tmp_path: Path, audio: list[str]) -> None:
-    inner = tmp_path / "data" / ("train" if several else "")
-    inner.mkdir(parents=True)
-    if several:
-        (tmp_path / "data/dataset_dict.json").write_text('{"splits": ["train"]}')
-    features = {"speech": {"_type": "Audio"}, "sentence": {"dtype": "string", "_type": "Value"}}
-    (inner / "dataset_info.json").write_text(json.dumps({"features": features}))
-    (inner / "state.json").write_text("{}")
-    (inner / "data-00000-of-00001.arrow").write_bytes(b"\xff\xff\xff\xff")
+@pytest.mark.parametrize("column", ["speech", "file"])
+def test_a_folder_of_save_to_disk(column: str, several: bool, tmp_path: Path, audio: list[str]) -> None:
+    """A column of audio under any name, or one of paths, which has no type of its own."""
+    data = datasets.Dataset.from_dict({column: audio, "sentence": [f"t{i}" for i in range(COUNT)]})
+    data = data.cast_column(column, datasets.Audio()) if column == "speech" else data
+    whole = datasets.DatasetDict({"dev": data.select([0]), "train": data}) if several else data
+    whole.save_to_disk(tmp_path / "data")
     message = told(tmp_path / "data")
     assert "save_to_disk" in message
-
-    class Data(list[dict[str, Any]]):  # what the two calls of datasets give, which is not installed everywhere
-        def cast_column(self, name: str, audio: object) -> Data:
-            assert name == "speech"
-            return self
-
-    rows = Data({"speech": {"path": wav, "bytes": None}, "sentence": f"t{i}"} for i, wav in enumerate(audio))
-    datasets = ModuleType("datasets")
-    vars(datasets).update(load_from_disk=lambda path: {"train": rows} if several else rows, Audio=lambda decode: None)
     got = utterances(message[message.index("uio.") : message.index(" reads it")], datasets=datasets)
     assert [s["txt"] for s in got] == [f"t{i}" for i in range(COUNT)]
+
+
+def test_a_folder_of_save_to_disk_of_which_no_column_is_known_shows_its_columns(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"one": ["a"], "two": ["b"]}).save_to_disk(tmp_path / "data")
+    message = told(tmp_path / "data")
+    assert "with the columns one, two" in message
+    assert 'fields={"wav": …, "txt": …}' in message
 
 
 def test_an_scp_of_any_name_is_looked_at(tmp_path: Path, audio: list[str]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import parquet_corpus
 import pytest
 import touchdataset
+from command import uio as command
 from contract import Case, check_cuts, record
 from corpus import wav_bytes
 from cuts_corpus import cut_of, write_cuts
@@ -23,6 +24,7 @@ from cuts_corpus import cut_of, write_cuts
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.formats.naming import names_of, renamed
+from uio_pipes.formats.tar.index_files import open_sidecar
 from uio_pipes.prep.index_lists import index_lists
 
 COUNT = 5
@@ -351,3 +353,25 @@ def test_an_array_beside_the_audio_that_is_no_features_is_told_how_to_be_named(t
     with pytest.raises(uio.PipelineError) as refused:
         uio.from_shard_list(tmp_path / "a.tar", fields={"feat": None})  # type: ignore[dict-item]
     assert line in str(refused.value)
+
+
+@pytest.mark.parametrize("audio", ["wav", "far"])
+def test_verify_and_index_look_at_what_the_names_say(audio: str, tmp_path: Path) -> None:
+    """Audio of another suffix, and an array beside it that is no features."""
+    embedding = io.BytesIO()
+    np.save(embedding, np.arange(4.0))
+    members = [(f"{i}.{n}", data) for i in range(COUNT) for n, data in
+               (("txt", b"t"), (audio, wav_bytes(i)), ("npy", embedding.getvalue()))]  # fmt: skip
+    path = tmp_path / "a.tar"
+    path.write_bytes(corpus._tar(members))
+    names = f"wav={audio},embedding=npy"
+    assert "nothing is wrong" in command("verify", path, "--fields", names, "--decode", "--jobs", 1).stdout
+    assert f"{COUNT} bad_features" in command("verify", path, "--jobs", 1).stdout
+    assert f"{COUNT} wrong_rate" in command("verify", path, "--fields", names, "--rate", 1, "--jobs", 1).stdout
+    assert f"{COUNT} missing_audio" in command("verify", path, "--fields", "wav=no,feat=none", "--jobs", 1).stdout
+    if audio == "wav":
+        assert index_lists([str(path)]).problems == []
+        source = uio.from_tar_index(path, fields={"embedding": "npy"})
+        assert open_sidecar(str(path)).info(0) == (len(wav_bytes(0)) // 2 - 22, 8000, 1)  # of the audio
+        (batch,) = uio.Loader(source.decode_audio().fbank().batch(COUNT).pad())
+        assert len(batch["feats"]) == COUNT

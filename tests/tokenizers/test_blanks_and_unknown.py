@@ -14,6 +14,7 @@ from corpus import Corpus
 from helpers_bad import raw_items, run
 
 import uio_pipes as uio
+from uio_pipes.reports.simulate import simulate
 
 WITHOUT = {"<blank>": 0, "<unk>": 1, "你": 2, "好": 3, "a": 4, "b": 5}
 WITH = {**WITHOUT, "▁": 6}
@@ -104,6 +105,12 @@ def test_a_short_epoch_tells_at_its_end_once_and_of_all_lanes(
         list(batches)
         (message,) = told(caplog)
         assert "100.0% of the 168 labels are unknown tokens" in message
+
+
+def test_a_plan_that_needs_the_labels_tells_it_too(tmp_path: Path) -> None:
+    labelled = corpus(tmp_path, 8).tokenize(uio.CharTokenizer({"<unk>": 0})).filter(length="tokens", min_length=1)
+    (note,) = [note for note in simulate(labelled.batch(2).pad(), num_workers=2).notes if "unk" in note]
+    assert "100.0% of the 168 labels are unknown tokens" in note
 
 
 def test_a_share_is_that_of_all_workers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

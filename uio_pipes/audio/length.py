@@ -26,7 +26,7 @@ _SAME = 1e-3  # seconds
 SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what is planned so
 
 
-OTHERWISE = 'an array that is no features needs another name: in shards fields={"embedding": "npy"}'
+OTHERWISE = 'an array that is no features needs another name: in shards fields={"embedding": "npy"}, for numpy.load'
 
 
 class Plan(NamedTuple):

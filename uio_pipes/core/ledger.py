@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,13 @@ class Tally(Protocol):
 
     def verdict(self, last: bool) -> str | None:
         """Return the warning if it is due, once. ``last``: no more is counted in this epoch."""
+
+
+def add_tallies(known: dict[str, Tally], more: Mapping[str, Tally]) -> None:
+    """Count what ``more`` has counted, too, by the places of stages."""
+    for place, tally in more.items():
+        if (there := known.setdefault(place, tally)) is not tally:
+            there.add(tally)
 
 
 class Report(str):

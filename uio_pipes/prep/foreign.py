@@ -17,6 +17,7 @@ _USUAL = {
     "key": ("key", "id", "utt", "utt_id", "utterance_id", "audio_id"),
     "txt": ("txt", "text", "sentence", "transcript", "transcription", "words", "content"),
 }
+_PATHS = ("audio", "wav", "path", "file", "audio_path", "audio_filepath", "file_name", "filename")
 _SHOWN = 12  # names in a message
 _UNKNOWN = '{"wav": …, "txt": …}'
 
@@ -26,12 +27,17 @@ def of_folder(path: str, names: set[str]) -> str:
     several = "dataset_dict.json" in names
     if not several and not {"state.json", "dataset_info.json"} <= names:
         return ""
-    split = sorted(name for name in names if os.path.isdir(os.path.join(path, name)))[:1] if several else []
+    splits = sorted(name for name in names if os.path.isdir(os.path.join(path, name))) if several else []
+    split = ["train"] if "train" in splits else splits[:1]
     data = f"datasets.load_from_disk({path!r})" + "".join(f"[{name!r}]" for name in split)
     features = _features(os.path.join(path, *split, "dataset_info.json"))
-    audio = next((n for n, f in features.items() if isinstance(f, dict) and f.get("_type") == "Audio"), "audio")
-    line = f"{data}.cast_column({audio!r}, datasets.Audio(decode=False))"
-    return f"a folder of datasets' save_to_disk: {_iterable(line, _guess(features, audio))} reads it in Python"
+    audio = next((n for n, f in features.items() if isinstance(f, dict) and f.get("_type") == "Audio"), "")
+    line = f"{data}.cast_column({audio!r}, datasets.Audio(decode=False))" if audio else data
+    given = _guess(features, audio or next((name for name in _PATHS if name in features), ""))
+    if "wav" not in given:
+        columns = f", with the columns {_shown([*features])}" if features else ""
+        return f"a folder of datasets' save_to_disk{columns}: {_iterable(line, {})} reads it in Python"
+    return f"a folder of datasets' save_to_disk: {_iterable(line, given)} reads it in Python"
 
 
 def of_lines(path: str, lines: Sequence[str]) -> str:

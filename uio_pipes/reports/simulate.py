@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -14,6 +14,7 @@ import numpy as np
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.printable import counted
 from uio_pipes.core.lane import lanes_of, worker_of
+from uio_pipes.core.ledger import Tally, add_tallies
 from uio_pipes.core.stage import Branch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation, Stretch, padding_of
@@ -58,7 +59,7 @@ def simulate(
         plans.append(plan)
         progress(len(plans), lanes)
     rates = sum((plan.rates for plan in plans), Counter[int]())
-    notes = [*dict.fromkeys(pipeline._warnings(lanes)), *_rate_notes(pipeline, rates.pop(0, 0))]
+    notes = [*dict.fromkeys(pipeline._warnings(lanes)), *_rate_notes(pipeline, rates.pop(0, 0)), *_verdicts(plans)]
     reports = [report for plan in plans for report in plan.reports]
     losses = Losses.of((vars(plan) for plan in plans), next(iter(reports), ""))
     if losses.failures and not any(plan.lengths for plan in plans):
@@ -109,6 +110,15 @@ def simulate(
 def reads_headers(pipeline: Pipeline) -> bool:
     """Return whether planning has to read through the shards."""
     return pipeline._opens_files
+
+
+def _verdicts(plans: list[LanePlan]) -> Iterator[str]:
+    """Yield what a loader would warn of at the end of the epoch, such as unknown labels."""
+    tallies: dict[str, Tally] = {}
+    for plan in plans:
+        add_tallies(tallies, plan.tallies)
+    told = ((place, tally.verdict(last=True)) for place, tally in tallies.items())
+    return (f"{place}: {text}" for place, text in told if text is not None)
 
 
 def _rate_notes(pipeline: Pipeline, timed: int) -> list[str]:

@@ -84,7 +84,7 @@ class Simulation:
         apart: for utterances that are neighbours in a file, how many utterances apart they come in their lane.
         along: the epoch in stretches of equally many steps, if it has several sources, or something follows the step.
         rates: utterances by sample rate in Hz, where headers give it, also those left out as ``mixed_rates``.
-        notes: warnings that a loader would give before it begins.
+        notes: warnings that a loader would give before it begins, or, of unknown labels, at the end.
     """
 
     world_size: int

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import get_worker_info
 
 from uio_pipes.base.errors import NothingRead, UioError
-from uio_pipes.core.ledger import Report, Tally, check_budget
+from uio_pipes.core.ledger import Report, Tally, add_tallies, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
 from uio_pipes.run.lane_runner import Message
@@ -218,9 +218,7 @@ class EpochRun(Iterator[Any]):
             if isinstance(report, Report) and self.quarantine is not None:
                 where = {"epoch": self.progress.epoch, "rank": self.options.rank}
                 self.quarantine.add(entry_of(report.error, report.stage, **where))
-        for place, tally in message.tallies.items() if self.options.ranks.reads else ():
-            if (known := self.tallies.setdefault(place, tally)) is not tally:
-                known.add(tally)
+        add_tallies(self.tallies, message.tallies if self.options.ranks.reads else {})
         self._judge()
         if message.counts.get("failures"):
             total = sum(p.counts.get("failures", 0) for p in self.merge.positions.values())

@@ -22,7 +22,7 @@ from uio_pipes.base.errors import DataError, PipelineError, UioError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Mode, Site
-from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.ledger import Ledger, Policy, Tally
 from uio_pipes.core.lengths import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.per_utterance import PerUtterance, Wrapped
@@ -84,6 +84,7 @@ class LanePlan:
     skipped: dict[str, int] = field(default_factory=dict)
     failures: int = 0
     reports: list[str] = field(default_factory=list)
+    tallies: dict[str, Tally] = field(default_factory=dict)
     boundaries: list[Any] | None = None
     sources: dict[str, array[int]] = field(default_factory=dict)
     apart: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -130,6 +131,7 @@ class LanePlan:
     def take(self, ledger: Ledger) -> None:
         """Take over what the ledger of the lane counted."""
         self.skipped, self.failures, self.reports = ledger.skipped, ledger.failures, ledger.reports
+        self.tallies = ledger.tallies
 
 
 def plan_lanes(

@@ -24,6 +24,7 @@ from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.naming import Renames, transcript
 from uio_pipes.formats.tar.fields import as_fields, check_members
+from uio_pipes.formats.tar.index import FRAME_RATE
 from uio_pipes.formats.tar.index_files import Indexed, identity, open_sidecars
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest
@@ -93,9 +94,10 @@ class TarIndex:
         file, members = self._file(at), dict[str, Payload]()
         for suffix, offset, size, crc in index.members(within):
             members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)
-        measured = "npy" if "npy" in members else next((s for s in members if s in AUDIO_SUFFIXES), "")
-        if isinstance(payload := members.get(measured), Ref):
-            payload.info = index.info(within)
+        info, audio = index.info(within), next((s for s in members if s in AUDIO_SUFFIXES), "")
+        of_features = "npy" in members and (info is None or info.sample_rate == FRAME_RATE)
+        if isinstance(payload := members.get("npy" if of_features else audio), Ref):
+            payload.info = info
         utterance, url = TarUtterance(index.key(within), index.start(within), members), self.shards[at].url
         text = transcript("from_tar_index", None, self._names, index.text or "txt")
         read = index.txt(within) if index.text == text else None

@@ -28,6 +28,7 @@ _DTYPES = {"u1", "u2", "u4", "u8"}
 _TEXTS = ("keys", "txts")
 PER_UTTERANCE = ("key_ends", "txt_ends", "starts", "member_ends", "samples", "sample_rates", "channels")
 PER_MEMBER = ("suffix", "offset", "size", "crc")
+FRAME_RATE = 100  # at which the length of features is kept, in Hz
 _MOST = 1 << 48  # of any count: bytes, samples
 
 Column = npt.NDArray[np.unsignedinteger[Any]]

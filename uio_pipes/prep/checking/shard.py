@@ -15,7 +15,7 @@ from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.tar.index import ShardIndex
 from uio_pipes.formats.tar.index_files import check_fresh, has_sidecar, read_sidecar
-from uio_pipes.formats.tar.reader import Grouping
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Grouping
 from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, miscounted
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import PackedKeys
@@ -54,7 +54,8 @@ def verify_shard(url: str, entry: ShardEntry | None, wanted: Wanted, access: Acc
     """Check one shard. ``entry``: its entry in the list's manifest."""
     checked = Checked(PackedKeys.of(url, [], []))
     try:
-        reading = Scanning(url, access, wanted.grouping, (wanted.fields or {}).get("txt", wanted.text))
+        names = wanted.fields or {}
+        reading = Scanning(url, access, wanted.grouping, names.get("txt", wanted.text), names)
         for looked in reading:
             checked.findings += _named(url, looked, _utterance(looked, wanted))
         found = reading.scan()
@@ -82,10 +83,11 @@ def _named(url: str, looked: Looked, found: Iterator[DataError]) -> Iterator[Dat
 def _utterance(looked: Looked, wanted: Wanted) -> Iterator[DataError]:
     """Yield the findings of one utterance beyond its header."""
     audio = looked.audio
-    if audio is not None and (form := belies(audio[0], audio[1][:16])) is not None:
+    named = audio is not None and audio[0].rpartition(".")[2] in AUDIO_SUFFIXES  # `fields` may name any other suffix
+    if audio is not None and named and (form := belies(audio[0], audio[1][:16])) is not None:
         message = f"named .{audio[0]}, but it is {form}, and is decoded as that: rename it"
         yield DataError("wrong_suffix", message)
-    if audio is not None and looked.info is not None and "npy" not in looked.utterance.fields:
+    if audio is not None and looked.info is not None and looked.features is None:
         yield from check_rate(looked.info.sample_rate, wanted.rate)
     if wanted.decode and looked.error is None:
         try:
@@ -103,11 +105,10 @@ def check_rate(rate: int, wanted: int | None) -> Iterator[DataError]:
 
 def _features(looked: Looked) -> None:
     """Load the features. Raises: DataError ``bad_features``."""
-    data = looked.utterance.fields.get("npy")
-    if not isinstance(data, bytes):
+    if looked.features is None:
         return
     try:
-        array = np.load(io.BytesIO(data), allow_pickle=False)
+        array = np.load(io.BytesIO(looked.features), allow_pickle=False)
     except (ValueError, OSError, EOFError, MemoryError) as error:
         raise DataError("bad_features", f"cannot read the features: {error}") from error
     if not np.isfinite(array).all():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, BinaryIO
 from zlib import crc32
 
@@ -13,14 +14,15 @@ import numpy as np
 from uio_pipes.audio.length import audio_info, npy_shape
 from uio_pipes.base.errors import NOTES, DataError
 from uio_pipes.formats.findings import finding
-from uio_pipes.formats.tar.fields import text_of
-from uio_pipes.formats.tar.index import BLOCK, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
+from uio_pipes.formats.tar.fields import payloads_under, text_of, under_our_names
+from uio_pipes.formats.tar.index import BLOCK, FRAME_RATE, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
 from uio_pipes.formats.tar.index_files import identity
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, UNREADABLE, Grouping, TarReader, TarUtterance
 from uio_pipes.formats.tar.suspects import suspect, unchecked
 from uio_pipes.io.access import Access
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.compression import detect
+from uio_pipes.io.local import Payload
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import StreamBytes
 
@@ -40,28 +42,68 @@ class Scan:
 
 @dataclass(frozen=True)
 class Looked:
-    """One scanned utterance: its payloads, and the length that its header gives, or the header's error."""
+    """One scanned utterance: its payloads, and the length that its header gives, or the header's error.
+
+    ``names``: our names of members, with their suffixes.
+    """
 
     utterance: TarUtterance
     txt: str
-    info: AudioInfo | None
-    error: DataError | None
+    names: Mapping[str, str] | None = None
+    info: AudioInfo | None = None
+    error: DataError | None = None
+
+    @cached_property
+    def members(self) -> dict[str, Payload]:
+        """The members under our names."""
+        return under_our_names(self.utterance.fields, self.names)
 
     @property
     def audio(self) -> tuple[str, bytes] | None:
         """The suffix and the bytes of the audio."""
-        members = self.utterance.fields.items()
-        return next(((s, data) for s, data in members if s in AUDIO_SUFFIXES and isinstance(data, bytes)), None)
+        given = (self.names or {}).get("wav")
+        found = ((given or s, data) for s, data in self.members.items() if s in AUDIO_SUFFIXES)
+        return next(((suffix, data) for suffix, data in found if isinstance(data, bytes)), None)
+
+    @property
+    def features(self) -> bytes | None:
+        """The bytes of the features."""
+        found = self.members.get("feat", self.members.get("npy"))
+        return found if isinstance(found, bytes) else None
+
+    def measured(self) -> AudioInfo | None:
+        """Return the length that the features' header gives, as frames at 100 Hz, or else that of the audio.
+
+        Without ``names`` (an index, read by whoever names them), an array beside audio need not be features.
+        Raises: DataError.
+        """
+        if self.features is not None:
+            try:
+                frames, bins = npy_shape(self.features, len(self.features))
+            except DataError:
+                if self.names is not None or self.audio is None:
+                    raise
+            else:
+                return AudioInfo(frames, FRAME_RATE, bins)
+        return None if self.audio is None else audio_info(self.audio[1], {})
 
 
 class Scanning:
     """A shard that is read from its beginning to its end; after that, call :meth:`scan`."""
 
-    def __init__(self, url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt") -> None:
-        self.url, self._access, self._grouping, self._text = url, access, grouping, text
+    def __init__(
+        self,
+        url: str,
+        access: Access | None = None,
+        grouping: Grouping = "wenet",
+        text: str = "txt",
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self.url, self._access, self._grouping, self._text, self._names = url, access, grouping, text, names
         self._before = identity(url, access)
         self._file = _Counted(open_binary(url, access))
-        self._reader = TarReader(url, _Placing(self._file, url), grouping, text=text.partition(":")[0])  # type: ignore[arg-type]
+        source: Any = _Placing(self._file, url)  # type: ignore[arg-type]
+        self._reader = TarReader(url, source, grouping, text=text.partition(":")[0], payloads=payloads_under(names))
         self._columns = _Columns()
         self.errors: list[DataError] = []
         self.bad: list[DataError] = []
@@ -105,13 +147,13 @@ class Scanning:
         return Scan(self._columns.index(shard, self._grouping, self._text, self.errors), self.bad)
 
     def _look(self, utterance: TarUtterance, txt: str) -> Looked:
-        info, error = None, None
+        looked = Looked(utterance, txt, self._names)
         try:
-            info = _info(utterance)
+            return replace(looked, info=looked.measured())
         except DataError as found:
             error = finding(found.reason, found.message, self.url, utterance.key, utterance.offset)
             self.bad.append(error)
-        return Looked(utterance, txt, info, error)
+            return replace(looked, error=error)
 
 
 def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt") -> Scan:
@@ -120,16 +162,6 @@ def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wen
     for _ in reading:
         pass
     return reading.scan()
-
-
-def _info(utterance: TarUtterance) -> AudioInfo | None:
-    """Return the length that the header of the first audio member gives, or that of the features: frames, at 100 Hz."""
-    npy = utterance.fields.get("npy")
-    if isinstance(npy, bytes):
-        frames, bins = npy_shape(npy, len(npy))
-        return AudioInfo(frames, 100, bins)
-    audio = next(data for suffix, data in utterance.fields.items() if suffix in AUDIO_SUFFIXES)
-    return audio_info(audio, {})
 
 
 class _Columns:
