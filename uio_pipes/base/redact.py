@@ -23,7 +23,7 @@ _SIGNED = re.compile(rf"""(?ix) (?<=[?&;]) ( {_SIGNING} = ) [^&\#\s'"<>]+""")
 _SECRET = re.compile(rf"""(?ix) (?<=[?&;\#]) ( (?:{_SIGNING}|{_ALSO}) = ) [^&\#\s'"<>]*[^&\#\s'"<>.,:;)\]}}]""")
 _OF_COMMANDS = re.compile(  # headers, options and variables of a Kaldi pipe, and what it says
     r"""(?ix) ( authorization:\s*(?:\w+\s+|(?!\w+\s)) | (?<!\S)(?:-u|--user)[ =]['"]?[^\s:'"]+: | (?<!\S)--passw\w*\s+
-      | [\w-]*(?:secret|passw\w*|access[_-]?key|api[_-]?key|(?:hf|auth|access|session|api)[_-]token)= )
+      | (?<![\w-])[\w-]*(?:secret|passwo?r?d|access[_-]?key|api[_-]?key|(?:hf|auth|access|session|api)[_-]token)= )
       (?!\*\*\*) ['"]?[^\s'"&;|,]+"""
 )
 _QUERY = re.compile(r"""[?#][^\s'"<>]*[^\s'"<>.,:;)\]}]""")
