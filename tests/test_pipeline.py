@@ -302,7 +302,7 @@ def test_pad_before_batch_says_that_a_batch_must_come_first() -> None:
 def test_more_than_one_lane_needs_a_sharding_filter() -> None:
     graph = uio.list_files("x").load_from_raw()
     for options in ({"lanes": 2}, {"num_workers": 2}, {"rank": 0, "world_size": 2}):
-        with pytest.raises(uio.PipelineError, match=r"sharding_filter\(\) after list_files"):
+        with pytest.raises(uio.PipelineError, match=r"sharding_filter\(\) directly after list_files"):
             uio.Loader(graph, **options)
     uio.Loader(graph)
     uio.Loader(graph, num_workers=1)

@@ -29,6 +29,7 @@ NOT_NAMED = {
     ("list_indexed", "dirs"): BY_CONTENT,
     ("list_indexed", "indexes"): "it says where checksums are",
     ("list_indexed", "metainfo"): BY_CONTENT,
+    ("list_indexed", "verify"): "a state may be loaded with it and without it",
     ("list_jsonl", "paths"): BY_CONTENT,
     ("list_kaldi", "scp"): BY_CONTENT,
     ("list_kaldi", "segments"): BY_CONTENT,

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 import uio_pipes as uio
 from uio_pipes.reports.steps import steps
+from uio_pipes.run import trainers
 
 JOURNEYS = int(os.environ.get("UIO_EDITS", "6"))  # 1,000 were run
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 4}
@@ -333,7 +334,8 @@ def test_adopting_a_source_keeps_the_weights_that_were_given_by_hand() -> None:
     assert meta(adopted.state_dict())["mixes"][""]["journal"][-1]["weights"] == {"a": 9, "b": 2, "c": 1}
 
 
-def test_lightning_saves_a_change_where_it_came() -> None:
+def test_lightning_saves_a_change_where_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainers, "_trainer_asks", lambda: True)
     lightning = uio.LightningLoader(mixed(), **OPTIONS)
     batches = iter(lightning)
     some(batches, 6)

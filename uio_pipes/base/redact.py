@@ -80,7 +80,9 @@ class _Redacted(logging.Filter):
     """Credentials are removed from all that the package logs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = redact(record.getMessage()), ()
+        told = record.getMessage()
+        if (shown := redact(told)) != told:  # else other handlers find the parts of the message as they were given
+            record.msg, record.args = shown, ()
         return True
 
 

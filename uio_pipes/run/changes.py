@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.errors import DataError, StateError
 from uio_pipes.base.redact import HIDDEN, redact
 from uio_pipes.core.graph import Graph
+from uio_pipes.core.state_kinds import DAMAGED
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.run.mixes import Mixes, arranged
@@ -22,12 +23,15 @@ def fitted(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any]) -> 
     """Return the options to go on with, whose mixes are those of the state, and the differences, each as a sentence.
 
     If only mixes were edited since, the options have them as they are now, their sources in the state's order; that is
-    a difference only if it is not to be adopted.
+    a difference only if it is not to be adopted. Raises: StateError if the state contradicts itself.
     """
     records = meta.mixes or {}
     found = _differences(meta, options, fingerprints)
     if not found or not records:
-        return replace(options, mixes=Mixes.of(options.pipeline, records)), found
+        mixes = Mixes.of(options.pipeline, records)
+        if not found and any(mixes.weights.get(path) != record["weights"] for path, record in records.items()):
+            raise StateError(f"meta: the weights of mixes are not those of the graph in the same state; {DAMAGED}")
+        return replace(options, mixes=mixes), found
     try:
         before = arranged(options.pipeline, records, edited=False)
     except KeyError as gone:

@@ -26,7 +26,7 @@ class ListIndexed(RecordListing):
     dirs: tuple[str, ...]
     shuffle: bool = False
     metainfo: str | None = None
-    verify: Literal["crc"] | None = added(None)
+    verify: Literal["crc"] | None = None
     indexes: str | None = None
     texts: tuple[str, ...] | None = added(DEFAULT)
     access: Access = field(default=PLAIN, repr=False)
