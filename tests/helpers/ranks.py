@@ -24,6 +24,9 @@ def main(world: int, command: list[str]) -> int:
     sys.argv = command
     torch.set_num_threads(1)
     runpy.run_path(str(script), run_name="imported")
+    if torch.__version__.startswith("2.6."):
+        # There it can wait for ever for gloo's threads, which wait for the GIL that it holds.
+        torch.distributed.destroy_process_group = lambda *_: None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
