@@ -83,3 +83,4 @@ def test_the_default_texts_of_from_indexed_fit_older_states(tmp_path: Path) -> N
 
     assert line() == line(texts=("txt",)) == "list_indexed(shuffle=False)"
     assert line(texts=("whisper",)) == "list_indexed(shuffle=False, texts=['whisper'])"
+    assert line(texts=None) == "list_indexed(shuffle=False, texts=None)"

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from uio_pipes.base.redact import redact
 
+SCREEN = 2_000  # characters of the longest message
 # Reasons that are not failures: nothing was lost, but something may be wrong. They are only counted and reported.
-LONGEST = 2_000  # characters of a message: about a screen
 NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream", "unlisted_member"])
 
 
@@ -23,8 +23,8 @@ def _told(text: str) -> str:
     """Return ``text`` without credentials in URLs. Of one that fills more than a screen the middle is left out: the
     remedy is at the end."""
     text = redact(text)
-    gone = len(text) - LONGEST
-    return text if gone <= 0 else f"{text[: LONGEST - 500]} … ({gone:,} characters) … {text[-500:]}"
+    gone = len(text) - SCREEN
+    return text if gone <= 0 else f"{text[: SCREEN - 500]} … ({gone:,} characters) … {text[-500:]}"
 
 
 class UioError(Exception):

@@ -15,10 +15,11 @@ from uio_pipes.base.urls import path_of
 
 HIDDEN = "***"
 _USER = re.compile(r"""(?<=://)(?:[^/\s?#]+|[^/\s?#:@\[]+:(?!\d*(?:[/?#]|$))[^\s'"<>]*)@""")
+_USER_OF_STATES = re.compile(r"(?<=://)[^/\s?#]+@")  # the fingerprints of lists in states are made with it
 _SIGNING = r"""(?: x-(?:amz|goog|oss)-[\w-]+  # S3, Google, Alibaba: the signature, and what changes with it
       | [\w.-]* (?:signature|token|secret|passw|credential|accesskeyid|accessid|api[_-]?key) [\w.-]*
       | sig | sign | auth | delegation | user\.name | doas | key | expires | policy | key-pair-id )"""
-_ALSO = r"(?: [\w.-]* (?:jwt|pwd|access[_-]?key|session|credentials) [\w.-]* | pass | pw | hmac | code )"
+_ALSO = r"(?: [\w.-]* (?:jwt|pwd|access[_-]?key|session) [\w.-]* | pass | pw | hmac | code )"
 _SIGNED = re.compile(rf"""(?ix) (?<=[?&;]) ( {_SIGNING} = ) [^&\#\s'"<>]+""")
 _SECRET = re.compile(rf"""(?ix) (?<=[?&;\#]) ( (?:{_SIGNING}|{_ALSO}) = ) [^&\#\s'"<>]*[^&\#\s'"<>.,:;)\]}}]""")
 _OF_COMMANDS = re.compile(  # headers, options and variables of a Kaldi pipe, and what it says
@@ -56,9 +57,6 @@ def unsigned(text: str) -> str:
     if "://" in text and "@" in text:
         text = _USER_OF_STATES.sub(f"{HIDDEN}@", text)
     return _SIGNED.sub(rf"\1{HIDDEN}", text) if "=" in text else text
-
-
-_USER_OF_STATES = re.compile(r"(?<=://)[^/\s?#]+@")  # the fingerprints of lists in states are made with it
 
 
 def _hidden(query: re.Match[str]) -> str:

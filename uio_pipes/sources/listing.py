@@ -56,8 +56,9 @@ class Listing(Stage):
 
     def _named(self) -> str:
         """Return for the fingerprint the parameters that are :func:`added`, where they differ from their defaults."""
-        added = [(f, getattr(self, f.name) or f.default) for f in fields(self) if "added" in f.metadata]
-        return "".join(f", {f.name}={show(value, stable=True)}" for f, value in added if value != f.default)
+        added = [(f, getattr(self, f.name)) for f in fields(self) if "added" in f.metadata]
+        other = [(f, value) for f, value in added if value != f.default and (value or f.default)]  # fields={} is None
+        return "".join(f", {f.name}={show(value, stable=True)}" for f, value in other)
 
     def content(self) -> list[tuple[int, str]]:
         table = self.table()
