@@ -28,7 +28,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.formats.tar.header import BadHeader, parse_pax
 from uio_pipes.io import compression
 from uio_pipes.io.compression import Decompressed, detect
-from uio_pipes.prep.checking.shard import Wanted
+from uio_pipes.prep.checking.shard import WantedChecks
 from uio_pipes.prep.index_lists import index_lists
 from uio_pipes.prep.verify import verify
 
@@ -89,7 +89,7 @@ def test_bad_audio(tmp_path: Path, kind: str) -> None:
     data, reason = AUDIO[kind]
     got, counted = delivered(tmp_path, swapped("K002.wav", data))
     assert (got, counted) == (all_but(2), {reason: 1})
-    *_, report = verify([str(tmp_path / "s.tar")], Wanted(decode=True))
+    *_, report = verify([str(tmp_path / "s.tar")], WantedChecks(decode=True))
     assert report.reasons == {reason: 1}
 
 
@@ -106,7 +106,7 @@ def test_bad_ogg(tmp_path: Path, kind: str) -> None:
     replaced = [(f"K002.{suffix}", data) if name == "K002.wav" else (name, payload) for name, payload in members(COUNT)]
     got, counted = delivered(tmp_path, replaced)
     assert (got, counted) == (all_but(2), {reason: 1})
-    *_, report = verify([str(tmp_path / "s.tar")], Wanted(decode=True))
+    *_, report = verify([str(tmp_path / "s.tar")], WantedChecks(decode=True))
     assert report.reasons == {reason: 1}
 
 
@@ -122,7 +122,7 @@ def test_wrong_rate(tmp_path: Path) -> None:
     entries = [{"key": k, "wav": str(path), "txt": "", "sample_rate": r} for k, r in (("a", 8000), ("b", 16_000))]
     batches, loader = run(uio.list_files(entries).sharding_filter().load_from_raw().decode_audio())
     assert (keys(batches), loader.stats().skipped) == (["b"], {"wrong_rate": 1})
-    *_, report = verify([shard(tmp_path / "s.tar", members(3))], Wanted(rate=16_000))
+    *_, report = verify([shard(tmp_path / "s.tar", members(3))], WantedChecks(rate=16_000))
     assert report.reasons == {"wrong_rate": 3}
 
 
@@ -503,7 +503,7 @@ def test_an_array_that_is_not_there(tmp_path: Path, shape: tuple[int, int]) -> N
         for used in (graph, graph.filter(max_frames=100), graph.batch(1).pad()):
             batches, loader = run(used)
             assert (batches, loader.stats().skipped) == ([], {"bad_features": 1})
-    *_, report = verify([path], Wanted(decode=True))
+    *_, report = verify([path], WantedChecks(decode=True))
     assert report.reasons == {"bad_features": 1}
 
 

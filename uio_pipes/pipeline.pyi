@@ -11,6 +11,7 @@ from uio_pipes.core.lengths import Length, Lengths, Pair
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
 from uio_pipes.seeing.peek import Peek
+from uio_pipes.stages.map import MappedLength
 from uio_pipes.stages.pad import Collate
 from uio_pipes.tokenizers import Tokenizer
 
@@ -912,7 +913,7 @@ class Pipeline(Graph):
         """
         ...
 
-    def map(self, function: Callable[..., Any], length: Length | None = None) -> Pipeline:
+    def map(self, function: Callable[..., Any], length: MappedLength | None = None) -> Pipeline:
         """Apply a function of yours to each utterance (or, after ``pad``, to each batch).
 
         Args:

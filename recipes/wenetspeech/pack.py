@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.prep.pack import Group, OtherPacking, Packing, PackingFailed, PackSettings, pack, parse_group
+from uio_pipes.prep.pack import LengthGroup, OtherPacking, Packing, PackingFailed, PackSettings, pack, parse_group
 from uio_pipes.prep.writing.cutting import Form
 
 from ..common.problems import told
@@ -30,7 +30,7 @@ GROUPS = ("10:500", "500:800", "800:1000", "1000:1200")  # frames; above 1200, W
 
 
 def pack_all(
-    data: Path, groups: tuple[Group, ...], size: int, form: Form, jobs: int, touch: bool = False
+    data: Path, groups: tuple[LengthGroup, ...], size: int, form: Form, jobs: int, touch: bool = False
 ) -> dict[str, Packing]:
     """Pack the training set in ``groups`` and the held-out sets whole, into shards or (``touch``) into TouchDatasets.
 
@@ -47,7 +47,7 @@ def pack_all(
     return results
 
 
-def selected(base: str, groups: tuple[Group, ...]) -> str:
+def selected(base: str, groups: tuple[LengthGroup, ...]) -> str:
     """Return the training shards of some of the groups, as braces and a glob for ``--train-data``.
 
     ``base``: the data folder, or its URL.

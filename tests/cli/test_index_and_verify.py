@@ -15,7 +15,7 @@ from command import uio
 from corpus import DAMAGE, Corpus
 
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
-from uio_pipes.prep.checking.shard import Wanted
+from uio_pipes.prep.checking.shard import WantedChecks
 from uio_pipes.prep.index_lists import index_lists
 from uio_pipes.prep.verify import verify
 from uio_pipes.prep.writing.manifest import write_manifest
@@ -165,7 +165,7 @@ def test_verify_compares_touchdatasets_with_their_checksums(name: str, folder: P
     hurt, reasons = DAMAGES[name]
     hurt(folder)
     (folder.parent / "data.list").write_text(f"{folder} audio+metainfo\n")
-    *_, report = verify([str(folder.parent / "data.list")], Wanted(crc=True))
+    *_, report = verify([str(folder.parent / "data.list")], WantedChecks(crc=True))
     assert report.reasons == reasons
 
 

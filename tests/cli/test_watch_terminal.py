@@ -8,7 +8,7 @@ import time
 import pytest
 
 from uio_pipes.cli.watch import watch
-from uio_pipes.core.run_record import Record, append
+from uio_pipes.core.run_record import RunRecord, append
 from uio_pipes.core.statistics import Stats
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -21,7 +21,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     stats = Stats(batches=10_900, utterances=1_234_567, frames=10**8, padded=2 * 10**8, failures=3)
     stats.sources, stats.skipped = {f"source {n}": n for n in range(1, 301)}, {"too_long": 4_000}
     for rank in range(63):
-        append(folder, Record(now, 1e6, f"node{rank}.cluster.example", 1, 0, rank, 64, 2, "running", 10**9, stats))
+        append(folder, RunRecord(now, 1e6, f"node{rank}.cluster.example", 1, 0, rank, 64, 2, "running", 10**9, stats))
     return str(folder)
 
 

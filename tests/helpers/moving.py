@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import uio_pipes as uio
-from uio_pipes.run.tuning import Plan, Tuner
+from uio_pipes.run.tuning import Tuner, WorkerPlan
 
 __all__ = ["PLANS", "Scripted", "moving", "patient"]
 
-PLANS = (Plan(1, 2), Plan(3, 1), Plan(2, 4), Plan(4, 2), Plan(1, 1))
+PLANS = (WorkerPlan(1, 2), WorkerPlan(3, 1), WorkerPlan(2, 4), WorkerPlan(4, 2), WorkerPlan(1, 1))
 
 
 class Scripted(Tuner):
     """Wants the next of ``plans`` after every ``every`` batches since the last move, at the end the first one again, or
     the last for good (``once``). ``followed``: those it got."""
 
-    def __init__(self, plans: tuple[Plan, ...] = PLANS, every: int = 3, once: bool = False) -> None:
-        super().__init__(plans[0], Plan(8, 8))
+    def __init__(self, plans: tuple[WorkerPlan, ...] = PLANS, every: int = 3, once: bool = False) -> None:
+        super().__init__(plans[0], WorkerPlan(8, 8))
         self.plans, self.every, self.once = plans, every, once
-        self.followed: list[Plan] = []
+        self.followed: list[WorkerPlan] = []
         self.batches = 0
 
     def began(self, batches: int) -> None:

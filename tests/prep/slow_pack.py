@@ -8,12 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from uio_pipes.prep.pack import Group, PackSettings, pack
+from uio_pipes.prep.pack import LengthGroup, PackSettings, pack
 from uio_pipes.prep.writing.shard_writer import ShardWriter
 
 __all__ = ["SETTINGS", "kill_oneself"]
 
-SETTINGS = PackSettings(size=7, groups=(Group(10, 100), Group(100, 200)))
+SETTINGS = PackSettings(size=7, groups=(LengthGroup(10, 100), LengthGroup(100, 200)))
 
 
 def kill_oneself(*_: object) -> None:

@@ -27,7 +27,7 @@ from slow_pack import SETTINGS, kill_oneself
 import uio_pipes as uio
 from recipes.common.lists import ListWriter
 from uio_pipes.base.errors import ListError
-from uio_pipes.prep.pack import Group, OtherPacking, PackingFailed, PackSettings, pack, parse_group
+from uio_pipes.prep.pack import LengthGroup, OtherPacking, PackingFailed, PackSettings, pack, parse_group
 from uio_pipes.prep.reading.utterance_lists import Bad, RawList, Utterance
 from uio_pipes.prep.writing.cutting import Form
 
@@ -135,7 +135,7 @@ def test_audio_that_decodes_to_less_or_to_no_numbers_is_no_utterance(
 
 def test_what_lies_in_no_group_is_counted(source: Path, tmp_path: Path) -> None:
     lengths = [(u.seconds or 0) * 100 for u in utterances_of(source)]
-    settings = PackSettings(groups=(Group(50, 80), Group(90, 120)))
+    settings = PackSettings(groups=(LengthGroup(50, 80), LengthGroup(90, 120)))
     result = pack(source, tmp_path / "out", tmp_path / "list", settings)
     assert result.left_out["too_short"] == sum(n + 1e-6 < 50 for n in lengths)
     assert result.left_out["too_long"] == sum(n + 1e-6 >= 120 for n in lengths)
@@ -285,7 +285,7 @@ def test_a_helper_that_is_killed_is_an_error_that_says_what_to_do(
 
 
 def test_groups_are_written_as_cat_does_and_checked() -> None:
-    assert parse_group("10:500") == Group(10, 500)
+    assert parse_group("10:500") == LengthGroup(10, 500)
     assert parse_group("10:500").folder == "10_500"
     for wrong in ("10", "10:", "500:10", "a:b", "10:10", "-1:5"):
         with pytest.raises(ValueError, match="LOW:HIGH"):

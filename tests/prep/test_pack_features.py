@@ -22,9 +22,9 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.kaldi.ark import ArkMatrix, Pointer
 from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.io.local import LocalFile
-from uio_pipes.prep.checking.shard import Wanted
+from uio_pipes.prep.checking.shard import WantedChecks
 from uio_pipes.prep.index_lists import index_lists
-from uio_pipes.prep.pack import FeatureSettings, Group, OtherPacking, PackSettings, pack
+from uio_pipes.prep.pack import FeatureSettings, LengthGroup, OtherPacking, PackSettings, pack
 from uio_pipes.prep.verify import verify
 
 PLAIN = PackSettings(size=5)
@@ -76,7 +76,7 @@ def test_they_are_indexed_verified_and_listed_with_their_frames(tmp_path: Path) 
     entries = (read_manifest(str(tmp_path / "shards.list")) or {}).values()
     assert sum(entry.frames for entry in entries) == sum(map(len, arrays.values()))
     assert not index_lists([str(tmp_path / "shards.list")]).problems
-    *_, report = verify([str(tmp_path / "shards.list")], Wanted(decode=True, crc=True))
+    *_, report = verify([str(tmp_path / "shards.list")], WantedChecks(decode=True, crc=True))
     assert (report.utterances, report.findings) == (12, [])
     indexed = uio.from_tar_index(tmp_path / "shards.list")
     assert same(read(indexed), arrays)
@@ -132,7 +132,7 @@ def test_length_groups_are_in_frames_of_the_features(table: bool, tmp_path: Path
     arrays = kaldi_data.feats(tmp_path / "data", 30)
     if table:
         write(tmp_path / "data/utt2num_frames", {key: str(len(array)) for key, array in arrays.items()})
-    settings = replace(PLAIN, groups=(Group(25, 50), Group(50, 80)))
+    settings = replace(PLAIN, groups=(LengthGroup(25, 50), LengthGroup(50, 80)))
     done = pack(tmp_path / "data", tmp_path / "out", tmp_path / "shards.list", settings)
     for low, high in ((25, 50), (50, 80)):
         wanted = {key: array for key, array in arrays.items() if low <= len(array) < high}
@@ -142,8 +142,8 @@ def test_length_groups_are_in_frames_of_the_features(table: bool, tmp_path: Path
     assert same(read(uio.from_shard_list(f"{tmp_path}/out/{{25_50,50_80}}/*.tar")), stored(tmp_path / "out"))
 
 
-@pytest.mark.parametrize("groups", [(), (Group(1, 1000),)], ids=["plain", "groups"])
-def test_damage_to_an_ark_costs_the_utterances_that_it_hits(groups: tuple[Group, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", [(), (LengthGroup(1, 1000),)], ids=["plain", "groups"])
+def test_damage_to_an_ark_costs_the_utterances_that_it_hits(groups: tuple[LengthGroup, ...], tmp_path: Path) -> None:
     arrays = kaldi_data.feats(tmp_path, 8)
     lines = dict(line.rsplit(":", 1) for line in (tmp_path / "feats.scp").read_text().splitlines())
     ark, at = tmp_path / "feats.ark", {line.split()[0]: int(offset) for line, offset in lines.items()}
@@ -257,7 +257,7 @@ def test_groups_of_computed_features_are_in_their_frames(tmp_path: Path) -> None
     raw.write_text("".join(json.dumps(line | {"start": 0.0, "end": 0.3 + 0.01 * (i % 7)}) + "\n"
                            for i, line in enumerate(lines)))  # fmt: skip
     conf = {"fbank_conf": {"frame_length": 50, "frame_shift": 20}}
-    settings = replace(PLAIN, groups=(Group(1, 14), Group(14, 15)), features=FeatureSettings(conf=conf))
+    settings = replace(PLAIN, groups=(LengthGroup(1, 14), LengthGroup(14, 15)), features=FeatureSettings(conf=conf))
     done = pack(raw, tmp_path / "out", tmp_path / "list", settings)
     lengths = {key: len(array) for key, array in stored(tmp_path / "out").items()}
     assert set(lengths.values()) == {13, 14}

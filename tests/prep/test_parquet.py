@@ -15,7 +15,7 @@ from corpus import wav_bytes
 from parquet_corpus import rows, write
 
 import uio_pipes as uio
-from uio_pipes.prep.checking.shard import Wanted
+from uio_pipes.prep.checking.shard import WantedChecks
 from uio_pipes.prep.convert import convert
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.verify import verify
@@ -55,14 +55,14 @@ def test_verify_finds_what_is_damaged(folder: Path) -> None:
     given[5]["audio"] = None
     given[6]["id"] = "P0000"
     write(path, given, group=4, write_page_checksum=True, use_dictionary=False)
-    *_, report = verify([str(folder / "*.parquet")], Wanted(decode=True))
+    *_, report = verify([str(folder / "*.parquet")], WantedChecks(decode=True))
     assert report.reasons == {"duplicate_key": 1, "missing_audio": 1, "truncated_audio": 1}
     assert report.utterances == 20
     data = bytearray(path.read_bytes())
     data[pq.ParquetFile(path).metadata.row_group(1).column(1).data_page_offset + 40] ^= 1
     path.write_bytes(data)
     for jobs in (1, 2):
-        *_, report = verify([str(path), str(folder / "train-0.parquet")], Wanted(decode=True), jobs=jobs)
+        *_, report = verify([str(path), str(folder / "train-0.parquet")], WantedChecks(decode=True), jobs=jobs)
         assert report.reasons == {"bad_page": 3, "duplicate_key": 1, "truncated_audio": 1}
     assert "row group 1, row 0" in str(next(f for f in report.findings if f.reason == "bad_page"))
 
@@ -86,7 +86,7 @@ def test_samples_that_are_lists_are_looked_at(tmp_path: Path, decoded: bool) -> 
     assert (seen.utterances, seen.rates, seen.channels, seen.failures) == (3, {8000: 3}, {1: 3}, {})
     assert seen.codecs == {"samples": 3}
     assert seen.seconds == pytest.approx(3 + 3 / 8000, abs=0.01)
-    *_, report = verify([str(path)], Wanted(decode=True, rate=16000))
+    *_, report = verify([str(path)], WantedChecks(decode=True, rate=16000))
     assert (report.utterances, report.reasons, report.bytes) == (3, {"wrong_rate": 3}, 8 * 24003)
 
 

@@ -14,14 +14,14 @@ import touchdataset
 from nemo_data import plain, tarred
 
 import uio_pipes as uio
-from uio_pipes.prep.checking.shard import Wanted
+from uio_pipes.prep.checking.shard import WantedChecks
 from uio_pipes.prep.convert import convert
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.verify import Verified, verify
 from uio_pipes.reports.inspect import inspect
 
 
-def checked(path: object, wanted: Wanted | None = None) -> Verified:
+def checked(path: object, wanted: WantedChecks | None = None) -> Verified:
     *_, report = verify([str(path)], wanted)
     return report
 
@@ -97,7 +97,7 @@ def test_fields_of_other_names_of_every_kind(tmp_path: Path) -> None:
         path = name if name[0] == "/" else str(tmp_path / name)
         found = inspect(recognize(path, fields=fields).pipeline)
         assert (found.utterances, found.texts, found.failures) == (1, 1, {}), path
-        report = checked(path, Wanted(decode=True, fields=fields))
+        report = checked(path, WantedChecks(decode=True, fields=fields))
         assert (report.utterances, report.findings) == (1, []), path
     done = convert(str(tmp_path / "p.parquet"), str(tmp_path / "out"), fields={"txt": "sentence", "wav": "speech"})
     assert done.utterances == 1

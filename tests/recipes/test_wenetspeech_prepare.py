@@ -21,7 +21,7 @@ from recipes.wenetspeech.layout import metadata_path
 from recipes.wenetspeech.pack import pack_all, selected
 from recipes.wenetspeech.prepare import main as prepare_main
 from recipes.wenetspeech.prepare import normalize, prepare
-from uio_pipes.prep.packing.grouping import Group
+from uio_pipes.prep.packing.grouping import LengthGroup
 from uio_pipes.prep.writing.files import read_lines
 
 RATE = 16_000
@@ -144,7 +144,7 @@ def test_texts_are_normalized_as_the_fields_recipes_do(text: str, expected: str)
 
 def test_shards_hold_the_samples_that_raw_mode_cuts(corpus: Path, tmp_path: Path) -> None:
     prepare(corpus, tmp_path, "L")
-    groups = (Group(10, 160), Group(160, 1200))
+    groups = (LengthGroup(10, 160), LengthGroup(160, 1200))
     packed = pack_all(tmp_path, groups, size=2, form="wav", jobs=1)
     assert packed["train"].left_out == {"too_long": 1}
     assert packed["dev"].utterances == 2, "held-out sets are packed whole, 12.5 s included"

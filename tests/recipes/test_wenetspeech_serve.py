@@ -27,10 +27,10 @@ from recipes.wenetspeech.http_ranges import CannotServe, http_server
 from recipes.wenetspeech.pack import selected
 from recipes.wenetspeech.serve import s3_environment, serve
 from uio_pipes.prep.pack import PackSettings, pack
-from uio_pipes.prep.packing.grouping import Group
+from uio_pipes.prep.packing.grouping import LengthGroup
 from uio_pipes.prep.reading.utterance_lists import Utterance
 
-GROUPS = (Group(10, 100), Group(100, 200), Group(200, 300))
+GROUPS = (LengthGroup(10, 100), LengthGroup(100, 200), LengthGroup(200, 300))
 RATE = 16_000
 EACH = 30
 

@@ -14,7 +14,7 @@ from uio_pipes.audio.length import measure
 from uio_pipes.cli.bench import tables
 from uio_pipes.core import sample as samples
 from uio_pipes.core.sample import Sample
-from uio_pipes.reports.bench import Bench, Row, Speed, bench
+from uio_pipes.reports.bench import Bench, Speed, StageCost, bench
 from uio_pipes.reports.charts import of_bench
 from uio_pipes.reports.clock import HEADERS, READING, Clock, timed
 
@@ -88,7 +88,7 @@ def test_a_pipeline_that_gives_nothing_is_an_error(plain_corpus: Corpus) -> None
 
 
 def found(*shares: tuple[str, float], workers: float | None = None, handed: float = 0.0, epochs: int = 1) -> Bench:
-    rows = [Row(stage, share * 1000, share) for stage, share in shares]
+    rows = [StageCost(stage, share * 1000, share) for stage, share in shares]
     many = None if workers is None else Speed(int(workers), 1, 0.1, 1.0, 0.1, epochs)
     return Bench(rows, Speed(1000, 10, 0.1, 1.0, 0.1, 1), 4 if many else 0, many, handed, 0)
 

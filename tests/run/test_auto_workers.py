@@ -25,7 +25,7 @@ from processes import launch
 import uio_pipes as uio
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.run import lanes as lanes_module
-from uio_pipes.run.tuning import Plan, Tuner
+from uio_pipes.run.tuning import Tuner, WorkerPlan
 from uio_pipes.run.workers import Worker
 
 LANES = 4
@@ -70,7 +70,7 @@ def timeless_stats(loader: uio.Loader) -> dict[str, Any]:
     return {k: v for k, v in counted(loader.stats()).items() if k not in ("workers", "prefetch")}
 
 
-def moves(loader: uio.Loader) -> list[Plan]:
+def moves(loader: uio.Loader) -> list[WorkerPlan]:
     assert isinstance(loader._tuner, Scripted)
     return loader._tuner.followed
 
@@ -232,7 +232,7 @@ def main(path: str, out: str) -> None:
         made = []
         for auto in (True, False):
             options: dict[str, Any] = {"seed": 3, "lanes": 5, "uneven": way}
-            tuner = Scripted(every=2 + rank) if rank else Scripted(plans=(Plan(1, 2),))  # rank 0 stays as it is
+            tuner = Scripted(every=2 + rank) if rank else Scripted(plans=(WorkerPlan(1, 2),))  # rank 0 stays as it is
             loader = (
                 moving(training(Path(path)), tuner, **options) if auto else uio.Loader(training(Path(path)), **options)
             )
@@ -256,7 +256,7 @@ if __name__ == "__main__":
     import test_auto_workers as here
     multiprocessing.set_start_method("spawn")
     pipeline = here.training(Path(sys.argv[1]))
-    plans = here.Plan(1, 2), here.Plan(2, 2)
+    plans = here.WorkerPlan(1, 2), here.WorkerPlan(2, 2)
     auto = here.moving(pipeline, here.Scripted(plans, once=True), seed=3, lanes=4)
     assert here.steps(auto) == here.steps(here.uio.Loader(pipeline, seed=3, lanes=4))
     assert here.moves(auto) == list(plans)
@@ -372,12 +372,12 @@ def test_it_says_what_it_chose(
 
 
 def test_the_choice_holds_for_the_next_epoch(shards: Corpus) -> None:
-    auto = moving(training(shards.list), Scripted(plans=(Plan(1, 2), Plan(3, 2)), once=True), lanes=LANES)
+    auto = moving(training(shards.list), Scripted(plans=(WorkerPlan(1, 2), WorkerPlan(3, 2)), once=True), lanes=LANES)
     for _ in patient(auto):
         pass
-    assert moves(auto) == [Plan(1, 2), Plan(3, 2)]
+    assert moves(auto) == [WorkerPlan(1, 2), WorkerPlan(3, 2)]
     next(iter(auto))
-    assert moves(auto) == [Plan(1, 2), Plan(3, 2), Plan(3, 2)]
+    assert moves(auto) == [WorkerPlan(1, 2), WorkerPlan(3, 2), WorkerPlan(3, 2)]
 
 
 @pytest.mark.parametrize("given", ["Auto", "2", -1, None, True, 1.5])

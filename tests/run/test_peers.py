@@ -25,7 +25,7 @@ from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.peers import _packed, _unpacked
 from uio_pipes.run.ranks import ranks_of
 from uio_pipes.run.shared_memory import ALIGN
-from uio_pipes.run.tuning import Plan
+from uio_pipes.run.tuning import WorkerPlan
 
 WORLD = 4
 MESHES: dict[str, tuple[tuple[int, ...], tuple[str, ...], tuple[str, ...]]] = {  # shape, names, those of the data
@@ -115,7 +115,7 @@ def with_moving_workers(**options: Any) -> Notes:
     loader = made(**options)
     assert (loader._tuner is None) == (loader._options.ranks.peers != () and loader.peer > 0)
     if loader._tuner is not None:
-        loader._tuner = Scripted((Plan(1, 2), Plan(2, 1)))
+        loader._tuner = Scripted((WorkerPlan(1, 2), WorkerPlan(2, 1)))
     notes = steps(loader, batches=patient(loader))
     assert loader._tuner is None or len(loader._tuner.followed) > 1  # type: ignore[attr-defined]
     return notes

@@ -7,28 +7,28 @@ from collections.abc import Callable
 
 import pytest
 
-from uio_pipes.run.tuning import MOST_AHEAD, WINDOW, Plan, Rates, Tuner, at_once, larger
+from uio_pipes.run.tuning import MOST_AHEAD, WINDOW, Rates, Tuner, WorkerPlan, at_once, larger
 
-LIMIT = Plan(8, 8)
+LIMIT = WorkerPlan(8, 8)
 
 
 @pytest.mark.parametrize(
     ("plan", "lanes", "step", "make", "wanted"),
     [
-        (Plan(1, 2), 16, 0.1, 0.11, Plan(2, 2)),  # slower than the trainer
-        (Plan(1, 2), 16, 0.1, 0.9, Plan(2, 2)),  # at most double
-        (Plan(4, 2), 16, 0.1, 0.42, Plan(6, 2)),  # 16 lanes in 5 workers are no faster than in 4
-        (Plan(4, 2), 16, 0.0, 0.45, Plan(8, 2)),  # a trainer that does nothing
-        (Plan(4, 2), 5, 0.1, 0.9, Plan(5, 2)),  # no more workers than lanes
-        (Plan(2, 2), 16, 0.1, 0.1, Plan(2, 4)),  # fast enough on average: uneven
-        (Plan(2, 8), 16, 0.1, 0.1, Plan(3, 8)),  # and as far ahead as it goes
-        (Plan(8, 2), 16, 0.1, 9.0, Plan(8, 4)),  # no more cores
-        (Plan(8, 8), 16, 0.1, 9.0, None),
-        (Plan(1, 8), 1, 0.1, 9.0, None),
+        (WorkerPlan(1, 2), 16, 0.1, 0.11, WorkerPlan(2, 2)),  # slower than the trainer
+        (WorkerPlan(1, 2), 16, 0.1, 0.9, WorkerPlan(2, 2)),  # at most double
+        (WorkerPlan(4, 2), 16, 0.1, 0.42, WorkerPlan(6, 2)),  # 16 lanes in 5 workers are no faster than in 4
+        (WorkerPlan(4, 2), 16, 0.0, 0.45, WorkerPlan(8, 2)),  # a trainer that does nothing
+        (WorkerPlan(4, 2), 5, 0.1, 0.9, WorkerPlan(5, 2)),  # no more workers than lanes
+        (WorkerPlan(2, 2), 16, 0.1, 0.1, WorkerPlan(2, 4)),  # fast enough on average: uneven
+        (WorkerPlan(2, 8), 16, 0.1, 0.1, WorkerPlan(3, 8)),  # and as far ahead as it goes
+        (WorkerPlan(8, 2), 16, 0.1, 9.0, WorkerPlan(8, 4)),  # no more cores
+        (WorkerPlan(8, 8), 16, 0.1, 9.0, None),
+        (WorkerPlan(1, 8), 1, 0.1, 9.0, None),
     ],
 )
 def test_the_plan_to_try_when_the_trainer_waits(
-    plan: Plan, lanes: int, step: float, make: float, wanted: Plan | None
+    plan: WorkerPlan, lanes: int, step: float, make: float, wanted: WorkerPlan | None
 ) -> None:
     assert larger(plan, LIMIT, lanes, Rates(step, make, make, 1.0)) == wanted
 
@@ -47,7 +47,7 @@ class World:
         self.plans = [self.tuner.plan]
         self.received = 0
 
-    def run(self, windows: int, pause: float = 0.0) -> list[Plan]:
+    def run(self, windows: int, pause: float = 0.0) -> list[WorkerPlan]:
         """Let so many windows pass, each with one ``pause`` of the trainer; return the plans so far."""
         for _ in range(windows):
             for number in range(WINDOW):
@@ -68,11 +68,11 @@ class World:
 
 def test_it_grows_until_the_trainer_does_not_wait() -> None:
     world = World(step=0.1, make=lambda workers: 0.35)
-    assert world.run(50) == [Plan(1, 2), Plan(2, 2), Plan(4, 2)]
+    assert world.run(50) == [WorkerPlan(1, 2), WorkerPlan(2, 2), WorkerPlan(4, 2)]
 
 
 def test_it_does_not_grow_where_the_trainer_is_slow() -> None:
-    assert World(step=0.1, make=lambda workers: 0.09).run(50) == [Plan(1, 2)]
+    assert World(step=0.1, make=lambda workers: 0.09).run(50) == [WorkerPlan(1, 2)]
 
 
 def test_a_trainer_that_does_nothing_gets_all_cores() -> None:
@@ -85,7 +85,7 @@ def test_it_goes_back_to_what_is_as_fast_and_stays_there() -> None:
     """From four workers on the disk is the limit, so that further ones only wait for each other."""
     world = World(step=0.001, make=lambda workers: 0.1 * max(1.0, at_once(16, workers) / 4))
     assert [plan.workers for plan in world.run(50)] == [1, 2, 4, 8, 4, 4, 4]
-    assert world.plans[4:] == [Plan(4, 2), Plan(4, 4), Plan(4, 2)], "further ahead is no help, either"
+    assert world.plans[4:] == [WorkerPlan(4, 2), WorkerPlan(4, 4), WorkerPlan(4, 2)], "further ahead is no help, either"
     settled = list(world.plans)
     assert world.run(100) == settled
 
@@ -93,9 +93,9 @@ def test_it_goes_back_to_what_is_as_fast_and_stays_there() -> None:
 def test_a_machine_that_became_slower_hides_no_gain() -> None:
     """A larger plan that was no faster than the smaller one in better times is taken if that one is slower now."""
     world = World(step=0.001, make=lambda workers: 0.1, cores=2)
-    assert world.run(2) == [Plan(1, 2), Plan(2, 2)]
+    assert world.run(2) == [WorkerPlan(1, 2), WorkerPlan(2, 2)]
     world.make = lambda workers: 0.3
-    assert world.run(3) == [Plan(1, 2), Plan(2, 2), Plan(1, 2)]
+    assert world.run(3) == [WorkerPlan(1, 2), WorkerPlan(2, 2), WorkerPlan(1, 2)]
     world.run(50)
     assert world.tuner.plan.workers == 2
     assert all(plan.workers == 2 for plan in world.plans[3:])
@@ -116,10 +116,10 @@ def test_it_never_oscillates(make: float) -> None:
 def test_pauses_of_the_trainer_say_nothing() -> None:
     """A validation after some batches neither hides that it waits, nor makes a larger plan look useless."""
     world = World(step=0.1, make=lambda workers: 0.19)
-    assert world.run(10, pause=1000.0) == [Plan(1, 2)]
-    assert world.run(2) == [Plan(1, 2), Plan(2, 2)]
+    assert world.run(10, pause=1000.0) == [WorkerPlan(1, 2)]
+    assert world.run(2) == [WorkerPlan(1, 2), WorkerPlan(2, 2)]
     world.run(3, pause=1000.0)
-    assert world.run(20) == [Plan(1, 2), Plan(2, 2)]
+    assert world.run(20) == [WorkerPlan(1, 2), WorkerPlan(2, 2)]
 
 
 def test_batches_that_fill_buffers_are_not_measured() -> None:
@@ -129,12 +129,12 @@ def test_batches_that_fill_buffers_are_not_measured() -> None:
         tuner.add(number, {}, 0.1, 30.0, 30.0, 16)
     for number in range(WINDOW):
         tuner.add(number % 16, {}, 0.1, 0.0, 0.01, 16)
-    assert tuner.plan == Plan(1, 2)
+    assert tuner.plan == WorkerPlan(1, 2)
 
 
 def test_a_given_prefetch_is_where_it_begins() -> None:
-    assert Tuner.beginning(20, 4).limit == Plan(4, 20)
-    assert Tuner.beginning(3, 4).limit == Plan(4, MOST_AHEAD)
+    assert Tuner.beginning(20, 4).limit == WorkerPlan(4, 20)
+    assert Tuner.beginning(3, 4).limit == WorkerPlan(4, MOST_AHEAD)
 
 
 def test_it_says_what_it_tries_and_settles_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from corpus import Corpus
 
 import uio_pipes as uio
 from uio_pipes.core import run_record
-from uio_pipes.core.run_record import Record, append, files_of, read
+from uio_pipes.core.run_record import RunRecord, append, files_of, read
 from uio_pipes.seeing import watch
 
 
@@ -82,7 +82,7 @@ def test_a_folder_that_hangs_does_not_hold_up_the_training(
 ) -> None:
     goes_on, hung = threading.Event(), []
 
-    def hangs(folder: Path, record: Record) -> None:
+    def hangs(folder: Path, record: RunRecord) -> None:
         hung.append(record)
         assert goes_on.wait(60)
         append(folder, record)
@@ -104,7 +104,7 @@ def test_a_file_stays_small_and_keeps_the_whole_run(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(run_record, "MOST", 10_000)
     for moment in range(500):
         stats = uio.Stats(batches=moment)
-        append(tmp_path, Record(float(moment), 1.0, "host", 1, 0, 7, 8, 0, "running", 0, stats))
+        append(tmp_path, RunRecord(float(moment), 1.0, "host", 1, 0, 7, 8, 0, "running", 0, stats))
         assert (tmp_path / "rank-00007.jsonl").stat().st_size < 11_000
     times = [record.time for record in read(tmp_path / "rank-00007.jsonl")]
     assert times == sorted(times)
@@ -112,7 +112,7 @@ def test_a_file_stays_small_and_keeps_the_whole_run(tmp_path: Path, monkeypatch:
 
 
 def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
-    append(tmp_path, Record(1.0, 1.0, "host", 1, 0, 0, 1, 0, "running", 0, uio.Stats()))
+    append(tmp_path, RunRecord(1.0, 1.0, "host", 1, 0, 0, 1, 0, "running", 0, uio.Stats()))
     path = tmp_path / "rank-00000.jsonl"
     good = json.loads(path.read_text())
     for bad in ("", "{}", "[1]", "\x00\xff", json.dumps(good | {"stats": 3}), json.dumps(good | {"more": 1})):

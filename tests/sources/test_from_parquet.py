@@ -22,7 +22,7 @@ import uio_pipes as uio
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.formats.parquet.file import ParquetFile
-from uio_pipes.formats.parquet.group import Group
+from uio_pipes.formats.parquet.group import RowGroup
 from uio_pipes.formats.parquet.order import RowOrder
 
 
@@ -166,7 +166,7 @@ def test_a_lane_reads_each_of_its_row_groups_once_and_the_next_one_ahead(tmp_pat
             kept.append(node.next())
         except StopIteration:
             break
-        held = [thing for thing in gc.get_objects() if isinstance(thing, Group) and thing.file.url == str(file)]
+        held = [thing for thing in gc.get_objects() if isinstance(thing, RowGroup) and thing.file.url == str(file)]
         assert len(held) <= 2, "samples do not keep row groups"
         del held
     assert Counter(group for _, group, columns in asked if "audio.bytes" in columns).most_common(1)[0][1] == 1

@@ -27,7 +27,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.io.local import LocalFile
-from uio_pipes.stages.segment_runs import Run, merged, pieces, random_piece
+from uio_pipes.stages.segment_runs import SegmentRun, merged, pieces, random_piece
 
 RATE = 8000
 TIMES = [(0.0, 0.5), (0.5, 0.9), (1.0, 1.25), (1.3, 2.0), (2.0, 2.75), (2.8, 2.9)]
@@ -137,16 +137,16 @@ def test_adjacent_segments_are_joined_up_to_the_bound(folder: Path) -> None:
     assert made[0]["wav"].shape == (1, 10_000)
     made, _ = run(uio.from_indexed(folder).segments(merge_seconds=1.3, separator="|"))
     assert made[0]["txt"] == "w0|w1|w2"
-    chinese = Run(0, 1, {"txt": "你好"}, {}), Run(1, 2, {"txt": "世界"}, {})
+    chinese = SegmentRun(0, 1, {"txt": "你好"}, {}), SegmentRun(1, 2, {"txt": "世界"}, {})
     assert merged(list(chinese), 5, 0, None)[0].texts["txt"] == "你好世界"
 
 
 def test_joined_segments_keep_what_they_agree_on() -> None:
     runs = [
-        Run(0, 1, {"txt": "a"}, {"speaker": "x", "n": 1, "key": "p"}),
-        Run(1, 2, {"txt": "b"}, {"speaker": "x", "n": 2, "key": "q"}),
+        SegmentRun(0, 1, {"txt": "a"}, {"speaker": "x", "n": 1, "key": "p"}),
+        SegmentRun(1, 2, {"txt": "b"}, {"speaker": "x", "n": 2, "key": "q"}),
     ]
-    assert merged(runs, 5, 0, " ") == [Run(0, 2, {"txt": "a b"}, {"speaker": "x"})]
+    assert merged(runs, 5, 0, " ") == [SegmentRun(0, 2, {"txt": "a b"}, {"speaker": "x"})]
     assert merged(runs, 1, 0, " ") == runs
 
 
@@ -156,7 +156,7 @@ def test_joined_segments_keep_what_they_agree_on() -> None:
 )
 def test_every_segment_is_in_one_run_within_the_bound(given: Any, most: float, data: st.DataObject) -> None:
     ordered = sorted((a, a + d, i) for i, (a, d) in enumerate(given))
-    runs = [Run(start, end, {"txt": f"t{i}"}, {}) for start, end, i in ordered]
+    runs = [SegmentRun(start, end, {"txt": f"t{i}"}, {}) for start, end, i in ordered]
     first = data.draw(st.integers(0, len(runs) - 1))
     out = merged(runs, most, first, " ")
     assert " ".join(r.texts["txt"] for r in out) == " ".join(r.texts["txt"] for r in runs)
@@ -198,7 +198,7 @@ LOW, HIGH = 200, 700
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 400), st.integers(0, 500), st.integers(0, 2**63))
 def test_pieces_cover_the_run_within_their_bounds(total: int, low: int, more: int, seed: int) -> None:
-    run_ = Run(1.5, 1.5 + total / 1000, {"txt": "x"}, {})
+    run_ = SegmentRun(1.5, 1.5 + total / 1000, {"txt": "x"}, {})
     high = low + more
     cuts = list(pieces(run_, low, high, Draws(seed)))
     lengths = [round((c.end - c.start) * 1000) for c in cuts]
@@ -215,7 +215,7 @@ def test_pieces_cover_the_run_within_their_bounds(total: int, low: int, more: in
 
 
 def test_random_pieces_have_the_asked_lengths_and_places() -> None:
-    run_ = Run(0.0, 2.0, {"txt": "x"}, {})
+    run_ = SegmentRun(0.0, 2.0, {"txt": "x"}, {})
     made = [random_piece(run_, LOW, HIGH, Draws(seed * 7919)) for seed in range(4000)]
     lengths = np.array([(p.end - p.start) * 1000 for p in made if p])
     places = np.array([p.start * 1000 / (2000 - n) for p, n in zip(made, lengths, strict=True) if p])
@@ -225,7 +225,7 @@ def test_random_pieces_have_the_asked_lengths_and_places() -> None:
     assert abs(lengths.std() - 501 / 12**0.5) < 6
     assert abs(places.mean() - 0.5) < 0.02
     assert abs(places.std() - 12**-0.5) < 0.01
-    assert random_piece(Run(0, 0.19, {"txt": "x"}, {}), LOW, HIGH, Draws(1)) is None
+    assert random_piece(SegmentRun(0, 0.19, {"txt": "x"}, {}), LOW, HIGH, Draws(1)) is None
 
 
 @pytest.mark.parametrize("pick", ["all", "random"])

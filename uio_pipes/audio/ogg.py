@@ -32,10 +32,10 @@ _OPUS_RATE = 48_000
 _BEFORE = 0.25  # seconds checked before a segment: decoders of Opus and Vorbis remember less
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
-Read = Callable[[int, int], bytes | memoryview]
+ReadAt = Callable[[int, int], bytes | memoryview]
 
 
-def check_ogg(read: Read, size: int) -> None:
+def check_ogg(read: ReadAt, size: int) -> None:
     """Check a whole file of ``size`` bytes, of which ``read(offset, count)`` returns any.
 
     Raises: DataError ``truncated_audio`` or ``bad_audio``.
@@ -43,7 +43,7 @@ def check_ogg(read: Read, size: int) -> None:
     _walk(_Pages(read, size), 0, None)
 
 
-def check_ogg_segment(read: Read, size: int, sample_rate: int, samples: int, first: int, last: int) -> None:
+def check_ogg_segment(read: ReadAt, size: int, sample_rate: int, samples: int, first: int, last: int) -> None:
     """Check the pages with samples ``first`` to ``last`` of a recording of ``samples``, and the end if they reach it.
 
     These are a few pages even of an hour; a search by position finds them. Raises: DataError as ``check_ogg``.
@@ -71,7 +71,7 @@ class _Page(NamedTuple):
 class _Pages:
     """Reads the pages of a file in blocks."""
 
-    def __init__(self, read: Read, size: int) -> None:
+    def __init__(self, read: ReadAt, size: int) -> None:
         self.size = size
         self._read, self._base, self._block = read, 0, b""
 

@@ -23,11 +23,11 @@ _BACK = (0.0, 2.0, 20.0, float("inf"))  # seconds before the wanted ones from wh
 _BUFFER = 256 << 10  # bytes that FFmpeg reads at a time
 
 Frames = npt.NDArray[np.uint8]
-Read = Callable[[int, int], bytes]  # of an offset and a number of bytes
+ReadBytes = Callable[[int, int], bytes]  # of an offset and a number of bytes
 
 
 def decode_video(
-    read: Read, size: int, start: float | None, end: float | None, fps: float | None, shape: tuple[int, int] | None
+    read: ReadBytes, size: int, start: float | None, end: float | None, fps: float | None, shape: tuple[int, int] | None
 ) -> Frames:
     """Decode the frames from ``start`` to ``end`` seconds as RGB (T, C, H, W) from a file of ``size`` bytes.
 
@@ -148,7 +148,7 @@ def _sampled(frames: Iterator[tuple[float, Any]], start: float, end: float, fps:
 class _File(io.RawIOBase):
     """A file of which FFmpeg reads what it needs."""
 
-    def __init__(self, read: Read, size: int) -> None:
+    def __init__(self, read: ReadBytes, size: int) -> None:
         self._read, self._size, self._at = read, size, 0
 
     def readable(self) -> bool:

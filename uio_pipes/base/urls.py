@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+
+AnyPath = str | os.PathLike[str]  # what a user gives as the place of a file or folder
 
 # What follows a ? or # up to the end. The rest of a file's name is none: part-?.tar, take#2.wav.
 _QUERY = re.compile(r"[?#](?!(?:[^=&/]*/.*|[^=&]*)\.\w{1,5}$).*", re.DOTALL)

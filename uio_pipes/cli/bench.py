@@ -9,19 +9,19 @@ import typer
 
 from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, print_json
-from uio_pipes.cli.pipeline_argument import Conf, Data, DataType, Named, Symbols, load
+from uio_pipes.cli.pipeline_argument import Conf, Data, DataTypeOption, Named, Symbols, load
 from uio_pipes.cli.tables import check_suffix, print_tables, say
 
 if TYPE_CHECKING:
     from uio_pipes.reports.bench import Bench, Speed
-    from uio_pipes.reports.page import Rows
+    from uio_pipes.reports.page import PageTable
 
 MOST = 30  # rows of stages that a table shows
 
 
 def bench(
     pipeline: Named = None,
-    data_type: DataType = "shard",
+    data_type: DataTypeOption = "shard",
     data: Data = None,
     conf: Conf = None,
     symbols: Symbols = None,
@@ -66,21 +66,21 @@ def _notes(result: Bench) -> list[tuple[str]]:
     return [(failed,), (result.advice,)] if result.failures else [(result.advice,)]
 
 
-def tables(result: Bench) -> list[Rows]:
+def tables(result: Bench) -> list[PageTable]:
     """Return the tables that the terminal and the page show."""
-    from uio_pipes.reports.bench import Row
+    from uio_pipes.reports.bench import StageCost
     from uio_pipes.reports.page import Bar
 
     most = max(r.share for r in result.rows) or 1.0
     named, others = result.rows[:MOST], result.rows[MOST:]
     if others:
         microseconds, share = sum(r.microseconds for r in others), sum(r.share for r in others)
-        named = [*named, Row(f"… {counted(len(others), 'other')}", microseconds, share)]
+        named = [*named, StageCost(f"… {counted(len(others), 'other')}", microseconds, share)]
     rows = [(r.stage, f"{r.microseconds:,.1f}", f"{r.share:.1%}", Bar(min(1, r.share / most))) for r in named]
     speeds = [_speed("this process", result.alone)]
     if result.workers is not None:
         speeds.append(_speed(counted(result.num_workers, "worker"), result.workers))
-    found: list[Rows] = [
+    found: list[PageTable] = [
         ("Where the time of one process goes", ("stage", "µs per utterance", "share", ""), rows),
         ("Speed", ("", "utterances/s", "hours/s", "batches/s", "first batch after"), speeds),
     ]

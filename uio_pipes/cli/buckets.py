@@ -15,7 +15,7 @@ from uio_pipes.cli.tables import check_suffix, print_tables, say
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
     from uio_pipes.reports.buckets import FoundBuckets
-    from uio_pipes.reports.page import Rows
+    from uio_pipes.reports.page import PageTable
 
 
 def buckets(
@@ -67,7 +67,7 @@ def buckets(
     verdict(not found.failures)
 
 
-def tables(found: FoundBuckets) -> list[Rows]:
+def tables(found: FoundBuckets) -> list[PageTable]:
     """Return the tables that the terminal shows."""
     shares = [[f"{share:.1%}" for share in bucket.padding] for bucket in found.buckets]
     rows = [
@@ -78,7 +78,7 @@ def tables(found: FoundBuckets) -> list[Rows]:
     rows.append(("all", f"{found.utterances:,}", f"{hours:.3f}", *(f"{share:.1%}" for share in found.padding)))
     names = [f"padding of {unit}" for unit in found.units]
     title = "Buckets, each padded to its longest"
-    shown: list[Rows] = [(title, (f"longest {' × '.join(found.units)}", "utterances", "hours", *names), rows)]
+    shown: list[PageTable] = [(title, (f"longest {' × '.join(found.units)}", "utterances", "hours", *names), rows)]
     left = [(reason, f"{n:,}") for reason, n in found.left_out.items()]
     return [*shown, ("Utterances left out", ("reason", "count"), left)] if left else shown
 

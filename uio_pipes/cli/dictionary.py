@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uio_pipes.prep.reading.texts import Texts
     from uio_pipes.prep.reading.utterance_lists import Bad
 
-Source = Annotated[
+ListArgument = Annotated[
     str,
     typer.Argument(metavar="LIST", help="A list, or any data that `uio inspect` knows. Path or URL."),
 ]
@@ -43,7 +43,7 @@ class Model(str, Enum):
 
 
 def dictionary(
-    data_list: Source,
+    data_list: ListArgument,
     out: Annotated[Path, typer.Argument(help="The file to write, as lang_char.txt.")],
     data_type: Type = None,
     non_lang_syms: Annotated[Path | None, typer.Option(help="Symbols kept whole, one a line, like {NOISE}.")] = None,
@@ -73,7 +73,7 @@ def dictionary(
 
 
 def spm(
-    data_list: Source,
+    data_list: ListArgument,
     out: Annotated[Path, typer.Argument(help="Folder for spm.model and lang_char.txt.")],
     vocab_size: Annotated[int, typer.Option(min=4, help="Pieces, the three symbols included.")],
     model: Annotated[Model, typer.Option(help="Kind of the model.")] = Model.bpe,

@@ -13,7 +13,7 @@ from uio_pipes.cli.tables import check_suffix, print_tables
 
 if TYPE_CHECKING:
     from uio_pipes.reports.inspect import Contents
-    from uio_pipes.reports.page import Rows
+    from uio_pipes.reports.page import PageTable
 
 CHARACTERS = 30  # most characters whose counts the page shows
 BINS = 12  # most bars of the histogram
@@ -59,10 +59,10 @@ def inspect(
     verdict(not total.failures)
 
 
-def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
+def tables(parts: list[dict[str, Any]], seen: Contents) -> list[PageTable]:
     """Return the tables that the terminal and the page show."""
     each = [(p["path"], p["kind"], f"{p['utterances']:,}", f"{p['hours']:.3f}", p["failures"]) for p in parts]
-    found: list[Rows] = [("Data", ("path", "kind", "utterances", "hours", "failures"), each)]
+    found: list[PageTable] = [("Data", ("path", "kind", "utterances", "hours", "failures"), each)]
     rows: list[tuple[str, object]] = [
         ("utterances", f"{seen.utterances:,}" + ("" if seen.whole else " (looked at; there are more)")),
         ("hours", f"{seen.hours:.3f}"),
@@ -108,7 +108,7 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[Rows]:
     return [*found, ("Samples", ("key", "seconds", "text"), samples)] if samples else found
 
 
-def _characters(seen: Contents) -> list[Rows]:
+def _characters(seen: Contents) -> list[PageTable]:
     """Return the most frequent characters, only for the page, as a browser has the fonts."""
     from uio_pipes.reports.page import Bar
 

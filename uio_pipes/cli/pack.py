@@ -32,7 +32,7 @@ class PackFormat(str, Enum):
     flac = "flac"
 
 
-class Dtype(str, Enum):
+class DtypeOption(str, Enum):
     """The type of packed features."""
 
     float32 = "float32"
@@ -78,7 +78,7 @@ def pack(
         str | None,
         typer.Option(help="Compute features of the audio and pack these: a YAML with keys of WeNet's dataset_conf."),
     ] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="Type of packed features; float32 if not given.")] = None,
+    dtype: Annotated[DtypeOption | None, typer.Option(help="Type of packed features; float32 if not given.")] = None,
     text: Annotated[
         list[str] | None,
         typer.Option(
@@ -154,13 +154,13 @@ def pack(
     verdict(not packed.failed)
 
 
-def _features(conf: str | None, dtype: Dtype | None) -> FeatureSettings | None:
+def _features(conf: str | None, dtype: DtypeOption | None) -> FeatureSettings | None:
     """Return the features that the options ask for. Raises: typer.BadParameter naming the key of the YAML."""
     if conf is None and dtype is None:
         return None
     from uio_pipes.prep.pack import FeatureSettings
 
-    kind = Dtype.float32 if dtype is None else dtype
+    kind = DtypeOption.float32 if dtype is None else dtype
     wanted = FeatureSettings(kind.value, None if conf is None else read_conf_block(conf, "--features"))
     try:
         wanted.stages()

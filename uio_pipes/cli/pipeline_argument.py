@@ -25,11 +25,11 @@ Named = Annotated[
         show_default=False,
     ),
 ]
-Run = Annotated[str, typer.Argument(help="The run's pipeline: train.py:pipeline or package.module:pipeline.")]
-Ranks = Annotated[
+RunArgument = Annotated[str, typer.Argument(help="The run's pipeline: train.py:pipeline or package.module:pipeline.")]
+RanksOption = Annotated[
     int | None, typer.Option(min=1, help="Ranks that go on from the state; those that saved it if not given.")
 ]
-DataType = Annotated[str, typer.Option("--data-type", help="With --data: raw, shard or indexed.")]
+DataTypeOption = Annotated[str, typer.Option("--data-type", help="With --data: raw, shard or indexed.")]
 Data = Annotated[str | None, typer.Option("--data", help="Instead of PIPELINE: a data list, with --conf.")]
 Conf = Annotated[str | None, typer.Option("--conf", help="WeNet's train.yaml (its dataset_conf) for --data.")]
 Symbols = Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, keep_inputs, print_json
-from uio_pipes.cli.pipeline_argument import Ranks, Run, load_named
+from uio_pipes.cli.pipeline_argument import RanksOption, RunArgument, load_named
 from uio_pipes.cli.tables import check_suffix, print_tables, say
 
 KEYS = 8  # that are shown
@@ -23,11 +23,11 @@ def replay(
             help="Files of torch.save or JSON with the loader's state, or folders of them: the nearest one is taken.",
         ),
     ],
-    pipeline: Run,
+    pipeline: RunArgument,
     step: Annotated[int, typer.Option(min=0, help="Batch of the rank in its epoch, from 0.")],
     epoch: Annotated[int | None, typer.Option(min=0, help="Epoch; the last one of the states if not given.")] = None,
     rank: Annotated[int, typer.Option(min=0, help="Rank that got it.")] = 0,
-    world_size: Ranks = None,
+    world_size: RanksOption = None,
     save: Annotated[str | None, typer.Option(help="Write it by torch.save: a .pt file.")] = None,
     play: Annotated[bool, typer.Option("--play", help="Play the audio of a row, as it was in the batch.")] = False,
     plot: Annotated[str | None, typer.Option(help="Draw waveform and features of a row: a .png file.")] = None,

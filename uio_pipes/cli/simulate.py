@@ -9,18 +9,18 @@ import typer
 
 from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, print_json
-from uio_pipes.cli.pipeline_argument import Conf, Data, DataType, Named, Symbols, load
+from uio_pipes.cli.pipeline_argument import Conf, Data, DataTypeOption, Named, Symbols, load
 from uio_pipes.cli.tables import check_suffix, print_tables, say
 
 if TYPE_CHECKING:
-    from uio_pipes.reports.page import Rows
+    from uio_pipes.reports.page import PageTable
     from uio_pipes.reports.simulation import Simulation
 
 MOST = 16  # most ranks that a table shows
 SOURCES, BAR = 4, 10  # sources that a table shows, and characters of a full share
 
 
-class Uneven(Enum):
+class UnevenOption(Enum):
     """The ways to end an epoch in which some ranks have more batches than others."""
 
     stop = "stop"
@@ -30,7 +30,7 @@ class Uneven(Enum):
 
 def simulate(
     pipeline: Named = None,
-    data_type: DataType = "shard",
+    data_type: DataTypeOption = "shard",
     data: Data = None,
     conf: Conf = None,
     symbols: Symbols = None,
@@ -42,7 +42,7 @@ def simulate(
     steps: Annotated[
         int | None, typer.Option(min=1, help="Plan only so many steps of each rank, as of a stream that has no end.")
     ] = None,
-    uneven: Annotated[Uneven | None, typer.Option(help="The loader's; stop if not given.")] = None,
+    uneven: Annotated[UnevenOption | None, typer.Option(help="The loader's; stop if not given.")] = None,
     out: Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -82,7 +82,7 @@ def simulate(
         say(f"failed: {report}")
 
 
-def tables(run: Simulation) -> list[Rows]:
+def tables(run: Simulation) -> list[PageTable]:
     """Return the tables that the terminal and the page show."""
     seen = run.summary()
     share = f"{run.delivered_share:.0%}; planned {seen['hours']:.2f} h"
@@ -114,7 +114,7 @@ def tables(run: Simulation) -> list[Rows]:
         rows.append(("mixing", f"neighbours of a shard come {apart['p50']:,} utterances apart (median) in their lane"))
     if run.fill is not None:
         rows.append(("fill", f"batches are {run.fill:.0%} full"))
-    found: list[Rows] = [(f"Epoch {run.epoch}", ("", "value"), rows)]
+    found: list[PageTable] = [(f"Epoch {run.epoch}", ("", "value"), rows)]
     unit = run.units[0]
     names = (f"padded_{unit}_per_batch", "utterances_per_batch", f"{unit}_per_utterance")
     spreads = [(name.replace("_", " "), *(f"{v:,.0f}" for v in seen[name].values())) for name in names if seen[name]]
@@ -145,7 +145,7 @@ def tables(run: Simulation) -> list[Rows]:
     return [*found, ("Utterances left out, as known from headers", ("reason", "count"), left or [("none", "0")])]
 
 
-def _along(run: Simulation) -> Rows:
+def _along(run: Simulation) -> PageTable:
     """Return the table of the epoch in stretches. Of many sources it shows those with the largest shares."""
     names = run.largest_sources[:SOURCES] if len(run.largest_sources) > 1 else []
     rows = [

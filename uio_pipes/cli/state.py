@@ -13,7 +13,7 @@ from uio_pipes.cli.common import Json, keep_inputs, print_json, verdict
 from uio_pipes.cli.tables import check_suffix, print_tables, say
 
 if TYPE_CHECKING:
-    from uio_pipes.reports.page import Rows
+    from uio_pipes.reports.page import PageTable
     from uio_pipes.reports.state_view import LaneView, StateView
 
 MOST = 40  # most lanes or items that a table shows
@@ -24,14 +24,14 @@ _MEANS = {
     "to come": "not begun",
 }
 app = typer.Typer(help="Look at a saved loader state: show, diff, reshard.", no_args_is_help=True)
-File = Annotated[
+StateFile = Annotated[
     str, typer.Argument(help="A file of torch.save or JSON with the loader's state under any key. Path or URL.")
 ]
 
 
 @app.command()
 def show(
-    file: File,
+    file: StateFile,
     data: Annotated[
         str | None, typer.Option("--data", help="The data list, to show which shards are done, under way, to come.")
     ] = None,
@@ -74,7 +74,7 @@ def _lane(lane: LaneView) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> list[Rows]:
+def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> list[PageTable]:
     meta, stats, saved = seen.meta, seen.stats, seen.meta.saved()
     there = f"{len(seen.lanes)} of {meta.lanes}" + (" (this is one rank's part)" if seen.missing else "")
     rows = [
@@ -96,7 +96,7 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
     title = "Lanes" if len(seen.lanes) <= MOST else f"The first {MOST} of {counted(len(seen.lanes), 'lane')}"
     headings = ("lane", "k", "is", "utterances", "failures", "shard under way", "offset", "in the last buffer",
                 "read since")  # fmt: skip
-    found: list[Rows] = [("State", ("", "value"), rows), *_mixes(seen), (title, headings, lanes)]
+    found: list[PageTable] = [("State", ("", "value"), rows), *_mixes(seen), (title, headings, lanes)]
     if items is None:
         return found
     counts = [(name, f"{len(names):,}", _MEANS[name]) for name, names in items.items()]
@@ -108,9 +108,9 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
     return found
 
 
-def _mixes(seen: StateView) -> list[Rows]:
+def _mixes(seen: StateView) -> list[PageTable]:
     """Return a table of each mix that has changed: the weights that held from which step on."""
-    found: list[Rows] = []
+    found: list[PageTable] = []
     for path, record in (seen.meta.mixes or {}).items():
         if journal := record["journal"]:
             rows = [
@@ -128,7 +128,7 @@ def _mixes(seen: StateView) -> list[Rows]:
 
 
 @app.command()
-def diff(old: File, new: File, as_json: Json = False) -> None:
+def diff(old: StateFile, new: StateFile, as_json: Json = False) -> None:
     """Show what differs in NEW: fields, graph, list, and the lanes that moved. The exit code is 1 if anything does."""
     from uio_pipes.reports.state_file import find_state
     from uio_pipes.reports.state_view import differences, view
@@ -144,8 +144,8 @@ def diff(old: File, new: File, as_json: Json = False) -> None:
     verdict(same)
 
 
-def _different(found: dict[str, Any]) -> list[Rows]:
-    out: list[Rows] = []
+def _different(found: dict[str, Any]) -> list[PageTable]:
+    out: list[PageTable] = []
     if found["meta"]:
         out.append(("Changed", ("field", "old", "new"), [(n, a, b) for n, (a, b) in found["meta"].items()]))
     if found["lanes"]:

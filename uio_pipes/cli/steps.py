@@ -10,7 +10,7 @@ import typer
 
 from uio_pipes.base.printable import counted
 from uio_pipes.cli.common import Json, keep_inputs, print_json, verdict
-from uio_pipes.cli.pipeline_argument import Ranks, Run, load_named
+from uio_pipes.cli.pipeline_argument import RanksOption, RunArgument, load_named
 from uio_pipes.cli.tables import print_tables, say
 
 MOST = 40  # lines that a table shows
@@ -19,10 +19,10 @@ Checkpoint = Annotated[str, typer.Argument(help="A file of torch.save or JSON wi
 
 def steps(
     checkpoint: Checkpoint,
-    pipeline: Run,
+    pipeline: RunArgument,
     first: Annotated[int, typer.Option("--from", min=0, help="First step.")] = 0,
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last step; that of the epoch if not given.")] = None,
-    world_size: Ranks = None,
+    world_size: RanksOption = None,
     keys: Annotated[str | None, typer.Option(help="Write all keys: a .jsonl file, a line for each batch.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -54,10 +54,10 @@ def steps(
 
 def seen(
     checkpoint: Checkpoint,
-    pipeline: Run,
+    pipeline: RunArgument,
     keys: Annotated[list[str], typer.Argument(help="Keys of utterances.")],
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last step to look at; that of the epoch.")] = None,
-    world_size: Ranks = None,
+    world_size: RanksOption = None,
     as_json: Json = False,
 ) -> None:
     """Tell by plan when utterances came or will come in an epoch. The exit code is 1 if one never does."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from uio_pipes.base.printable import printable
-from uio_pipes.reports.page import Alarm, Rows, counts
+from uio_pipes.reports.page import Alarm, PageTable, counts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TEXT = 18  # characters of a text that has more lines if there is little room
 
 
-def print_tables(tables: Iterable[Rows]) -> None:
+def print_tables(tables: Iterable[PageTable]) -> None:
     """Print tables on stdout."""
     out = console()
     for part in drawn(tables):
@@ -32,7 +32,7 @@ def console() -> Console:
     return out if out.is_terminal else Console(width=200)
 
 
-def drawn(tables: Iterable[Rows]) -> Iterator[Any]:
+def drawn(tables: Iterable[PageTable]) -> Iterator[Any]:
     """Yield what rich prints of tables: title, table, blank line."""
     from rich.table import Table
     from rich.text import Text
@@ -47,7 +47,7 @@ def drawn(tables: Iterable[Rows]) -> Iterator[Any]:
         yield from (Text(printable(title), style="bold"), table, "")
 
 
-def narrowed(rows: Rows, width: int, least: Sequence[str]) -> Rows:
+def narrowed(rows: PageTable, width: int, least: Sequence[str]) -> PageTable:
     """Return a table without the columns that have no room, in the order ``least``. Text of more than a few words may
     take several lines."""
     from rich.cells import cell_len

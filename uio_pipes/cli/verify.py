@@ -38,14 +38,14 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
-    from uio_pipes.prep.checking.shard import Wanted
+    from uio_pipes.prep.checking.shard import WantedChecks
 
     check_reading(grouping, text)
     if confirm is not None and quarantine is not None:
         raise typer.BadParameter("cannot be given with --confirm", param_hint="--quarantine")
     keep_inputs(paths, [quarantine])
     names = field_names(fields)
-    wanted = Wanted(decode or confirm is not None, crc, rate, cast(Any, grouping), text, indexes, names)
+    wanted = WantedChecks(decode or confirm is not None, crc, rate, cast(Any, grouping), text, indexes, names)
     if confirm is not None:
         bad = _confirm(paths, confirm, wanted, jobs, json)
     else:

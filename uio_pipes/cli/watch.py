@@ -12,7 +12,7 @@ from uio_pipes.cli.tables import check_suffix, console, drawn, narrowed
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-    from uio_pipes.reports.run_view import Rank
+    from uio_pipes.reports.run_view import RankRecords
 
 EVERY = 10  # seconds between two looks
 TAIL = 1 << 16  # bytes of each file that the tables need
@@ -46,10 +46,10 @@ def watch(
     check_suffix(html, ".html")
     from uio_pipes.reports import run_view
 
-    def look() -> list[run_view.Rank]:
+    def look() -> list[run_view.RankRecords]:
         return run_view.ranks_in(run, None if html else TAIL)
 
-    def write(ranks: list[run_view.Rank], refresh: int | None) -> None:
+    def write(ranks: list[run_view.RankRecords], refresh: int | None) -> None:
         if html is not None:
             from uio_pipes.reports.page import save
 
@@ -74,7 +74,7 @@ def watch(
         write(ranks, None)
 
 
-def _drawn(ranks: list[Rank], out: Console, most: int) -> Group:
+def _drawn(ranks: list[RankRecords], out: Console, most: int) -> Group:
     """Return the tables for the width of a terminal."""
     from rich.console import Group
 
@@ -84,7 +84,7 @@ def _drawn(ranks: list[Rank], out: Console, most: int) -> Group:
     return Group(*drawn(narrowed(rows, out.width, LEAST) for rows in found))
 
 
-def _fitting(ranks: list[Rank], out: Console) -> Group:
+def _fitting(ranks: list[RankRecords], out: Console) -> Group:
     """Return as many rows as the height of a terminal has room for."""
     for most in range(MOST, 0, -1):
         found = _drawn(ranks, out, most)

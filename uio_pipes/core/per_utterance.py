@@ -13,7 +13,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
-from uio_pipes.core.streams import Names, audio_names, check_stream, token_names
+from uio_pipes.core.streams import StreamNames, audio_names, check_stream, token_names
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class StageLink:
         self.name = site.name
         self.salt = site.salt
         self.reads, self.writes = stage.reads, stage.writes
-        self.names: Names = {}
+        self.names: StreamNames = {}
         if self.of:
             self.names = token_names(self.of) if "txt" in self.reads else audio_names(self.of)
             rows = {self.of} if "feat" in self.reads else ()  # features may be the stream itself: codes

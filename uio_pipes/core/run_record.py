@@ -15,7 +15,7 @@ MOST = 1 << 20  # bytes of a file; above that, every second line is dropped, so 
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """The counts of one rank at one moment.
 
     Attributes:
@@ -42,7 +42,7 @@ class Record:
     stats: Stats
 
 
-def append(folder: Path, record: Record) -> None:
+def append(folder: Path, record: RunRecord) -> None:
     """Append a record to the file of its rank, ``rank-00000.jsonl``.
 
     Each file has one writer, so that hosts can share the folder without locks. Raises: OSError.
@@ -61,19 +61,19 @@ def append(folder: Path, record: Record) -> None:
         part.replace(path)
 
 
-def read(path: Path, last: int = MOST * 2) -> list[Record]:
+def read(path: Path, last: int = MOST * 2) -> list[RunRecord]:
     """Read the records in the ``last`` bytes of a file. Damaged lines are passed over. Raises: OSError."""
     with open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - last))
         return [record for line in file.read().splitlines() for record in _parsed(line)]
 
 
-def _parsed(line: bytes) -> Iterator[Record]:
+def _parsed(line: bytes) -> Iterator[RunRecord]:
     try:
         read = parse_json(line)
         known = {field.name: read["stats"][field.name] for field in fields(Stats)}
         nodes = {name: NodeStats(**node) for name, node in known["nodes"].items()}
-        yield Record(**{**read, "stats": Stats(**{**known, "nodes": nodes, "left_out": tuple(known["left_out"])})})
+        yield RunRecord(**{**read, "stats": Stats(**{**known, "nodes": nodes, "left_out": tuple(known["left_out"])})})
     except (ValueError, TypeError, LookupError, AttributeError):
         return
 

@@ -22,7 +22,7 @@ from uio_pipes.base.hashing import Draws, mix64
 from uio_pipes.base.redact import redact
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.streams import Names, audio_names, recordings
+from uio_pipes.core.streams import StreamNames, audio_names, recordings
 from uio_pipes.io.local import Ref
 from uio_pipes.io.text_ref import TextRef
 
@@ -234,7 +234,7 @@ class Sample(MutableMapping[str, Any]):
             bare._streams[of] = 0, [_settled(plan, measure(view.fields)) for plan, view in made]
         return bare
 
-    def views(self, of: str, names: Names) -> list[View]:
+    def views(self, of: str, names: StreamNames) -> list[View]:
         """Return each recording of the stream ``of``, mostly one, as an utterance; ``names``: its fields by their usual
         names."""
         count = recordings(self.fields, names)
@@ -337,7 +337,7 @@ class View(Sample):
 
     __slots__ = ("_at", "_names", "_of", "_whole")
 
-    def __init__(self, whole: Sample, of: str, names: Names, at: tuple[int, int] | None = None) -> None:
+    def __init__(self, whole: Sample, of: str, names: StreamNames, at: tuple[int, int] | None = None) -> None:
         self._whole, self._of, self._names, self._at = whole, of, names, at
         origin = whole.origin if at is None else whole.origin._replace(sub=(*whole.origin.sub, at[0]))
         super().__init__(self._fields(), origin, whole._run_key, NOTHING, whole.url)

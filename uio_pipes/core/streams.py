@@ -14,24 +14,24 @@ from typing import Any
 
 from uio_pipes.base.checks import require
 
-Names = Mapping[str, str]  # by usual names, those of a stream
+StreamNames = Mapping[str, str]  # by usual names, those of a stream
 _MADE = ("sample_rate", "feat", "start", "end", "duration", "tokens", "label")
 _TAKEN = frozenset(["key", "wav", "txt", *_MADE])
 
 
 @cache
-def audio_names(of: str) -> Names:
+def audio_names(of: str) -> StreamNames:
     """Return the fields of the audio stream ``of`` by their usual names."""
     return {"wav": of, **{name: f"{of}_{name}" for name in _MADE[:5]}}
 
 
 @cache
-def token_names(of: str) -> Names:
+def token_names(of: str) -> StreamNames:
     """Return the fields of the token stream ``of`` by their usual names."""
     return {"txt": of, **{name: f"{of}_{name}" for name in _MADE[5:]}}
 
 
-def recordings(fields: Mapping[str, Any], names: Names) -> int | None:
+def recordings(fields: Mapping[str, Any], names: StreamNames) -> int | None:
     """Return how many recordings the stream has whose fields are ``names``; None if it is no list of them."""
     for name in ("wav", "feat"):
         value = fields.get(names.get(name, ""))

@@ -9,11 +9,11 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 
 TEXTLESS = "text=None, in commands --text '', takes audio without transcripts"  # the remedy of missing_text
-Names = tuple[tuple[str, str], ...]  # (name of the field, its name in the data)
-Renames = Names | Mapping[str, str] | None
+FieldNames = tuple[tuple[str, str], ...]  # (name of the field, its name in the data)
+Renames = FieldNames | Mapping[str, str] | None
 
 
-def names_of(stage: str, fields: Mapping[str, str] | None, members: bool = False) -> Names:
+def names_of(stage: str, fields: Mapping[str, str] | None, members: bool = False) -> FieldNames:
     """Check ``fields``, names by the names that they have in the data; ``members``: these are suffixes of members of
     shards. Raises: PipelineError."""
     ok = fields is None or (
@@ -57,7 +57,7 @@ def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:
     return {**{n: v for n, v in fields.items() if n not in taken}, **{o: fields[t] for o, t in pairs if t in fields}}
 
 
-def pairs_of(names: Renames) -> Names:
+def pairs_of(names: Renames) -> FieldNames:
     """Return our names with those in the data."""
     return tuple(names.items()) if isinstance(names, Mapping) else names or ()
 

@@ -35,7 +35,7 @@ class Decompressor(Protocol):
 
 
 # Feeds data to a frame. Returns about PIECE bytes of output, the data left over, and whether more output is waiting.
-Step = Callable[[Any, bytes], tuple[bytes, bytes, bool]]
+DecompressStep = Callable[[Any, bytes], tuple[bytes, bytes, bool]]
 
 
 def _zlib_step(frame: Any, data: bytes) -> tuple[bytes, bytes, bool]:
@@ -96,7 +96,7 @@ class Format(NamedTuple):
     magics: tuple[bytes, ...]
     suffixes: tuple[str, ...]
     decompressor: Callable[[], Decompressor]
-    step: Step
+    step: DecompressStep
     checks: Callable[[Any], bool] = lambda frame: True  # whether a frame, read to its end, had a checksum
 
     def begins(self, data: bytes) -> bool:

@@ -24,10 +24,11 @@ from typing import Any, Literal, NoReturn
 from uio_pipes.base.errors import UioError
 from uio_pipes.base.pool import in_order
 from uio_pipes.base.printable import counted
+from uio_pipes.base.urls import AnyPath
 from uio_pipes.prep.common.progress_bar import follow
 from uio_pipes.prep.packing.features import FeatureSettings
 from uio_pipes.prep.packing.grouping import (
-    Group,
+    LengthGroup,
     PackSettings,
     Placement,
     Split,
@@ -38,7 +39,7 @@ from uio_pipes.prep.packing.grouping import (
 from uio_pipes.prep.packing.sources import open_sources
 from uio_pipes.prep.packing.tasks import Placed, cut_task, tasks_of
 from uio_pipes.prep.reading.utterance_lists import Utterance, names_features
-from uio_pipes.prep.writing.cutting import Cut
+from uio_pipes.prep.writing.cutting import CutResult
 from uio_pipes.prep.writing.folder import Folder, write_to
 from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking, write_failures
 from uio_pipes.prep.writing.manifest import write_manifest
@@ -48,7 +49,7 @@ from uio_pipes.prep.writing.tar_shard import TARS
 __all__ = [
     "WHOLE",
     "FeatureSettings",
-    "Group",
+    "LengthGroup",
     "OtherPacking",
     "PackSettings",
     "Packing",
@@ -67,8 +68,6 @@ LOST = (
     "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole recording "
     "each): run the same command again with fewer --jobs; it goes on where it was"
 )
-
-Path = str | os.PathLike[str]
 
 
 class PackingFailed(UioError):
@@ -98,9 +97,9 @@ class Packing:
 
 
 def pack(
-    source: Path | Sequence[Path],
-    out: Path,
-    shard_list: Path,
+    source: AnyPath | Sequence[AnyPath],
+    out: AnyPath,
+    shard_list: AnyPath,
     settings: PackSettings,
     jobs: int = 1,
     *,
@@ -226,14 +225,18 @@ def _nothing(failures: list[list[str]], packed: Packing) -> NoReturn:
     raise PackingFailed(f"nothing was packed: {lost or 'no utterances'}{first}")
 
 
-def _cut_all(placed: Iterable[Placed], settings: PackSettings, jobs: int) -> Iterator[tuple[list[Placed], list[Cut]]]:
+def _cut_all(
+    placed: Iterable[Placed], settings: PackSettings, jobs: int
+) -> Iterator[tuple[list[Placed], list[CutResult]]]:
     if jobs == 1:
         return ((task, cut_task(task, settings)) for task in tasks_of(placed))
     work: Any = ((task, (task, settings)) for task in tasks_of(placed))
     return in_order(cut_task, work, jobs, _preload(settings), PackingFailed(LOST))
 
 
-def _one_by_one(cut: Iterable[tuple[list[Placed], list[Cut]]]) -> Iterator[tuple[tuple[str, Utterance, Cut], int]]:
+def _one_by_one(
+    cut: Iterable[tuple[list[Placed], list[CutResult]]],
+) -> Iterator[tuple[tuple[str, Utterance, CutResult], int]]:
     """Yield shard, utterance and audio in the list's order, each with a count of 1 for a progress bar."""
     for task, audios in cut:
         for (shard, utterance), audio in zip(task, audios, strict=True):

@@ -29,7 +29,7 @@ from uio_pipes.prep.reading.kinds import (
     RAW,
     SCP,
     TEXT,
-    Names,
+    GivenNames,
     has_shards,
     head_of,
     is_line,
@@ -64,7 +64,7 @@ class Recognized:
         return "no audio" if self.kind in (JSONL, TEXT, PAIRS) else ""
 
 
-def recognize(path: str, allow_pipes: bool = False, fields: Names = None) -> Recognized:
+def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -> Recognized:
     """Return the kind of data at ``path``: a path, URL or glob, a line of a TouchDataset's list, or files that are read
     side by side (``{"txt": "train.zh", "target": "train.en"}``).
 
@@ -99,7 +99,7 @@ def recognize(path: str, allow_pipes: bool = False, fields: Names = None) -> Rec
     return _json(path, lines, allow_pipes, fields) if lines[0].startswith("{") else _list(path, lines, fields)
 
 
-def _json(path: str, lines: list[str], allow_pipes: bool, fields: Names) -> Recognized:
+def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) -> Recognized:
     """Return what JSON lines are. Raises: ListError."""
     from uio_pipes.starts.conversations import from_conversations
     from uio_pipes.starts.others import from_lhotse_cuts
@@ -132,7 +132,7 @@ def _json(path: str, lines: list[str], allow_pipes: bool, fields: Names) -> Reco
     return Recognized(path, kind + SILENT[said], from_raw_list(path, fields=fields, text=TEXTS[said]))
 
 
-def _nemo(path: str, lines: list[str], fields: Names) -> Pipeline:
+def _nemo(path: str, lines: list[str], fields: GivenNames) -> Pipeline:
     """Return the pipeline of a manifest, with the tars beside it if its rows are in tars."""
     from uio_pipes.starts.nemo import from_nemo
 
@@ -148,27 +148,27 @@ def _nemo(path: str, lines: list[str], fields: Names) -> Pipeline:
     )
 
 
-def _object(path: str, fields: Names) -> Recognized:
+def _object(path: str, fields: GivenNames) -> Recognized:
     """Return what a JSON object in the place of a path is: one utterance, or text files by the names of fields."""
     if is_line(path, fields):
         return Recognized(path, RAW, from_raw_list(path, fields=fields))
     return _text(path, PAIRS, parse_json(path), fields)
 
 
-def _text(path: str, kind: str, files: Any, fields: Names) -> Recognized:
+def _text(path: str, kind: str, files: Any, fields: GivenNames) -> Recognized:
     from uio_pipes.starts.text import from_text
 
     _unnamed(path, kind, fields)
     return Recognized(path, kind, from_text(files))
 
 
-def _unnamed(path: str, kind: str, fields: Names) -> None:
+def _unnamed(path: str, kind: str, fields: GivenNames) -> None:
     """Raises: ListError if names were given for data without any."""
     if fields:
         raise ListError(f"{path} is a {kind}, where fields have no names: leave --fields out")
 
 
-def _folder(path: str, local: str, allow_pipes: bool, fields: Names) -> Recognized:
+def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Recognized:
     names = set(os.listdir(local))
     if {"metainfo.idx", "metainfo.bin", "texttoken.idx", "texttoken.bin"} & names:
         return replace(_indexed(with_all_pairs(path), "TouchDataset folder", fields), path=path)
@@ -193,30 +193,30 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: Names) -> Recogniz
     )
 
 
-def _indexed(path: str, kind: str, fields: Names) -> Recognized:
+def _indexed(path: str, kind: str, fields: GivenNames) -> Recognized:
     from uio_pipes.starts.records import from_indexed
 
     return Recognized(path, kind, from_indexed(path, fields=fields))
 
 
-def _kaldi(path: str, kind: str, allow_pipes: bool, fields: Names) -> Recognized:
+def _kaldi(path: str, kind: str, allow_pipes: bool, fields: GivenNames) -> Recognized:
     from uio_pipes.starts.records import from_kaldi
 
     return Recognized(path, kind, from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
 
 
-def _parquet(path: str, kind: str, fields: Names) -> Recognized:
+def _parquet(path: str, kind: str, fields: GivenNames) -> Recognized:
     from uio_pipes.starts.parquet import from_parquet
 
     return Recognized(path, kind, from_parquet(path, fields=fields))
 
 
-def _shards(path: str, kind: str, fields: Names) -> Recognized:
+def _shards(path: str, kind: str, fields: GivenNames) -> Recognized:
     said = holds_texts(path, fields)
     return Recognized(path, kind + SILENT[said], from_shard_list(path, fields=fields, text=TEXTS[said]))
 
 
-def _sidecar(path: str, fields: Names) -> Recognized:
+def _sidecar(path: str, fields: GivenNames) -> Recognized:
     from uio_pipes.starts.records import from_tar_index
 
     if not is_named(path, SUFFIX):
@@ -225,7 +225,7 @@ def _sidecar(path: str, fields: Names) -> Recognized:
     return Recognized(path, "index of a tar shard", from_tar_index(shard, fields=fields))
 
 
-def _mix(path: str, head: bytes, fields: Names) -> Recognized:
+def _mix(path: str, head: bytes, fields: GivenNames) -> Recognized:
     from uio_pipes.starts.config import from_config
 
     if not any(line.startswith((b"sources:", b"input_cfg:", b"- ")) for line in head.splitlines()):
@@ -234,7 +234,7 @@ def _mix(path: str, head: bytes, fields: Names) -> Recognized:
     return Recognized(path, "mix of sources", from_config(path))
 
 
-def _list(path: str, lines: list[str], fields: Names) -> Recognized:
+def _list(path: str, lines: list[str], fields: GivenNames) -> Recognized:
     first = lines[0]
     if names_folder(first):
         return _indexed(path, "list of TouchDataset folders", fields)

@@ -11,14 +11,14 @@ from typing import Any
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.pool import as_done
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
-from uio_pipes.formats.lists.quarantine import Entry, home
+from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.touch.entries import names_folder, parse_entry
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
 from uio_pipes.prep.checking.lines import verify_lines
 from uio_pipes.prep.checking.records import Share, verify_records
-from uio_pipes.prep.checking.shard import Checked, Wanted, verify_shard
+from uio_pipes.prep.checking.shard import Checked, WantedChecks, verify_shard
 from uio_pipes.prep.indexing.shard import PRELOAD
 from uio_pipes.prep.reading.kinds import TEXT, reads_records
 from uio_pipes.prep.recognize import Recognized, recognize
@@ -26,7 +26,7 @@ from uio_pipes.sources.indexed import ListIndexed
 from uio_pipes.sources.listing import Listing, RecordListing
 
 Task = tuple[tuple[int, int], tuple[Any, ...]]  # the number of its first item and how many; a check and its arguments
-Manifests = dict[str, dict[str, ShardEntry]]  # by list and shard
+ManifestEntries = dict[str, dict[str, ShardEntry]]  # by list and shard
 DUPLICATE = "duplicate_key"
 LINES = 256  # of a raw list that a process checks at a time
 
@@ -50,7 +50,7 @@ class Verified:
 
 def verify(
     paths: Sequence[str],
-    wanted: Wanted | None = None,
+    wanted: WantedChecks | None = None,
     *,
     jobs: int = 1,
     access: Access | None = None,
@@ -65,7 +65,7 @@ def verify(
 
     Raises: ListError if a list cannot be used.
     """
-    wanted = wanted or Wanted()
+    wanted = wanted or WantedChecks()
     records = [path for path in paths if reads_records(path, wanted.fields)]
     given = tuple(path for path in paths if path not in records)
     known = [_known(path, allow_pipes, wanted) for path in records]
@@ -85,19 +85,19 @@ def verify(
     return _reports(tasks, report, jobs, of_lists)
 
 
-def _of_lines(lines: list[tuple[int, str, str]], wanted: Wanted, access: Access | None) -> Iterator[Task]:
+def _of_lines(lines: list[tuple[int, str, str]], wanted: WantedChecks, access: Access | None) -> Iterator[Task]:
     for first in range(0, len(lines), LINES):
         chunk = lines[first : first + LINES]
         yield (chunk[0][0], len(chunk)), (verify_lines, [(text, place) for _, text, place in chunk], wanted, access)
 
 
-def _of_records(folders: list[Share], first: int, jobs: int, wanted: Wanted) -> Iterator[Task]:
+def _of_records(folders: list[Share], first: int, jobs: int, wanted: WantedChecks) -> Iterator[Task]:
     """Yield a share of each folder for each process, numbered from ``first``."""
     shares = (folder._replace(part=part, parts=jobs) for folder in folders for part in range(jobs))
     return (((at, int(share.part == 0)), (verify_records, share, wanted)) for at, share in enumerate(shares, first))
 
 
-def _known(path: str, allow_pipes: bool, wanted: Wanted) -> Recognized:
+def _known(path: str, allow_pipes: bool, wanted: WantedChecks) -> Recognized:
     """Return what is there. Raises: ListError if nothing that can be checked is."""
     try:
         return recognize(path, allow_pipes, wanted.fields)
@@ -105,7 +105,7 @@ def _known(path: str, allow_pipes: bool, wanted: Wanted) -> Recognized:
         raise ListError(f"nothing was checked: {error}") from error
 
 
-def _share(known: Recognized, wanted: Wanted) -> Share:
+def _share(known: Recognized, wanted: WantedChecks) -> Share:
     """Open a folder, a manifest or Parquet files. Raises: ListError if it cannot be opened."""
     first = known.pipeline.stages[0]
     listing = _indexed(first, wanted) if isinstance(first, ListIndexed) else first
@@ -115,7 +115,7 @@ def _share(known: Recognized, wanted: Wanted) -> Share:
     return Share(known.path, listing if isinstance(listing, RecordListing) else known.pipeline)
 
 
-def _indexed(listing: ListIndexed, wanted: Wanted) -> ListIndexed:
+def _indexed(listing: ListIndexed, wanted: WantedChecks) -> ListIndexed:
     """Return the listing, whose utterances need no transcript if none is looked for."""
     return listing if wanted.text else replace(listing, texts=None)
 
@@ -142,7 +142,7 @@ def _check(check: Callable[..., Checked], *arguments: Any) -> Checked:
 
 
 def _sorted(
-    entries: list[tuple[str, str]], only: frozenset[str] | None, wanted: Wanted
+    entries: list[tuple[str, str]], only: frozenset[str] | None, wanted: WantedChecks
 ) -> tuple[dict[int, str], list[tuple[int, str, str]], list[Share]]:
     """Sort a list's items: shards by their first number, lines of raw lists with their places, TouchDatasets."""
     shards, lines, folders, seen = dict[int, str](), list[tuple[int, str, str]](), list[Share](), set[str]()
@@ -166,11 +166,11 @@ def _home(item: str, place: str) -> str:
     return home(place if item.startswith("{") else item)
 
 
-def _expected(url: str, manifests: Manifests) -> ShardEntry | None:
+def _expected(url: str, manifests: ManifestEntries) -> ShardEntry | None:
     return next((manifest[url] for manifest in manifests.values() if url in manifest), None)
 
 
-def _not_in_list(listed: set[str], manifests: Manifests) -> Iterator[DataError]:
+def _not_in_list(listed: set[str], manifests: ManifestEntries) -> Iterator[DataError]:
     for name, manifest in manifests.items():
         for shard in manifest:
             if shard not in listed:
@@ -182,13 +182,18 @@ def _not_in_list(listed: set[str], manifests: Manifests) -> Iterator[DataError]:
 class Confirmed:
     """The entries of a quarantine file: still bad, well now, and of shards that are in none of the lists."""
 
-    bad: list[Entry]
-    well: list[Entry]
-    elsewhere: list[Entry]
+    bad: list[QuarantineEntry]
+    well: list[QuarantineEntry]
+    elsewhere: list[QuarantineEntry]
 
 
 def confirm(
-    paths: Sequence[str], entries: list[Entry], wanted: Wanted, *, jobs: int = 1, access: Access | None = None
+    paths: Sequence[str],
+    entries: list[QuarantineEntry],
+    wanted: WantedChecks,
+    *,
+    jobs: int = 1,
+    access: Access | None = None,
 ) -> Confirmed:
     """Check only the shards and lists that the entries name; but if one is of a duplicate key, also the headers of all
     others, since its twin may be anywhere. Raises: ListError."""

@@ -25,7 +25,7 @@ SOURCES = ("load_from_tar", "open_files", "load_records", "load_from_raw", "list
 
 
 @dataclass(frozen=True)
-class Row:
+class StageCost:
     """The cost of one stage: microseconds per utterance delivered, and its share of the time in one process."""
 
     stage: str
@@ -54,7 +54,7 @@ class Bench:
     """The result: speed in one process (``alone``) and with ``num_workers`` workers. ``handed``: microseconds per
     utterance for the transfer from worker to trainer."""
 
-    rows: list[Row]
+    rows: list[StageCost]
     alone: Speed
     num_workers: int
     workers: Speed | None
@@ -80,7 +80,7 @@ def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, se
     spent = dict(clock.spent)
     spent[STATE] = max(0.0, alone.seconds - sum(spent.values()))
     total = sum(spent.values()) or 1.0
-    rows = [Row(name, took / max(1, alone.utterances) * 1e6, took / total) for name, took in spent.items()]
+    rows = [StageCost(name, took / max(1, alone.utterances) * 1e6, took / total) for name, took in spent.items()]
     workers, handed = None, 0.0
     if num_workers:
         handed = _hand_over(kept, alone.utterances / max(1, alone.batches))

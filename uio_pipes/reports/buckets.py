@@ -15,7 +15,7 @@ from uio_pipes.reports.simulation import padding_of
 from uio_pipes.run.planning import plan_utterances
 from uio_pipes.stages.buckets import count_of, index_of, longest_of, pairs_of
 
-Lengths = npt.NDArray[np.int64]
+LengthArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _lengths_of(graph: Graph, num_buckets: int | tuple[int, int]) -> Length | Pa
     return None if isinstance(of, tuple) else of
 
 
-def _bucket(lengths: Lengths, frames: Lengths) -> BucketOf:
+def _bucket(lengths: LengthArray, frames: LengthArray) -> BucketOf:
     longest = lengths.max(axis=0)
     padding = padding_of(lengths.sum(axis=0), len(lengths) * longest)
     return BucketOf(tuple(map(int, longest)), len(lengths), int(frames.sum()), padding)

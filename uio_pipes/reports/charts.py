@@ -11,7 +11,7 @@ from uio_pipes.reports.svg import Chart
 
 if TYPE_CHECKING:
     from uio_pipes.reports.bench import Bench
-    from uio_pipes.reports.simulation import Column, Simulation
+    from uio_pipes.reports.simulation import BatchColumn, Simulation
 
 POINTS = 200  # most points of a curve
 SOURCES = 9  # most sources that are named
@@ -39,7 +39,7 @@ def of_simulation(run: Simulation) -> list[Chart]:
     return charts + (_along(run) if run.along else [])
 
 
-def _histogram(title: str, values: Column, unit: str, counted: str = "batches", scale: int = 1) -> Chart:
+def _histogram(title: str, values: BatchColumn, unit: str, counted: str = "batches", scale: int = 1) -> Chart:
     counts, edges = np.histogram(values, bins=min(BINS, int(np.ptp(values)) + 1))
     middles = ((edges[1:] + edges[:-1]) / 2 / scale).tolist()
     return Chart(title, middles, {counted: counts.tolist()}, (unit, counted), "bars")

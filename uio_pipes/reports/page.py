@@ -10,7 +10,7 @@ from typing import Any
 from uio_pipes.base.printable import printable
 from uio_pipes.reports.svg import Chart, svg
 
-Rows = tuple[str, Sequence[str], Iterable[Sequence[object]]]  # title, headings, rows
+PageTable = tuple[str, Sequence[str], Iterable[Sequence[object]]]  # title, headings, rows
 
 LONGEST = 30  # blocks in the longest bar on a terminal
 WORD = 40  # characters of a word above which its column breaks words, so that the others keep their place
@@ -39,7 +39,7 @@ class Alarm(str):
     __slots__ = ()
 
 
-def html(title: str, tables: Iterable[Rows], charts: Sequence[Chart] = (), refresh: int | None = None) -> str:
+def html(title: str, tables: Iterable[PageTable], charts: Sequence[Chart] = (), refresh: int | None = None) -> str:
     """Return the page; browsers load it again after ``refresh`` seconds."""
     tables = list(tables)
     again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh}">'
@@ -54,7 +54,9 @@ def html(title: str, tables: Iterable[Rows], charts: Sequence[Chart] = (), refre
     return f'<!doctype html><html lang="en"><head>{head}</head><body><main>{body}</main></body></html>\n'
 
 
-def save(path: str | Path, title: str, tables: Iterable[Rows], charts: Sequence[Chart] = (), **options: Any) -> None:
+def save(
+    path: str | Path, title: str, tables: Iterable[PageTable], charts: Sequence[Chart] = (), **options: Any
+) -> None:
     """Write the page that :func:`html` makes, as a whole: a browser may load it meanwhile. Or, if ``path`` ends in
     .png, only its charts. Raises: PipelineError if matplotlib is missing for that."""
     if str(path).endswith(".png"):

@@ -13,9 +13,9 @@ from typing import Any
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.printable import counted
-from uio_pipes.core.run_record import Record, files_of, read
+from uio_pipes.core.run_record import RunRecord, files_of, read
 from uio_pipes.core.statistics import NodeStats, Stats
-from uio_pipes.reports.page import Alarm, Bar, Rows
+from uio_pipes.reports.page import Alarm, Bar, PageTable
 from uio_pipes.reports.svg import Chart
 
 LATELY = 5  # records that the present speed is measured over
@@ -27,11 +27,11 @@ NAMED = 10  # most sources that a terminal names
 
 
 @dataclass(frozen=True)
-class Stretch:
+class RecordedStretch:
     """What a rank did between two of its records."""
 
-    first: Record
-    last: Record
+    first: RunRecord
+    last: RunRecord
 
     @property
     def seconds(self) -> float:
@@ -58,25 +58,25 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Rank:
+class RankRecords:
     """The records of one rank, in order."""
 
-    records: list[Record]
+    records: list[RunRecord]
 
     @property
-    def last(self) -> Record:
+    def last(self) -> RunRecord:
         return self.records[-1]
 
     @property
-    def lately(self) -> Stretch:
+    def lately(self) -> RecordedStretch:
         """Its last records, as far as they belong together."""
-        found = Rank(self.records[-2 * LATELY :]).stretches[-LATELY:]
+        found = RankRecords(self.records[-2 * LATELY :]).stretches[-LATELY:]
         last = found[-1].last if found else self.last
-        return Stretch(next((s.first for s in found if _goes_on(s.first, last)), last), last)
+        return RecordedStretch(next((s.first for s in found if _goes_on(s.first, last)), last), last)
 
     @property
-    def stretches(self) -> list[Stretch]:
-        return [Stretch(a, b) for a, b in pairwise(self.records) if _goes_on(a, b)]
+    def stretches(self) -> list[RecordedStretch]:
+        return [RecordedStretch(a, b) for a, b in pairwise(self.records) if _goes_on(a, b)]
 
     def silent(self, now: float) -> bool:
         """Whether its next record is long overdue."""
@@ -87,19 +87,19 @@ class Rank:
         return 2 if self.last.state == "left" else int(self.silent(now))
 
 
-def _goes_on(before: Record, after: Record) -> bool:
+def _goes_on(before: RunRecord, after: RunRecord) -> bool:
     """Return whether the counts of two records are those of the same process and epoch."""
     same = (before.pid, before.host, before.epoch) == (after.pid, after.host, after.epoch)
     return same and before.stats.batches <= after.stats.batches and before.time < after.time
 
 
-def ranks_in(folder: str, last: int | None = None) -> list[Rank]:
+def ranks_in(folder: str, last: int | None = None) -> list[RankRecords]:
     """Read the files in a folder, or only the ``last`` bytes of each, without ranks that the newest run does not have.
 
     Raises: ListError if there are none.
     """
     found = [read(path) if last is None else read(path, last) for path in files_of(Path(folder))]
-    ranks = [Rank(records) for records in found if records]
+    ranks = [RankRecords(records) for records in found if records]
     if not ranks:
         raise ListError(
             f"{folder} has no files of ranks (rank-00000.jsonl, …): the trainer writes them if it iterates over "
@@ -109,12 +109,12 @@ def ranks_in(folder: str, last: int | None = None) -> list[Rank]:
     return sorted((rank for rank in ranks if rank.last.rank < world_size), key=lambda rank: rank.last.rank)
 
 
-def _world_size(ranks: list[Rank]) -> int:
+def _world_size(ranks: list[RankRecords]) -> int:
     """Return the number of ranks that the newest record tells."""
     return max((rank.last for rank in ranks), key=lambda record: record.time).world_size
 
 
-def tables(ranks: list[Rank], now: float, most: int | None = None) -> list[Rows]:
+def tables(ranks: list[RankRecords], now: float, most: int | None = None) -> list[PageTable]:
     """Return the tables. ``most``: rows of each, and one more that tells how many others there are."""
     own = [rank for rank in ranks if not rank.last.peer]  # the others get batches that are counted there
     stats = _total(own)
@@ -127,7 +127,7 @@ def tables(ranks: list[Rank], now: float, most: int | None = None) -> list[Rows]
     return [*found, ("Left out in this epoch", ("reason", "count", "of the utterances"), left), *_nodes(own, most)]
 
 
-def _sources(of: Counter[str], most: int | None) -> Rows:
+def _sources(of: Counter[str], most: int | None) -> PageTable:
     largest, whole = max(of.values()), of.total()
     named = of.most_common(None if most is None else min(most, NAMED))
     rows = [(name, f"{n:,}", f"{n / whole:.1%}", Bar(n / largest)) for name, n in named]
@@ -144,15 +144,15 @@ def _first(rows: list[Any], most: int | None) -> list[Any]:
     return [*rows[:most], [f"… {len(rows) - most:,} more", *[""] * (len(rows[0]) - 1)]]
 
 
-def _total(ranks: Iterable[Rank]) -> Stats:
+def _total(ranks: Iterable[RankRecords]) -> Stats:
     total = Stats()
     for rank in ranks:
         total.add(vars(rank.last.stats))
     return total
 
 
-def _ranks(ranks: list[Rank], own: list[Rank], now: float, most: int | None) -> Rows:
-    def order(rank: Rank) -> tuple[int, float]:
+def _ranks(ranks: list[RankRecords], own: list[RankRecords], now: float, most: int | None) -> PageTable:
+    def order(rank: RankRecords) -> tuple[int, float]:
         return -rank.urgency(now), 0.0 if whole else -rank.lately.waiting
 
     whole = most is None or len(ranks) <= most + 1
@@ -177,7 +177,7 @@ def _ranks(ranks: list[Rank], own: list[Rank], now: float, most: int | None) -> 
     return title, [headings[i] for i in filled], [[row[i] for i in filled] for row in rows]
 
 
-def _cells(ranks: list[Rank], working: list[Rank]) -> list[object]:
+def _cells(ranks: list[RankRecords], working: list[RankRecords]) -> list[object]:
     """Return the counts of ranks, and what those of them that work do at present; an empty one stands for what a run
     does not have."""
     stats, lately = _total(ranks), [rank.lately for rank in working]
@@ -198,7 +198,7 @@ def _cells(ranks: list[Rank], working: list[Rank]) -> list[object]:
     ]
 
 
-def _state(rank: Rank, now: float, all_left: bool) -> str:
+def _state(rank: RankRecords, now: float, all_left: bool) -> str:
     ago = _ago(now - rank.last.time)
     if rank.last.state == "left":  # of a run that was ended after some steps, all ranks left
         return f"left {ago} ago" if all_left else Alarm(f"left {ago} ago")
@@ -207,7 +207,7 @@ def _state(rank: Rank, now: float, all_left: bool) -> str:
     return "epoch over" if rank.last.state == "over" else rank.last.state
 
 
-def _whole(ranks: list[Rank], now: float, missing: list[int]) -> str:
+def _whole(ranks: list[RankRecords], now: float, missing: list[int]) -> str:
     """Return the state of the whole run."""
     states = {rank.last.state for rank in ranks}
     state = "running" if "running" in states else "epoch over" if "over" in states else "left"
@@ -228,7 +228,7 @@ def _mean(values: Iterable[float]) -> float:
     return sum(found) / len(found) if found else nan
 
 
-def _nodes(ranks: list[Rank], most: int | None) -> list[Rows]:
+def _nodes(ranks: list[RankRecords], most: int | None) -> list[PageTable]:
     """Return what came from each node of a Ray cluster."""
     found: dict[str, NodeStats] = {}
     for name, node in (pair for rank in ranks for pair in rank.last.stats.nodes.items()):
@@ -244,7 +244,7 @@ def _nodes(ranks: list[Rank], most: int | None) -> list[Rows]:
 # Curves
 
 
-def charts(ranks: list[Rank]) -> list[Chart]:
+def charts(ranks: list[RankRecords]) -> list[Chart]:
     """Return the curves of the whole run; none before a rank has written two records."""
     own = [stretches for rank in ranks if not rank.last.peer and (stretches := rank.stretches)]
     if not own:
@@ -255,7 +255,7 @@ def charts(ranks: list[Rank]) -> list[Chart]:
     there = [[s for s in (_at(stretches, moment) for stretches in own) if s is not None] for moment in at]
     x = [(moment - begin) / length for moment in at]
 
-    def curve(tell: Callable[[list[Stretch]], float]) -> list[float]:
+    def curve(tell: Callable[[list[RecordedStretch]], float]) -> list[float]:
         return [tell(some) if some else nan for some in there]
 
     def both(name: str, worst: str) -> dict[str, list[float]]:
@@ -278,17 +278,17 @@ def charts(ranks: list[Rank]) -> list[Chart]:
     return drawn + ([Chart("Shares of the sources", x, shares, (unit, "share"), "areas")] if shares else [])
 
 
-def _gained(stretches: Iterable[Stretch], name: str) -> float:
+def _gained(stretches: Iterable[RecordedStretch], name: str) -> float:
     return sum(stretch.gained(name) for stretch in stretches)
 
 
-def _at(stretches: list[Stretch], moment: float) -> Stretch | None:
+def _at(stretches: list[RecordedStretch], moment: float) -> RecordedStretch | None:
     """Return the stretch that a moment is in."""
     number = bisect_left(stretches, moment, key=lambda stretch: stretch.last.time)
     return stretches[number] if number < len(stretches) and stretches[number].first.time <= moment else None
 
 
-def _mix(there: list[list[Stretch]]) -> dict[str, list[float]]:
+def _mix(there: list[list[RecordedStretch]]) -> dict[str, list[float]]:
     """Return the share of each source along the run, those with the most by name."""
     gained = []
     for some in there:

@@ -17,7 +17,7 @@ from uio_pipes.core.lane import lanes_of, worker_of
 from uio_pipes.core.ledger import Tally, add_tallies
 from uio_pipes.core.stage import Branch
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.reports.simulation import Bucket, Column, Rank, Simulation, Stretch, padding_of
+from uio_pipes.reports.simulation import BatchColumn, Bucket, SimulatedRank, SimulatedStretch, Simulation, padding_of
 from uio_pipes.run.epoch_end import UNEVEN
 from uio_pipes.run.no_batches import Losses, no_batch, nothing_out, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
@@ -138,7 +138,7 @@ def _resamples(graph: Branch) -> bool:
     )
 
 
-def _in_order(plans: list[LanePlan], names: list[str]) -> Rank:
+def _in_order(plans: list[LanePlan], names: list[str]) -> SimulatedRank:
     """Return a rank's batches in the epoch's order, by (k, lane), without those of which nothing is left."""
     rows = [
         [p.counts, p.sizes[0].longest, *(s.padded for s in p.sizes), *(s.total for s in p.sizes), *_sources(p, names)]
@@ -151,7 +151,7 @@ def _in_order(plans: list[LanePlan], names: list[str]) -> Rank:
     all_ = all_[:, all_[0] > 0]
     units = len(plans[0].units)
     padded, total, sources = np.split(all_[2:], [units, 2 * units])
-    return Rank(all_[0], all_[1], padded, total, sources)
+    return SimulatedRank(all_[0], all_[1], padded, total, sources)
 
 
 def _sources(plan: LanePlan, names: list[str]) -> list[Any]:
@@ -159,7 +159,7 @@ def _sources(plan: LanePlan, names: list[str]) -> list[Any]:
     return [plan.sources.get(name, [0] * len(plan.counts)) for name in names]
 
 
-def _along(ranks: list[Rank], names: list[str]) -> list[Stretch]:
+def _along(ranks: list[SimulatedRank], names: list[str]) -> list[SimulatedStretch]:
     """Return the epoch in stretches of equally many steps."""
     ends = np.linspace(0, max(len(rank.counts) for rank in ranks), STRETCHES + 1).astype(int)
     found = []
@@ -172,7 +172,7 @@ def _along(ranks: list[Rank], names: list[str]) -> list[Stretch]:
         of = sum(p.sources.sum(axis=1) for p in parts)
         shares = dict(zip(names, (of / max(1, of.sum())).tolist(), strict=True))
         means = (float(counts.mean()), float(padded.mean())) if len(counts) else (0.0, 0.0)
-        found.append(Stretch(int(first), int(end) - 1, *means, int(longest.max(initial=0)), shares))
+        found.append(SimulatedStretch(int(first), int(end) - 1, *means, int(longest.max(initial=0)), shares))
     return found
 
 
@@ -194,7 +194,7 @@ class _Again:
     names: list[str]
     made: Counter[int]  # batches of each lane so far
 
-    def extend(self, rank: Rank, number: int, steps: int) -> Rank:
+    def extend(self, rank: SimulatedRank, number: int, steps: int) -> SimulatedRank:
         pass_ = 0
         while len(rank.counts) < steps:
             pass_ += 1
@@ -206,11 +206,11 @@ class _Again:
             if not len(more.counts):
                 raise no_batch("use fewer ranks")
             pairs = zip(vars(rank).values(), vars(more).values(), strict=True)
-            rank = Rank(*(np.concatenate(pair, axis=-1) for pair in pairs))
+            rank = SimulatedRank(*(np.concatenate(pair, axis=-1) for pair in pairs))
         return rank
 
 
-def _skew(padded: list[Column]) -> float:
+def _skew(padded: list[BatchColumn]) -> float:
     """Return the share of their time, in padded frames, that ranks wait for the slowest one at each step."""
     steps = max(map(len, padded))
     table = np.zeros((len(padded), steps), np.int64)

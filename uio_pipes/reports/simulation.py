@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from uio_pipes.core.statistics import LEAVE_OUT_LESS
 
-Column = npt.NDArray[np.int64]
+BatchColumn = npt.NDArray[np.int64]
 SHOWN = (0, 5, 50, 95, 100)  # percentiles of a distribution
 
 
@@ -36,25 +36,25 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Rank:
+class SimulatedRank:
     """The batches of one rank, in order: utterances; the longest by the first unit; lengths with padding and their sum,
     a row for each unit; utterances from each source, a row for each."""
 
-    counts: Column
-    longest: Column
-    padded: Column
-    total: Column
-    sources: Column
+    counts: BatchColumn
+    longest: BatchColumn
+    padded: BatchColumn
+    total: BatchColumn
+    sources: BatchColumn
 
-    def first(self, steps: int) -> Rank:
+    def first(self, steps: int) -> SimulatedRank:
         return self.between(0, steps)
 
-    def between(self, first: int, end: int) -> Rank:
-        return Rank(*(column[..., first:end] for column in vars(self).values()))
+    def between(self, first: int, end: int) -> SimulatedRank:
+        return SimulatedRank(*(column[..., first:end] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
-class Stretch:
+class SimulatedStretch:
     """The steps ``first`` to ``last`` of the epoch: means of a batch, its utterances and its ``padded`` length; the
     longest utterance; shares of the utterances by source."""
 
@@ -94,9 +94,9 @@ class Simulation:
     uneven: str
     steps: list[int]
     own: list[int]
-    padded: list[Column]
-    counts: list[Column]
-    lengths: Column
+    padded: list[BatchColumn]
+    counts: list[BatchColumn]
+    lengths: BatchColumn
     utterances: int
     units: tuple[str, ...]
     hours: float
@@ -109,8 +109,8 @@ class Simulation:
     cut_off: tuple[int, int]
     buckets: list[Bucket]
     fill: float | None
-    apart: Column
-    along: list[Stretch]
+    apart: BatchColumn
+    along: list[SimulatedStretch]
     reports: list[str]
     rates: dict[int, int]
     notes: list[str]
@@ -167,7 +167,7 @@ def padding_of(total: Iterable[int], padded: Iterable[int]) -> tuple[float, ...]
     return tuple(float(1 - t / p) if p else 0.0 for t, p in zip(total, padded, strict=True))
 
 
-def spread(values: Column) -> dict[str, float]:
+def spread(values: BatchColumn) -> dict[str, float]:
     """Return the mean and some percentiles."""
     if not len(values):
         return {}

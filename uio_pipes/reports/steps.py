@@ -20,7 +20,7 @@ from uio_pipes.run.state import LaneState, read_meta
 from uio_pipes.run.stretches import Stretch, place_of, stretch_at
 
 
-class Step(NamedTuple):
+class PlannedStep(NamedTuple):
     """A batch: number ``step`` of its rank, number ``k`` of its lane. ``before``: the state was saved after it, whether
     it was delivered or passed over by ``loader.skip``. ``over``: it is to be passed over."""
 
@@ -34,7 +34,7 @@ class Step(NamedTuple):
     over: bool
 
 
-class Seen(NamedTuple):
+class UtterancePlace(NamedTuple):
     """Where an utterance is in an epoch. ``row``: of the plan's batch, in which the longest is not yet first."""
 
     key: str
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 
 def steps(
     graph: Graph, state: Mapping[str, Any], world_size: int | None = None, first: int = 0, last: int | None = None
-) -> Iterator[Step]:
+) -> Iterator[PlannedStep]:
     """Yield the batches of the state's epoch in the order of their steps, rank by rank, from ``first`` to ``last``.
 
     ``world_size``: the ranks that go on from the state; None, those that saved it. Steps after the state are planned
@@ -69,7 +69,7 @@ def steps(
     yield from takewhile(lambda s: last is None or s.step <= last, dropwhile(lambda s: s.step < first, found))
 
 
-def _of_stretches(spec: RunSpec, known: list[EpochProgress], first: int) -> Iterator[Iterator[Step]]:
+def _of_stretches(spec: RunSpec, known: list[EpochProgress], first: int) -> Iterator[Iterator[PlannedStep]]:
     """Yield the steps of each stretch, from the one on that step ``first`` is in. ``known``: the ranks' positions."""
     stretches = known[0].stretches
     number, now = stretch_at(stretches, first), []
@@ -99,7 +99,7 @@ def _of_rank(
     step: int,
     states: Mapping[int, LaneState],
     end: Stretch | None,
-) -> Iterator[Step]:
+) -> Iterator[PlannedStep]:
     """Yield the steps of a rank from ``step`` on, whose lanes stand at ``states``, until the next stretch begins."""
     own = known[rank] if end is None else None
     left = 0 if own is None else own.skip
@@ -113,14 +113,14 @@ def _of_rank(
         passes = not before and left > 0
         over = passes or (not before and own is not None and any(step in one for one in own.over))
         if keys:
-            yield Step(known[0].epoch, step, rank, lane, k, keys, before, over)
+            yield PlannedStep(known[0].epoch, step, rank, lane, k, keys, before, over)
         left -= passes
         step += not (passes and spec.repeat)  # in a stream another batch takes its place
 
 
 def seen(
     graph: Graph, state: Mapping[str, Any], world_size: int | None, keys: Collection[str], last: int | None = None
-) -> Iterator[Seen]:
+) -> Iterator[UtterancePlace]:
     """Yield where utterances were or will be delivered, up to step ``last``. Raises: as :func:`steps`."""
     wanted, meta = frozenset(keys), read_meta(state)
     known = [step for step, _ in meta.stretches or []]
@@ -129,4 +129,4 @@ def seen(
         if not wanted.isdisjoint(step.keys):
             for row, key in enumerate(step.keys):
                 if key in wanted:
-                    yield Seen(key, step.epoch, step.step, step.rank, step.lane, row, step.before, step.over)
+                    yield UtterancePlace(key, step.epoch, step.step, step.rank, step.lane, row, step.before, step.over)

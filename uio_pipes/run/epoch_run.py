@@ -25,7 +25,7 @@ from uio_pipes.run.peers import Handover
 from uio_pipes.run.position import Position
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import LaneState
-from uio_pipes.run.tuning import Plan, Tuner
+from uio_pipes.run.tuning import Tuner, WorkerPlan
 from uio_pipes.run.workers import MessageSource, Runner
 
 logger = logging.getLogger("uio_pipes")
@@ -54,7 +54,7 @@ class EpochRun(Iterator[Any]):
     ) -> None:
         self.options, self.progress, self.quarantine = options, progress, quarantine
         self.tuner = tuner
-        self.plan = Plan(0, 0)  # that the runners follow
+        self.plan = WorkerPlan(0, 0)  # that the runners follow
         self.returned: float | None = None  # when the trainer got its last batch, if it comes back for the next one
         self.items = items  # in the lists
         self.closed = False
@@ -122,7 +122,7 @@ class EpochRun(Iterator[Any]):
         self.merge.move(self._start(states, shares(positions, count, self.options.repeat)))
         self.passed_over += count
 
-    def _run_by(self, plan: Plan, runners: list[Runner], batches: int) -> None:
+    def _run_by(self, plan: WorkerPlan, runners: list[Runner], batches: int) -> None:
         """Note who makes the batches from now on; the next ``batches`` say nothing about their speed."""
         self.plan, self.runners, self.returned = plan, runners, None
         if self.tuner is not None:

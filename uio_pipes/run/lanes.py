@@ -9,7 +9,7 @@ from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ray_fleet import Fleet
 from uio_pipes.run.ray_workers import RayWorker
 from uio_pipes.run.state import LaneState
-from uio_pipes.run.tuning import Plan
+from uio_pipes.run.tuning import WorkerPlan
 from uio_pipes.run.workers import InProcess, Runner, Worker
 
 States = dict[int, LaneState]
@@ -34,7 +34,7 @@ def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, i
 
 
 def start_lanes(
-    spec: RunSpec, states: States, plan: Plan, world_size: int, pin: bool, fleet: Fleet | None = None
+    spec: RunSpec, states: States, plan: WorkerPlan, world_size: int, pin: bool, fleet: Fleet | None = None
 ) -> dict[int, Runner]:
     """Return lane → its runner, for all lanes that have not ended; with a ``fleet`` workers are actors of it."""
     runner_of: dict[int, Runner] = {}
@@ -50,7 +50,7 @@ def start_lanes(
     return runner_of
 
 
-def _groups(spec: RunSpec, states: States, plan: Plan, world_size: int) -> list[States]:
+def _groups(spec: RunSpec, states: States, plan: WorkerPlan, world_size: int) -> list[States]:
     groups: dict[int, States] = {}
     for lane, state in states.items():
         if spec.repeat or not state.done:
@@ -66,7 +66,7 @@ class Successors:
     wait for processes that start and buffers that fill.
     """
 
-    def __init__(self, spec: RunSpec, states: States, plan: Plan, world_size: int, pin: bool) -> None:
+    def __init__(self, spec: RunSpec, states: States, plan: WorkerPlan, world_size: int, pin: bool) -> None:
         """Raises: OSError if a process cannot be started."""
         self.plan, self._states = plan, states
         self.workers: list[Worker] = []

@@ -6,7 +6,7 @@ from uio_pipes.core.lane import lanes_of
 from uio_pipes.run.options import RunOptions
 
 
-class Lengths:
+class EpochLength:
     """The number of batches of each lane; counted when first asked for."""
 
     def __init__(self, options: RunOptions) -> None:

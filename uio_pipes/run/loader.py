@@ -26,7 +26,7 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import choose_uneven, group_for_states
 from uio_pipes.run.epoch_run import EpochRun
 from uio_pipes.run.hugging_face import WITHOUT_DATASET, check_resumed
-from uio_pipes.run.lengths import Lengths
+from uio_pipes.run.lengths import EpochLength
 from uio_pipes.run.mix_records import Where
 from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.options import RunOptions, default_lanes, fleet_of, open_quarantine
@@ -35,7 +35,7 @@ from uio_pipes.run.ranks import ranks_of, waiting
 from uio_pipes.run.ray_fleet import RayWorkers
 from uio_pipes.run.state import read_meta
 from uio_pipes.run.state_merging import merge_states
-from uio_pipes.run.tuning import Plan, Tuner
+from uio_pipes.run.tuning import Tuner, WorkerPlan
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -154,7 +154,7 @@ class Loader:
         self.uneven, self.steps_per_epoch = options.uneven, steps_per_epoch
         self._quarantine = open_quarantine(quarantine, pipeline) if quarantine is not None and ranks.reads else None
         self._asked: int | None = None  # epoch given to set_epoch since the last iteration began
-        self._lengths = Lengths(options)
+        self._lengths = EpochLength(options)
         self._kept: EpochRun | None = None  # with steps_per_epoch: the run that the next epoch goes on with
         self._active: weakref.ref[EpochRun] | None = None
         self._fingerprints: dict[str, Any] | None = None
@@ -173,7 +173,7 @@ class Loader:
         return self._plan.workers
 
     @property
-    def _plan(self) -> Plan:
+    def _plan(self) -> WorkerPlan:
         return self._options.plan if self._tuner is None else self._tuner.plan
 
     @property
@@ -403,7 +403,7 @@ class Loader:
         if options.pipeline is not self._options.pipeline:
             self._fingerprints = None
         if options.mixes is not self._options.mixes:
-            self._lengths = Lengths(options)
+            self._lengths = EpochLength(options)
         self._options = options
         if (run := self._run) is not None and not run.closed:
             run.follow(options)
@@ -478,7 +478,7 @@ class Loader:
         vars(other).update(vars(self))
         other._kept = other._active = None
         other._options = replace(self._options, fleet=None if fleet is None else fleet.another())
-        other._lengths = Lengths(other._options)
+        other._lengths = EpochLength(other._options)
         other._tuner, other._progress = deepcopy(self._tuner), deepcopy(self._progress)
         return other
 

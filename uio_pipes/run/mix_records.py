@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from uio_pipes.base.checks import is_weight
 from uio_pipes.core.state_kinds import whole
 
-Record = dict[str, Any]  # of a mix in a state: "weights" by source, and "journal"
+MixRecord = dict[str, Any]  # of a mix in a state: "weights" by source, and "journal"
 
 
 class Where(NamedTuple):

@@ -17,9 +17,9 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Site
 from uio_pipes.core.stage import Stage
-from uio_pipes.run.mix_records import Record, Where
+from uio_pipes.run.mix_records import MixRecord, Where
 
-Weights = Mapping[str, float]
+NamedWeights = Mapping[str, float]
 SHOWN = 8  # sources that a message names
 _SITE = Site("mix", 0)  # it is the first stage of its graph
 
@@ -37,18 +37,18 @@ class Mixes:
     Each entry of a journal is ``{"epoch": …, "step": …, "ranks": …, "weights": {…}}``: where a rank stood, of how many.
     """
 
-    weights: Mapping[str, Weights] = field(default_factory=dict)
+    weights: Mapping[str, NamedWeights] = field(default_factory=dict)
     journals: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, graph: Graph, records: Mapping[str, Record] | None = None) -> Mixes:
+    def of(cls, graph: Graph, records: Mapping[str, MixRecord] | None = None) -> Mixes:
         """Return the mixes of a graph, with the journals that a state has of them."""
         weights = {path: weights for path, _, weights in _mixes(graph)}
         known = {path: record["journal"] for path, record in (records or {}).items()}
         return cls(weights, {path: journal for path, journal in known.items() if journal and path in weights})
 
     @property
-    def saved(self) -> dict[str, Record] | None:
+    def saved(self) -> dict[str, MixRecord] | None:
         """What a state keeps; None without mixes."""
         found = {p: {"weights": dict(w), "journal": self.journals.get(p, [])} for p, w in self.weights.items()}
         return found or None
@@ -65,12 +65,12 @@ class Mixes:
             for path, journal in self.journals.items()
         }
 
-    def now(self, path: str) -> Weights:
+    def now(self, path: str) -> NamedWeights:
         """Return the weights that hold now."""
         journal = self.journals.get(path)
         return journal[-1]["weights"] if journal else self.weights[path]
 
-    def changed(self, path: str, weights: Weights, where: Where, before: Weights | None = None) -> Mixes:
+    def changed(self, path: str, weights: NamedWeights, where: Where, before: NamedWeights | None = None) -> Mixes:
         """Return these mixes with other weights for one of them from a step on; ``before``: those of the graph then."""
         first = {**Where(0, 0, where.ranks)._asdict(), "weights": dict(before or self.weights[path])}
         journal = self.journals.get(path) or [first]
@@ -79,7 +79,7 @@ class Mixes:
         entry = {**where._asdict(), "weights": dict(weights)}
         return replace(self, journals={**self.journals, path: [*journal, entry]})
 
-    def edits(self, records: Mapping[str, Record]) -> list[str]:
+    def edits(self, records: Mapping[str, MixRecord]) -> list[str]:
         """Return how these mixes differ from those of a state, each as a sentence without its end."""
         out = []
         for path, record in records.items():
@@ -93,7 +93,7 @@ class Mixes:
                 out.append(f"graph changed since the state was saved, but only the weights of {mix}: {shown}")
         return out
 
-    def adopted(self, records: Mapping[str, Record], where: Where) -> Mixes:
+    def adopted(self, records: Mapping[str, MixRecord], where: Where) -> Mixes:
         """Return these mixes, with what was edited in them since a state was saved as changes where it stands."""
         new = self
         for path, record in records.items():
@@ -103,7 +103,7 @@ class Mixes:
                 new = new.changed(path, edited, where, before=old)
         return new
 
-    def reweighted(self, given: Weights, graph: Graph, where: Where) -> Mixes:
+    def reweighted(self, given: NamedWeights, graph: Graph, where: Where) -> Mixes:
         """Return these mixes with the weights given for sources by name or ``group/name``. Raises: PipelineError."""
         if not isinstance(given, Mapping):
             raise PipelineError(f'reweight: give weights by the names of sources, not {given!r}; as in {{"read": 2}}')
@@ -146,7 +146,7 @@ class Mixes:
                 raise PipelineError(f"{where} stands before sharding_filter and cannot change during a run: {remedy}")
 
 
-def arranged(graph: Graph, records: Mapping[str, Record], *, edited: bool, path: str = "") -> Graph:
+def arranged(graph: Graph, records: Mapping[str, MixRecord], *, edited: bool, path: str = "") -> Graph:
     """Return ``graph`` with the sources of its mixes in the order of a state's.
 
     ``edited``: sources that the state does not have come after them, and weights are those of the graph; otherwise they
@@ -159,12 +159,12 @@ def arranged(graph: Graph, records: Mapping[str, Record], *, edited: bool, path:
     first = graph.stages[0].with_branches(inner)
     own = first.weights_now
     if own is not None and path in records:
-        weights: Weights = records[path]["weights"]
+        weights: NamedWeights = records[path]["weights"]
         first = first.with_weights({name: own[name] for name in {**weights, **own}} if edited else weights)
     return type(graph)((first, *graph.stages[1:]))
 
 
-def _mixes(graph: Graph, path: str = "") -> Iterator[tuple[str, Stage, Weights]]:
+def _mixes(graph: Graph, path: str = "") -> Iterator[tuple[str, Stage, NamedWeights]]:
     """Yield the mixes whose weights can be changed, with the names that lead to them, and these weights."""
     first = graph.stages[0] if graph.stages else None
     if first is None:

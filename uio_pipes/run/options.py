@@ -19,7 +19,7 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.ranks import Ranks
 from uio_pipes.run.ray_fleet import Fleet, RayWorkers
-from uio_pipes.run.tuning import LANES, Plan
+from uio_pipes.run.tuning import LANES, WorkerPlan
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class RunOptions:
         return self.pin_memory and torch.cuda.is_available()
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> WorkerPlan:
         """The workers to run, if they are given."""
-        return Plan(0 if self.num_workers == "auto" else self.num_workers, self.prefetch)
+        return WorkerPlan(0 if self.num_workers == "auto" else self.num_workers, self.prefetch)
 
     @property
     def in_steps(self) -> bool:

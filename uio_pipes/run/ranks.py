@@ -16,9 +16,9 @@ from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.run.torch_private import group_named_by_its_members, timeout_of
 
-Groups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their members
+ProcessGroups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their members
 PATIENCE = timedelta(minutes=30)  # for which ranks wait for each other at least; it is torch's default for gloo
-_groups: weakref.WeakKeyDictionary[Any, Groups] = weakref.WeakKeyDictionary()  # by the world that they are in
+_groups: weakref.WeakKeyDictionary[Any, ProcessGroups] = weakref.WeakKeyDictionary()  # by the world that they are in
 
 
 class Ranks(NamedTuple):

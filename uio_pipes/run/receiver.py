@@ -12,7 +12,7 @@ import torch
 
 from uio_pipes.run.lane_runner import Message
 
-Job: TypeAlias = "tuple[Future[Message], Callable[[int], Message], int]"
+ReceiveJob: TypeAlias = "tuple[Future[Message], Callable[[int], Message], int]"
 
 
 class Receiver:
@@ -20,7 +20,7 @@ class Receiver:
     it has to wait for a message. ``gpu``: the current one of the thread."""
 
     def __init__(self, gpu: int | None) -> None:
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[ReceiveJob | None] = SimpleQueue()
         self._thread = threading.Thread(target=_serve, args=(self._jobs, gpu), name="uio-receives", daemon=True)
 
     def begin(self, call: Callable[[int], Message], lane: int) -> Future[Message]:
@@ -36,7 +36,7 @@ class Receiver:
         self._jobs.put(None)
 
 
-def _serve(jobs: SimpleQueue[Job | None], gpu: int | None) -> None:
+def _serve(jobs: SimpleQueue[ReceiveJob | None], gpu: int | None) -> None:
     if gpu is not None:
         torch.cuda.set_device(gpu)
     while (job := jobs.get()) is not None:

@@ -29,7 +29,7 @@ MOST_AHEAD = 8  # batches that each worker prepares ahead, unless the loader is 
 logger = logging.getLogger("uio_pipes")
 
 
-class Plan(NamedTuple):
+class WorkerPlan(NamedTuple):
     """Worker processes of a rank, and batches that each prepares ahead. Without workers the lanes run in the rank."""
 
     workers: int
@@ -62,7 +62,7 @@ def at_once(lanes: int, workers: int) -> float:
     return lanes / ceil(lanes / workers)
 
 
-def larger(plan: Plan, limit: Plan, lanes: int, rates: Rates) -> Plan | None:
+def larger(plan: WorkerPlan, limit: WorkerPlan, lanes: int, rates: Rates) -> WorkerPlan | None:
     """Return the plan to try when the trainer waits with ``plan``; None if there is none up to ``limit``.
 
     ``lanes``: those of the rank that have not ended.
@@ -119,20 +119,22 @@ class Tuner:
         limit: the most workers, and the furthest ahead, that are still to be tried.
     """
 
-    plan: Plan
-    limit: Plan
-    _before: tuple[Plan, float] | None = None  # the smaller plan and its speed, while a larger one is tried
+    plan: WorkerPlan
+    limit: WorkerPlan
+    _before: tuple[WorkerPlan, float] | None = None  # the smaller plan and its speed, while a larger one is tried
     _doubts: bool = False  # a window has shown no more speed: one more decides
-    _left: tuple[Plan, Plan, float] | None = None  # the plan given up just now, the limit until then, and its speed
+    _left: tuple[WorkerPlan, WorkerPlan, float] | None = (
+        None  # the plan given up just now, the limit till then, its speed
+    )
     _window: _Window = field(default_factory=_Window)
     _frames: dict[int, int] = field(default_factory=dict)  # lane → frames delivered so far
     _warming: int = 0  # batches still to come that say nothing
-    _told: Plan | None = None
+    _told: WorkerPlan | None = None
 
     @classmethod
     def beginning(cls, prefetch: int, cores: int) -> Tuner:
         """Return the tuner of a new loader: one worker, which prepares ``prefetch`` batches ahead."""
-        return cls(Plan(1, prefetch), Plan(cores, max(prefetch, MOST_AHEAD)))
+        return cls(WorkerPlan(1, prefetch), WorkerPlan(cores, max(prefetch, MOST_AHEAD)))
 
     def began(self, batches: int) -> None:
         """Note that workers have begun: the next ``batches`` fill buffers, or were made before, and are not counted."""
@@ -180,20 +182,20 @@ class Tuner:
             self._told = self.plan
             self._log("settles on %s", self.plan, rates)
 
-    def _go_back(self, plan: Plan) -> None:
+    def _go_back(self, plan: WorkerPlan) -> None:
         """Return to the smaller plan, and do not try more of what was changed in vain."""
-        self.limit = Plan(
+        self.limit = WorkerPlan(
             *(was if was != now else most for was, now, most in zip(plan, self.plan, self.limit, strict=True))
         )
         logger.info('num_workers="auto" goes back to %s: %s brought no more speed', plan, self.plan)
         self.plan = plan
 
-    def stay(self, plan: Plan) -> None:
+    def stay(self, plan: WorkerPlan) -> None:
         """Note that no more processes can be started than ``plan`` has."""
         self.plan = self.limit = plan
         self._before = None
 
-    def _log(self, what: str, plan: Plan, rates: Rates) -> None:
+    def _log(self, what: str, plan: WorkerPlan, rates: Rates) -> None:
         milliseconds = tuple(f"{1e3 * seconds:.3g}" for seconds in (rates.make, rates.step, rates.wait))
         logger.info(
             f'num_workers="auto" {what}: a worker makes a batch in %s ms, the trainer works on it for %s ms and waits '

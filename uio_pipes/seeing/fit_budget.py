@@ -26,7 +26,7 @@ FIRST = 0.3  # share of the utterances that seem to fit, in the first probe afte
 FASTEST, ENOUGH = 64, 1.25  # probes grow at most so fast, as noise hides what is less, and end where it would be less
 MOST = 4_096  # utterances of a probe
 
-Whole = npt.NDArray[np.int64]
+WholeNumbers = npt.NDArray[np.int64]
 
 
 def labels(lengths: Lengths) -> int:
@@ -57,7 +57,7 @@ class BudgetFit:
     limit: float
     model: MemoryModel
     probes: list[tuple[Shape, int]]
-    planned: Whole
+    planned: WholeNumbers
 
     def __str__(self) -> str:
         forecasts = self.model.bytes([shape for shape, _ in self.probes])
@@ -133,7 +133,7 @@ def fit_budget(
     return fit
 
 
-def _corners(lengths: Whole) -> list[tuple[int, int]]:
+def _corners(lengths: WholeNumbers) -> list[tuple[int, int]]:
     """Return frames and labels to measure: short, usual and long utterances, with few labels and with many, and long
     ones with the labels of usual ones, without which frames × labels could not be told from labels² where most labels
     grow with the frames."""
@@ -188,7 +188,7 @@ def _measure(
     return probes, limit
 
 
-def _options(lengths: Whole, lanes: int, model: MemoryModel, limit: float) -> dict[str, Any]:
+def _options(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float) -> dict[str, Any]:
     """Return a budget in bytes, and so many buckets that the lanes need the fewest steps: more leave less padding, but
     more batches that are not full at the end."""
     of = {} if lengths[:, 1].any() else {"length": ("frames", "frames")}

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 MARGIN = 1.01  # how far a forecast is above the peak that is furthest above the fit: others may be above that one
 
-Numbers = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.float64]
 
 
-def _features(shapes: npt.ArrayLike) -> Numbers:
+def _features(shapes: npt.ArrayLike) -> FloatArray:
     """Return what the memory of each shape (B, T, U) is made of: a constant, and for each utterance a constant, frames
     and their square (attention), labels and their square, and frames × labels (a transducer's joint network)."""
     b, t, u = np.asarray(shapes, np.float64).T
@@ -50,9 +50,9 @@ class MemoryModel:
         weights *= MARGIN / (table @ weights).min()
         return cls(tuple(weights.tolist()), float((table @ weights).max() - 1))
 
-    def bytes(self, shapes: npt.ArrayLike) -> Numbers:
+    def bytes(self, shapes: npt.ArrayLike) -> FloatArray:
         """Return the forecast for each shape (B, T, U)."""
-        forecasts: Numbers = _features(shapes) @ np.array(self.weights)
+        forecasts: FloatArray = _features(shapes) @ np.array(self.weights)
         return forecasts
 
     def cost(self, frames: int, labels: int) -> float:

@@ -22,7 +22,7 @@ WIDE = 40  # most characters of a text that are shown
 
 
 @dataclass(frozen=True)
-class Seen:
+class StageView:
     """The utterance after one stage: the stage, milliseconds spent in it, the planned length, and type and shape of all
     fields. Only those that the stage changed are printed."""
 
@@ -48,7 +48,7 @@ class Peek:
     """The result of :meth:`Pipeline.peek`. Printed, it is a table."""
 
     key: str
-    stages: tuple[Seen, ...]
+    stages: tuple[StageView, ...]
 
     def __str__(self) -> str:
         rows = [("stage", "ms", "planned", "what is new or changed")]
@@ -71,7 +71,7 @@ def peek(pipeline: Graph) -> Peek:
         fields = _fields(record)
         changed = tuple(name for name, value in fields.items() if not _same(value, before.get(name, _NOTHING)))
         texts = {name: describe(value) for name, value in fields.items()}
-        seen.append(Seen(stage.describe(), record.seconds * 1000, record.planned, texts, changed))
+        seen.append(StageView(stage.describe(), record.seconds * 1000, record.planned, texts, changed))
         before = fields
     return Peek(_key(records), tuple(seen))
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.printable import counted
-from uio_pipes.core.run_record import Record, append, memory
+from uio_pipes.core.run_record import RunRecord, append, memory
 from uio_pipes.core.statistics import NodeStats, Stats
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.ranks import is_grouped
@@ -156,12 +156,12 @@ class _Recorder:
         if self.writing.is_alive():
             return
         process = (socket.gethostname(), os.getpid(), *self.place)
-        record = Record(time.time(), self.every, *process, loader.epoch, state, memory(), loader.stats())
+        record = RunRecord(time.time(), self.every, *process, loader.epoch, state, memory(), loader.stats())
         self.writing = threading.Thread(target=self._append, args=[record], name="uio-watches", daemon=True)
         self.writing.start()
         self.writing.join(PATIENCE)
 
-    def _append(self, record: Record) -> None:
+    def _append(self, record: RunRecord) -> None:
         try:
             append(self.folder, record)
         except OSError as error:

@@ -17,9 +17,9 @@ from uio_pipes.core.pulse import Taken
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
-from uio_pipes.formats.lhotse.cut import Pairs, Wanted
+from uio_pipes.formats.lhotse.cut import Pairs, WantedFields
 from uio_pipes.formats.shar.fields import as_fields
-from uio_pipes.formats.shar.reader import Cut, SharReader
+from uio_pipes.formats.shar.reader import SharCut, SharReader
 from uio_pipes.formats.shar.streams import is_lines
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import stamp
@@ -51,7 +51,7 @@ class _SharNode(Node):
 
     def __init__(self, source: Node, lane: Lane, stage: LoadFromShar) -> None:
         super().__init__(source)
-        self.lane, self.access, self.wanted = lane, stage.access, Wanted(stage.fields)
+        self.lane, self.access, self.wanted = lane, stage.access, WantedFields(stage.fields)
         self.loaded = Loaded(lane)
         self.reader: SharReader | None = None
 
@@ -98,7 +98,7 @@ class _SharNode(Node):
             self.reader.close()
         self.reader = None
 
-    def _sample(self, cut: Cut) -> Sample:
+    def _sample(self, cut: SharCut) -> Sample:
         assert self.item is not None
         place = f"{self.item.place}, line {cut.line}"
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from uio_pipes.formats.naming import Names
-from uio_pipes.formats.nemo.paths import Group
+from uio_pipes.formats.naming import FieldNames
+from uio_pipes.formats.nemo.paths import ManifestGroup
 from uio_pipes.formats.nemo.table import Manifests, NemoTable
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.sources.listing import RecordListing
@@ -19,10 +19,10 @@ class ListNemo(RecordListing):
     name: ClassVar[str] = "list_nemo"
     reasons: ClassVar[frozenset[str]] = frozenset(["skipme"])
 
-    manifests: tuple[Group, ...]
-    tars: tuple[Group, ...] | None = None
+    manifests: tuple[ManifestGroup, ...]
+    tars: tuple[ManifestGroup, ...] | None = None
     shuffle: bool = False
-    names: Names = ()
+    names: FieldNames = ()
     access: Access = field(default=PLAIN, repr=False)
 
     def describe(self, *, stable: bool = False) -> str:

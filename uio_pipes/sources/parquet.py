@@ -14,7 +14,7 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin
 from uio_pipes.core.stage import names
 from uio_pipes.formats.parquet.columns import PAYLOADS
-from uio_pipes.formats.parquet.group import LIGHT, Cell, Group
+from uio_pipes.formats.parquet.group import LIGHT, Cell, RowGroup
 from uio_pipes.formats.parquet.order import RowOrder
 from uio_pipes.formats.parquet.table import ParquetTable, fields_in
 from uio_pipes.io.access import PLAIN, Access
@@ -22,7 +22,7 @@ from uio_pipes.sources.listing import ListingNode, RecordListing
 from uio_pipes.sources.loading import Loading
 
 
-class Row(NamedTuple):
+class ParquetRow(NamedTuple):
     """A row that has not been read yet, and its position in the order of the epoch."""
 
     table: ParquetTable
@@ -77,9 +77,9 @@ class _ParquetNode(ListingNode):
             order = orders[key] = RowOrder(self.table.rows, self.lane.count, seed)
         return order
 
-    def next(self) -> Row:
+    def next(self) -> ParquetRow:
         record = super().next()
-        return Row(self.table, record.number, record.origin, self.order, self.position - 1)
+        return ParquetRow(self.table, record.number, record.origin, self.order, self.position - 1)
 
 
 @dataclass(frozen=True)
@@ -89,23 +89,23 @@ class LoadFromParquet(Loading):
     name: ClassVar[str] = "load_from_parquet"
     takes: ClassVar[tuple[str, ...]] = ("record",)
 
-    def loader(self, lane: Lane) -> Callable[[Row], dict[str, Any]]:
-        return _Rows(lane).load
+    def loader(self, lane: Lane) -> Callable[[ParquetRow], dict[str, Any]]:
+        return _RowReader(lane).load
 
-    def key(self, item: Row, error: DataError) -> str:
+    def key(self, item: ParquetRow, error: DataError) -> str:
         return error.key or item.key
 
 
-class _Rows:
+class _RowReader:
     """Loads the rows of one lane; it holds the row group that the lane is in, and the next one."""
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.at = self.ahead_at = -1
-        self.group: Group | None = None
-        self.ahead: Group | None = None
+        self.group: RowGroup | None = None
+        self.ahead: RowGroup | None = None
 
-    def load(self, item: Row) -> dict[str, Any]:
+    def load(self, item: ParquetRow) -> dict[str, Any]:
         at, row = item.table.locate(item.number)
         if self.group is None or at != self.at:
             self.at, self.group, self.ahead = at, item.table.group(at), None
@@ -117,7 +117,7 @@ class _Rows:
                 _take(fields, name)
         return fields
 
-    def _begin(self, item: Row) -> None:
+    def _begin(self, item: ParquetRow) -> None:
         following = item.order.following(item.position)
         self.ahead = self.group if following is None else item.table.group(following)
         assert self.group is not None

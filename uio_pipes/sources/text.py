@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from uio_pipes.formats.naming import Names
+from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.text.jsonl import JsonlTable
 from uio_pipes.formats.text.table import Columns, TextTable
 from uio_pipes.io.access import PLAIN, Access
@@ -38,7 +38,7 @@ class ListJsonl(RecordListing):
     name: ClassVar[str] = "list_jsonl"
 
     paths: tuple[str, ...]
-    names: Names
+    names: FieldNames
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
 

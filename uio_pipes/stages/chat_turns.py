@@ -17,7 +17,7 @@ from uio_pipes.tokenizers.chat_templates import Turn, bad
 MESSAGES, AUDIO, TOOLS = "messages", "audio", "tools"  # fields: the turns, their recordings, and functions to call
 
 
-class Recording(NamedTuple):
+class TurnRecording(NamedTuple):
     """A recording in a conversation: its stream, and its planned lengths."""
 
     stream: str
@@ -61,9 +61,9 @@ def is_audio(sample: Sample, name: str) -> bool:
     return name == "wav" or name in sample.chain.streams
 
 
-def made(turns: Sequence[Pattern], sample: Sample) -> tuple[list[Turn], list[Recording]]:
+def made(turns: Sequence[Pattern], sample: Sample) -> tuple[list[Turn], list[TurnRecording]]:
     """Return the turns that are made of the fields of ``sample``, and its recordings in them. Raises: DataError."""
-    recordings: list[Recording] = []
+    recordings: list[TurnRecording] = []
     found = []
     for role, pattern in turns:
         parts: list[str | None] = []
@@ -89,13 +89,13 @@ def _text(sample: Sample, name: str) -> str:
     raise DataError("bad_text", f"{name}, of which turns= makes text, is {type(value).__name__} and no text; {remedy}")
 
 
-def _recordings(sample: Sample, stream: str) -> list[Recording]:
+def _recordings(sample: Sample, stream: str) -> list[TurnRecording]:
     if stream == "wav" and sample.text_only:
         raise DataError("missing_audio", "the utterance has no wav, which turns= wants")
-    return [Recording(stream, one) for one in Lengths(sample, "" if stream == "wav" else stream).each]
+    return [TurnRecording(stream, one) for one in Lengths(sample, "" if stream == "wav" else stream).each]
 
 
-def own(sample: Sample) -> tuple[list[Turn], list[Recording]]:
+def own(sample: Sample) -> tuple[list[Turn], list[TurnRecording]]:
     """Return the turns of the messages of ``sample``, and their recordings. Raises: DataError."""
     messages = sample.fields.get(MESSAGES)
     if messages is None:

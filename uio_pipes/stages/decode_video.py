@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from uio_pipes.audio.video import Read, decode_video
+from uio_pipes.audio.video import ReadBytes, decode_video
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
@@ -77,5 +77,5 @@ class DecodeVideo(PerUtterance):
         fields[self.field] = torch.from_numpy(frames)
 
 
-def _slices(data: bytes) -> Read:
+def _slices(data: bytes) -> ReadBytes:
     return lambda offset, count: data[offset : offset + count]

@@ -67,7 +67,7 @@ class DynamicBatch(BudgetStage):
         return None if self.versions else self.budget.fill(count, longest)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return (_FollowingNode if self.versions else _DynamicNode)(source, lane, self, site)
+        return (_FollowingBatches if self.versions else _DynamicNode)(source, lane, self, site)
 
 
 class _DynamicNode(BudgetBuffer):
@@ -113,7 +113,7 @@ class _DynamicNode(BudgetBuffer):
         return self.give(batch.numbers)
 
 
-class _FollowingNode(_DynamicNode):
+class _FollowingBatches(_DynamicNode):
     """A ``dynamic_batch`` whose budget follows the step."""
 
     state_fields: ClassVar[tuple[str, ...]] = ("position",)

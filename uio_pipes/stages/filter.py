@@ -114,7 +114,7 @@ class Filter(Stage):
         return round(low * 2**64), round(high * 2**64)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _FollowingNode(source, lane, self, site) if self.versions else FilterNode(source, lane, self)
+        return _FollowingFilter(source, lane, self, site) if self.versions else FilterNode(source, lane, self)
 
     def reason(self, sample: Sample) -> str | None:
         """Return the reason to leave the sample out; None if it stays."""
@@ -189,7 +189,7 @@ class FilterNode(Node):
         return self.stage.reason(sample)
 
 
-class _FollowingNode(FilterNode):
+class _FollowingFilter(FilterNode):
     """A filter whose bounds follow the step."""
 
     state_fields: ClassVar[tuple[str, ...]] = ("position",)

@@ -19,7 +19,7 @@ from uio_pipes.core.realize import wanted
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 
-Length = Literal["same"] | Callable[[int], int]
+MappedLength = Literal["same"] | Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Map(Stage):
     on_tensors: ClassVar[bool] = True
 
     function: Callable[..., Any]
-    length: Length | None = None
+    length: MappedLength | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,7 +110,7 @@ class _DeferredMap(PerUtterance):
     writes: ClassVar[frozenset[str]] = ANY
 
     function: Callable[..., Any]
-    length: Length
+    length: MappedLength
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None or self.length == "same":

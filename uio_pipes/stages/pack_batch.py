@@ -54,7 +54,7 @@ class RowsNode(Node):
         copies = [sample.copy() for sample in rows]  # because a node of the user's may give the same samples again
         planned = {id(sample): self.measured(sample) for sample in copies}
         row_of = {id(sample): bisect_right(rows.ends, i) for i, sample in enumerate(copies)}
-        batch = _Rows(self.stage, len(rows.ends), max(self.stage.max_tokens, *planned.values()))
+        batch = _GrowingRows(self.stage, len(rows.ends), max(self.stage.max_tokens, *planned.values()))
         realized = list(realize(copies, self.lane, read=self.stage.keep))
         made = [sample for sample, _ in realized]
         odd = odd_ones(made, self.lane, self.stage.name)
@@ -72,7 +72,7 @@ class RowsNode(Node):
         return batch.made() if sizes else {}
 
 
-class _Rows:
+class _GrowingRows:
     """Rows to which the parts of a batch are added one after the other."""
 
     def __init__(self, stage: Pack, rows: int, width: int) -> None:

@@ -17,7 +17,7 @@ from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
 from uio_pipes.core.streams import audio_names, recordings
-from uio_pipes.stages.pad_rows import LAYOUTS, PADDED, Rows, check_kept, together
+from uio_pipes.stages.pad_rows import LAYOUTS, PADDED, PaddedRows, check_kept, together
 from uio_pipes.stages.rates import odd_ones
 
 IGNORE = -1  # WeNet's padding of targets
@@ -135,7 +135,7 @@ def _planned(sample: Sample) -> float:
 class _Column:
     """One field of a batch: of these utterances' ``field``, under ``name``, with its lengths under ``lengths``."""
 
-    def __init__(self, of: str, field: str, name: str, rows: Rows) -> None:
+    def __init__(self, of: str, field: str, name: str, rows: PaddedRows) -> None:
         prefix = f"{of}_" if of else ""
         self.of, self.field, self.rows = of, of if of and field == "wav" else prefix + field, rows
         self.name = prefix + name
@@ -144,9 +144,9 @@ class _Column:
 
 def _columns(most: int, of: str) -> tuple[_Column, _Column, _Column]:
     return (
-        _Column(of, "feat", "feats", Rows(most, 2, 0.0, torch.float32)),
-        _Column(of, "wav", "pcm", Rows(most, 1, 0.0, torch.float32)),
-        _Column(of, "label", "target", Rows(most, 1, IGNORE, torch.int64)),
+        _Column(of, "feat", "feats", PaddedRows(most, 2, 0.0, torch.float32)),
+        _Column(of, "wav", "pcm", PaddedRows(most, 1, 0.0, torch.float32)),
+        _Column(of, "label", "target", PaddedRows(most, 1, IGNORE, torch.int64)),
     )
 
 

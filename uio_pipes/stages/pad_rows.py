@@ -16,7 +16,7 @@ PADDED = "padded"
 LAYOUTS = (PADDED, "ragged", "nested")
 
 
-class Rows:
+class PaddedRows:
     """Rows in the memory of the batch. They have ``ndim`` or more dimensions, of which the first may differ."""
 
     def __init__(self, most: int, ndim: int, padding: float, dtype: torch.dtype) -> None:
@@ -69,7 +69,7 @@ def together(name: str, values: list[Any], layout: str, padding: int) -> dict[st
     if rows is None:
         return {name: _plain(values)}
     floats = rows[0].is_floating_point()
-    made = Rows(len(rows), 1, 0 if floats else padding, torch.float32 if floats else torch.int64)
+    made = PaddedRows(len(rows), 1, 0 if floats else padding, torch.float32 if floats else torch.int64)
     for row in rows:
         made.add(row)
     out, lengths = made.made(range(len(rows)), layout)

@@ -18,7 +18,7 @@ _DIGITS = 8  # of seconds, as Lhotse rounds ends: sums of floats have errors
 _OWN = frozenset(["start", "end", "duration", "wav", "feat", "sample_rate"])  # a segment cannot change these
 
 
-class Run(NamedTuple):
+class SegmentRun(NamedTuple):
     """A stretch of the recording with its transcripts ``texts`` and the other ``fields`` that its segments agree on.
 
     ``channel``: one or a list of those of the recording; None: all of them.
@@ -37,7 +37,7 @@ def parse_segments(
     fail: Callable[[DataError], None],
     texts: Sequence[str] = ("txt",),
     needs_text: bool = True,
-) -> list[Run]:
+) -> list[SegmentRun]:
     """Return segments ``{"start", "end", "txt"}`` in the order of time; call ``fail`` for each that cannot be used.
 
     ``seconds``: length of the recording, if known; ``texts``: fields of transcripts, of which each needs at least one,
@@ -57,7 +57,7 @@ def parse_segments(
     return sorted(runs, key=lambda run: (run.start, run.end))
 
 
-def _segment(one: Any, seconds: float | None, texts: Sequence[str], needs_text: bool) -> Run:
+def _segment(one: Any, seconds: float | None, texts: Sequence[str], needs_text: bool) -> SegmentRun:
     if not isinstance(one, dict):
         raise DataError("bad_segment", f'{one!r:.80} is no segment: segments are {{"start", "end", "txt"}}')
     channel = one.get("channel")
@@ -75,7 +75,7 @@ def _segment(one: Any, seconds: float | None, texts: Sequence[str], needs_text: 
         message = f"{start} to {end} s has no {' or '.join(texts)}; texts=None takes segments without transcripts"
         raise DataError("missing_text", message)
     others = {name: value for name, value in one.items() if name not in _OWN and name not in texts}
-    return Run(float(start), float(end), said, others, channel if _are_numbers(channel) else None)
+    return SegmentRun(float(start), float(end), said, others, channel if _are_numbers(channel) else None)
 
 
 def _are_numbers(channel: Any) -> bool:
@@ -105,11 +105,11 @@ def _of_supervision(said: dict[str, Any], seconds: float | None) -> dict[str, An
     return {**(said.get("custom") or {}), **named, "start": first, "end": last}
 
 
-def merged(runs: list[Run], most: float, first: int, separator: str | None) -> list[Run]:
+def merged(runs: list[SegmentRun], most: float, first: int, separator: str | None) -> list[SegmentRun]:
     """Join adjacent runs to at most ``most`` seconds, as long as they have a transcript in common and are of the same
     channel. Joining begins anew at run ``first``."""
-    out: list[Run] = []
-    group: list[Run] = []
+    out: list[SegmentRun] = []
+    group: list[SegmentRun] = []
     end = 0.0
     for number, run in enumerate(runs):
         alike = any(all(name in other.texts for other in group) for name in run.texts)
@@ -123,17 +123,17 @@ def merged(runs: list[Run], most: float, first: int, separator: str | None) -> l
     return [*out, _join(group, separator)] if group else out
 
 
-def _join(group: list[Run], separator: str | None) -> Run:
+def _join(group: list[SegmentRun], separator: str | None) -> SegmentRun:
     if len(group) == 1:
         return group[0]
     said = {n: [run.texts[n] for run in group] for n in group[0].texts if all(n in run.texts for run in group)}
     texts = {n: join_text(each) if separator is None else separator.join(each) for n, each in said.items()}
     first = group[0].fields
     agreed = {n: v for n, v in first.items() if n != "key" and all(run.fields.get(n) == v for run in group)}
-    return Run(group[0].start, max(run.end for run in group), texts, agreed, group[0].channel)
+    return SegmentRun(group[0].start, max(run.end for run in group), texts, agreed, group[0].channel)
 
 
-def pieces(run: Run, low: int, high: int, draws: Draws) -> Iterator[Run]:
+def pieces(run: SegmentRun, low: int, high: int, draws: Draws) -> Iterator[SegmentRun]:
     """Yield all of ``run`` in pieces of random ``low`` to ``high`` milliseconds.
 
     The rest at the end is part of the last piece or a piece of its own, if the bounds allow it.
@@ -146,7 +146,7 @@ def pieces(run: Run, low: int, high: int, draws: Draws) -> Iterator[Run]:
         at += length
 
 
-def random_piece(run: Run, low: int, high: int, draws: Draws) -> Run | None:
+def random_piece(run: SegmentRun, low: int, high: int, draws: Draws) -> SegmentRun | None:
     """Return a piece of random ``low`` to ``high`` milliseconds, anywhere in ``run``; None if that is shorter."""
     total = _milliseconds(run)
     if total < low:
@@ -155,15 +155,15 @@ def random_piece(run: Run, low: int, high: int, draws: Draws) -> Run | None:
     return _piece(run, draws.below(total - length + 1), length, total)
 
 
-def _milliseconds(run: Run) -> int:
+def _milliseconds(run: SegmentRun) -> int:
     return int((run.end - run.start) * 1000 + 1e-6)
 
 
-def _piece(run: Run, at: int, length: int, total: int) -> Run:
+def _piece(run: SegmentRun, at: int, length: int, total: int) -> SegmentRun:
     """A whole run keeps its text; nobody knows what is said in a part of it."""
     if length == total:
         return run
     start = run.start + at / 1000
     end = run.end if at + length == total else start + length / 1000
     fields = {name: value for name, value in run.fields.items() if name != "key"}
-    return Run(start, end, dict.fromkeys(run.texts, ""), fields, run.channel)
+    return SegmentRun(start, end, dict.fromkeys(run.texts, ""), fields, run.channel)

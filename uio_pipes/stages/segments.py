@@ -20,7 +20,7 @@ from uio_pipes.formats.touch.record import StoredRecord
 from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.flat_map import Expanding
-from uio_pipes.stages.segment_runs import Run, merged, parse_segments, pieces, random_piece
+from uio_pipes.stages.segment_runs import SegmentRun, merged, parse_segments, pieces, random_piece
 
 _TOUCHED = frozenset(["wav", "start", "end", "txt", "*"])
 
@@ -148,7 +148,7 @@ class _SegmentsNode(Expanding):
             else:
                 yield utterance
 
-    def _runs(self, seconds: float | None, draws: Draws) -> list[Run]:
+    def _runs(self, seconds: float | None, draws: Draws) -> list[SegmentRun]:
         """Return the runs to deliver, or to cut into pieces."""
         stage = self.stage
         if stage.of == "recording":
@@ -157,7 +157,7 @@ class _SegmentsNode(Expanding):
                 raise DataError("unknown_length", message)
             fields = self.item.fields
             said = {name: fields[name] for name in stage.named if isinstance(fields.get(name), str)}
-            return [Run(0.0, seconds, said or ({} if stage.textless else {"txt": ""}), {})]
+            return [SegmentRun(0.0, seconds, said or ({} if stage.textless else {"txt": ""}), {})]
         runs = parse_segments(_at(self.item.fields, self.path), seconds, self._fail, stage.named, not stage.textless)
         if not runs:
             raise DataError("missing_segments", "the recording has no segment that can be used")
@@ -169,7 +169,7 @@ class _SegmentsNode(Expanding):
                 return [run for run in runs if run.start >= start][:1]
         return runs if stage.pick == "all" else [runs[draws.below(len(runs))]]
 
-    def _cuts(self, runs: list[Run], draws: Draws) -> Iterator[Run]:
+    def _cuts(self, runs: list[SegmentRun], draws: Draws) -> Iterator[SegmentRun]:
         if not self.bounds:
             yield from runs
             return
@@ -184,7 +184,7 @@ class _SegmentsNode(Expanding):
             if not found:
                 self.lane.ledger.count("too_short")
 
-    def _utterance(self, run: Run) -> Sample:
+    def _utterance(self, run: SegmentRun) -> Sample:
         parent = self.item
         base = parent.fields.get("start") or 0.0
         gone = {"duration", *self.stage.named}

@@ -16,7 +16,7 @@ from uio_pipes.core.schedule import by_step, changed, each_value
 from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.mix_node import Stop
-from uio_pipes.starts.config_entry import GROUP, NEMOS, Entry, read
+from uio_pipes.starts.config_entry import GROUP, NEMOS, ConfigEntry, read
 from uio_pipes.starts.conversations import from_conversations
 from uio_pipes.starts.lists import from_raw_list, from_shard_list
 from uio_pipes.starts.mixing import mix
@@ -88,7 +88,7 @@ def from_config(
     name = "config" if isinstance(config, Mapping) else os.fspath(config)
     content = config if isinstance(config, Mapping) else read(name, access)
     content = {"sources": content} if isinstance(content, list) else content
-    root = Entry(content, name, access, (name,), root=True)
+    root = ConfigEntry(content, name, access, (name,), root=True)
     for key in {"name", "weight"} & root.values.keys():
         root.fail(key, f"the whole file has no {key!r}, only the entries of a group have: leave it out")
     handed = {"stop": Handed("all", name)}
@@ -97,7 +97,7 @@ def from_config(
     return _pipeline(root, handed, {}, _temperatures(root))
 
 
-def _temperatures(root: Entry) -> list[float]:
+def _temperatures(root: ConfigEntry) -> list[float]:
     """Return the temperature of each level, the outermost first."""
     given, levels = root.values.pop("temperature", 1.0), root.levels()
     each = given if isinstance(given, list) else [given] * levels
@@ -107,7 +107,7 @@ def _temperatures(root: Entry) -> list[float]:
 
 
 def _pipeline(
-    entry: Entry, handed: Mapping[str, Handed], tags: Mapping[str, Any], temperatures: list[float]
+    entry: ConfigEntry, handed: Mapping[str, Handed], tags: Mapping[str, Any], temperatures: list[float]
 ) -> Pipeline:
     own = entry.values.get("tags", {})
     if not isinstance(own, Mapping):
@@ -119,7 +119,9 @@ def _pipeline(
     return _source(entry, handed, {**tags, **own})
 
 
-def _group(entry: Entry, handed: Mapping[str, Handed], tags: Mapping[str, Any], temperatures: list[float]) -> Pipeline:
+def _group(
+    entry: ConfigEntry, handed: Mapping[str, Handed], tags: Mapping[str, Any], temperatures: list[float]
+) -> Pipeline:
     own = {key: one for key, one in _given(entry).items() if key != "sources"}
     for key in own.keys() - _HANDED:
         if any(key in known for known in _PARAMETERS.values()):
@@ -145,11 +147,11 @@ def _group(entry: Entry, handed: Mapping[str, Handed], tags: Mapping[str, Any], 
     return _applied(mixed, entry)
 
 
-def _given(entry: Entry) -> dict[str, Handed]:
+def _given(entry: ConfigEntry) -> dict[str, Handed]:
     return {key: Handed(value, entry.place(key)) for key, value in entry.values.items() if key not in _COMMON}
 
 
-def _weights(sources: list[Entry], temperature: float) -> list[float]:
+def _weights(sources: list[ConfigEntry], temperature: float) -> list[float]:
     if all("weight" not in one.values for one in sources):
         return [1.0] * len(sources)
     weights = [_made(one.place("weight"), one.values.get("weight")) for one in sources]
@@ -160,7 +162,7 @@ def _weights(sources: list[Entry], temperature: float) -> list[float]:
     return [changed(weight, lambda w: w if temperature == 1 or not w else w**temperature) for weight in weights]
 
 
-def _source(entry: Entry, handed: Mapping[str, Handed], tags: Mapping[str, Any]) -> Pipeline:
+def _source(entry: ConfigEntry, handed: Mapping[str, Handed], tags: Mapping[str, Any]) -> Pipeline:
     known = _PARAMETERS[entry.type]
     own = _given(entry)
     for key in own.keys() - known.keys():
@@ -180,7 +182,7 @@ def _source(entry: Entry, handed: Mapping[str, Handed], tags: Mapping[str, Any])
     return _applied(pipeline, entry)
 
 
-def _applied(pipeline: Pipeline, entry: Entry) -> Pipeline:
+def _applied(pipeline: Pipeline, entry: ConfigEntry) -> Pipeline:
     """Add the stages of ``apply``: ``name``, or ``name: argument``, or ``name: {arguments by name}``."""
     for place, step in entry.items("apply"):
         if not isinstance(step, str) and (not isinstance(step, Mapping) or len(step) != 1):

@@ -31,7 +31,7 @@ NEMOS = {  # NeMo's keys, and ours
 }
 
 
-class Entry:
+class ConfigEntry:
     """One mapping of the configuration, and if it is a group, those within it.
 
     Attributes:
@@ -58,7 +58,7 @@ class Entry:
         self.type: str = _TYPES.get(kind, kind)
         self.sources = self._within(access) if self.type == GROUP else None
 
-    def _within(self, access: Access) -> list[Entry]:
+    def _within(self, access: Access) -> list[ConfigEntry]:
         sources, files, place = self.values.get("sources"), self._files, self.place("sources")
         if isinstance(sources, str):
             if sources in files:
@@ -70,7 +70,7 @@ class Entry:
         places = (
             [f"{files[-1]}, line {line}" for line in lines] if lines else [f"{place}[{i}]" for i in range(len(sources))]
         )
-        return [Entry(one, at, access, files) for one, at in zip(sources, places, strict=True)]
+        return [ConfigEntry(one, at, access, files) for one, at in zip(sources, places, strict=True)]
 
     def place(self, key: str) -> str:
         """Return the place of a key for messages: ``data.yaml, line 7``."""
@@ -98,7 +98,7 @@ class Entry:
         """Return the number of levels of groups from here on."""
         return 0 if self.sources is None else 1 + max(entry.levels() for entry in self.sources)
 
-    def leaves(self) -> Iterator[Entry]:
+    def leaves(self) -> Iterator[ConfigEntry]:
         """Yield the sources within, at all levels."""
         for one in self.sources or ():
             yield from [one] if one.sources is None else one.leaves()

@@ -7,24 +7,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.urls import AnyPath
 from uio_pipes.formats.conversations.table import TAGS
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.conversations import ListConversations
-from uio_pipes.starts.nemo import Path, Paths, data_sets
+from uio_pipes.starts.nemo import ManifestPaths, data_sets
 
 
 def from_conversations(
-    manifest: Paths,
-    tarred_audio: Paths | None = None,
+    manifest: ManifestPaths,
+    tarred_audio: ManifestPaths | None = None,
     *,
     audio_tag: str | Sequence[str] = TAGS,
-    audio_root: Path | None = None,
+    audio_root: AnyPath | None = None,
     fields: Mapping[str, str] | None = None,
     shuffle: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-    cache: Path | None = None,
+    cache: AnyPath | None = None,
     cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from conversations in JSON lines, plain or compressed, which are read in any order.

@@ -12,11 +12,11 @@ from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.list_files import ListFiles
 
-Entry = str | os.PathLike[str] | Mapping[str, object]
+ListEntry = str | os.PathLike[str] | Mapping[str, object]
 
 
 def list_files(
-    paths: str | os.PathLike[str] | Iterable[Entry],
+    paths: str | os.PathLike[str] | Iterable[ListEntry],
     *,
     shuffle: bool = False,
     storage_options: Mapping[str, Any] | None = None,

@@ -7,23 +7,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.urls import AnyPath
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.nemo import ListNemo
 
-Path = str | os.PathLike[str]
-Paths = Path | Iterable[Path | Iterable[Path]]
+ManifestPaths = AnyPath | Iterable[AnyPath | Iterable[AnyPath]]
 
 
 def from_nemo(
-    manifest: Paths,
-    tarred_audio: Paths | None = None,
+    manifest: ManifestPaths,
+    tarred_audio: ManifestPaths | None = None,
     *,
     fields: Mapping[str, str] | None = None,
     shuffle: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-    cache: Path | None = None,
+    cache: AnyPath | None = None,
     cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from NeMo's manifests, with or without tars; their utterances are read in any order.
@@ -64,10 +64,10 @@ def from_nemo(
     return Pipeline((listing,)).sharding_filter().load_records()
 
 
-Groups = tuple[tuple[str, ...], ...]
+ManifestGroups = tuple[tuple[str, ...], ...]
 
 
-def data_sets(start: str, manifest: Any, tarred_audio: Any) -> tuple[Groups, Groups | None]:
+def data_sets(start: str, manifest: Any, tarred_audio: Any) -> tuple[ManifestGroups, ManifestGroups | None]:
     """Return the names of the manifests and tars of each data set. Raises: PipelineError."""
     manifests = _groups(start, "manifest", manifest)
     tars = None if tarred_audio is None else _groups(start, "tarred_audio", tarred_audio)
@@ -77,7 +77,7 @@ def data_sets(start: str, manifest: Any, tarred_audio: Any) -> tuple[Groups, Gro
     return manifests, tars
 
 
-def _groups(start: str, name: str, given: Any) -> Groups:
+def _groups(start: str, name: str, given: Any) -> ManifestGroups:
     nested = isinstance(given, (list, tuple)) and any(isinstance(each, (list, tuple)) for each in given)
     return tuple(_names(start, name, each) for each in given) if nested else (_names(start, name, given),)
 

@@ -10,6 +10,7 @@ from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.urls import AnyPath
 from uio_pipes.formats.audio_value import UNDECODED
 from uio_pipes.formats.lhotse.cut import pairs_of, unread
 from uio_pipes.formats.shar.shards import Sources
@@ -21,11 +22,9 @@ from uio_pipes.sources.lhotse_cuts import ListCuts
 from uio_pipes.sources.lhotse_shar import LoadFromShar
 from uio_pipes.sources.list_shar import ListShar
 
-Path = str | os.PathLike[str]
-
 
 def from_lhotse_cuts(
-    paths: Path | Iterable[Path],
+    paths: AnyPath | Iterable[AnyPath],
     *,
     shuffle: bool = False,
     fields: Mapping[str, str | None] | None = None,
@@ -63,7 +62,7 @@ def from_lhotse_cuts(
 
 
 def from_lhotse_shar(
-    source: Path | Mapping[str, Path | Iterable[Path]],
+    source: AnyPath | Mapping[str, AnyPath | Iterable[AnyPath]],
     *,
     shuffle: bool = False,
     fields: Mapping[str, str | None] | None = None,

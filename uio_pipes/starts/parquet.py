@@ -9,23 +9,23 @@ from typing import Any
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.urls import AnyPath
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.parquet import ListParquet, LoadFromParquet
 
-Path = str | os.PathLike[str]
 _STAGE = "from_parquet"
 
 
 def from_parquet(
-    paths: Path | Iterable[Path],
+    paths: AnyPath | Iterable[AnyPath],
     *,
     shuffle: bool = False,
     fields: Mapping[str, str] | None = None,
     columns: Iterable[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    cache: Path | None = None,
+    cache: AnyPath | None = None,
     cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from Parquet files with an utterance a row: ``uio.from_parquet("hf://datasets/…/*.parquet")``.

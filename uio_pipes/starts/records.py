@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from uio_pipes.base.checks import check_names, require
+from uio_pipes.base.urls import AnyPath
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.indexed import ListIndexed
@@ -14,8 +15,6 @@ from uio_pipes.sources.kaldi import ListKaldi
 from uio_pipes.sources.list_files import ListFiles
 from uio_pipes.sources.tar_index import ListTarIndex, OpenIndex
 from uio_pipes.starts.lists import list_files
-
-Path = str | os.PathLike[str]
 
 
 def from_tar_index(
@@ -150,11 +149,11 @@ def from_indexed(
 
 
 def from_kaldi(
-    scp: Path,
-    text: Path | None = None,
+    scp: AnyPath,
+    text: AnyPath | None = None,
     *,
-    segments: Path | None = None,
-    utt2spk: Path | None = None,
+    segments: AnyPath | None = None,
+    utt2spk: AnyPath | None = None,
     shuffle: bool = False,
     allow_pipes: bool = False,
     fields: Mapping[str, str] | None = None,

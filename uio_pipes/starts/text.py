@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.urls import AnyPath
 from uio_pipes.formats.naming import names_of, transcript
 from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.text import ListJsonl, ListText
 
-Path = str | os.PathLike[str]
-Paths = Path | Iterable[Path]
+Paths = AnyPath | Iterable[AnyPath]
 
 
 def from_text(

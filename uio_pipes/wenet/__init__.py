@@ -12,7 +12,7 @@ from uio_pipes.run.dataset import PipelineDataset
 from uio_pipes.starts.lists import list_files
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.wenet.conf import read_conf
-from uio_pipes.wenet.table import LIST_STEPS, STEPS, Step
+from uio_pipes.wenet.table import LIST_STEPS, STEPS, StageKeys
 
 __all__ = ["apply_steps", "wenet_dataset"]
 
@@ -56,7 +56,7 @@ def wenet_dataset(
 
 
 def apply_steps(
-    pipeline: Pipeline, steps: Iterable[Step], values: Mapping[str, Any], **given: dict[str, Any]
+    pipeline: Pipeline, steps: Iterable[StageKeys], values: Mapping[str, Any], **given: dict[str, Any]
 ) -> Pipeline:
     """Return ``pipeline`` with the ``steps`` that the values switch on. ``given``: arguments that no key has."""
     for step in steps:

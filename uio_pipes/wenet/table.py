@@ -44,7 +44,7 @@ class Key(NamedTuple):
     argument: str = ""
 
 
-class Step(NamedTuple):
+class StageKeys(NamedTuple):
     """A stage and its keys. It is applied if ``switch`` has the value ``on``, and always without a switch; but not if
     the argument ``needs`` has the value ``idle``, with which it would do nothing."""
 
@@ -71,20 +71,20 @@ def _kaldi(block: str) -> tuple[Key, ...]:
 
 
 LIST_STEPS = (
-    Step(
+    StageKeys(
         "shuffle",
         (Key("list_shuffle_conf.shuffle_size", WHOLE, None, "shuffle_size"),),
         Key("list_shuffle", FLAG, True),
         needs="shuffle_size",  # without one, list_files shuffles the whole list
     ),
-    Step("repeat", (Key("cycle", ROUNDS, 1, "times"),), needs="times", idle=1),
+    StageKeys("repeat", (Key("cycle", ROUNDS, 1, "times"),), needs="times", idle=1),
 )
 
 STEPS = (
-    Step("decode_audio", (Key("singal_channel_conf.channel", WHOLE, 0, "channel"),)),
-    Step("speaker", (Key("speaker_conf.speaker_table_path", TEXT, None, "table"),), needs="table"),
-    Step("tokenize", needs="tokenizer"),
-    Step(
+    StageKeys("decode_audio", (Key("singal_channel_conf.channel", WHOLE, 0, "channel"),)),
+    StageKeys("speaker", (Key("speaker_conf.speaker_table_path", TEXT, None, "table"),), needs="table"),
+    StageKeys("tokenize", needs="tokenizer"),
+    StageKeys(
         "filter",
         (
             Key("filter_conf.max_length", NUMBER, 10240, "max_frames"),
@@ -95,14 +95,14 @@ STEPS = (
             Key("filter_conf.max_output_input_ratio", NUMBER, 1, "max_output_input_ratio"),
         ),
     ),
-    Step("resample", (Key("resample_conf.resample_rate", WHOLE, 16000, "resample_rate"),)),
-    Step(
+    StageKeys("resample", (Key("resample_conf.resample_rate", WHOLE, 16000, "resample_rate"),)),
+    StageKeys(
         "speed_perturb",
         (Key("speeds", _list_of(NUMBER), (0.9, 1.0, 1.1), "speeds"),),
         Key("speed_perturb", FLAG, False),
     ),
-    Step("fbank", _kaldi("fbank_conf"), _FEATURES, "fbank"),
-    Step(
+    StageKeys("fbank", _kaldi("fbank_conf"), _FEATURES, "fbank"),
+    StageKeys(
         "mfcc",
         (
             *_kaldi("mfcc_conf"),
@@ -113,7 +113,7 @@ STEPS = (
         _FEATURES,
         "mfcc",
     ),
-    Step(
+    StageKeys(
         "log_mel_spectrogram",
         (
             Key("log_mel_spectrogram_conf.n_fft", WHOLE, 400, "n_fft"),
@@ -126,7 +126,7 @@ STEPS = (
         _FEATURES,
         "log_mel_spectrogram",
     ),
-    Step(
+    StageKeys(
         "spec_aug",
         (
             Key("spec_aug_conf.num_t_mask", WHOLE, 2, "num_t_mask"),
@@ -136,18 +136,20 @@ STEPS = (
         ),
         Key("spec_aug", FLAG, True),
     ),
-    Step(
+    StageKeys(
         "spec_sub",
         (Key("spec_sub_conf.max_t", WHOLE, 20, "max_t"), Key("spec_sub_conf.num_t_sub", WHOLE, 3, "num_t_sub")),
         Key("spec_sub", FLAG, False),
     ),
-    Step("spec_trim", (Key("spec_trim_conf.max_t", WHOLE, 20, "max_t"),), Key("spec_trim", FLAG, False)),
-    Step("language", (Key("language_conf.limited_langs", _list_of(TEXT), ("zh", "en"), "limited_langs"),)),
-    Step("shuffle", (Key("shuffle_conf.shuffle_size", WHOLE, 1500, "shuffle_size"),), Key("shuffle", FLAG, True)),
-    Step("sort", (Key("sort_conf.sort_size", WHOLE, 500, "sort_size"),), Key("sort", FLAG, True)),
-    Step("batch", (Key("batch_conf.batch_size", WHOLE, 16, "batch_size"),), _BATCHES, "static"),
-    Step("dynamic_batch", (Key("batch_conf.max_frames_in_batch", WHOLE, 12000, "max_frames"),), _BATCHES, "dynamic"),
-    Step(
+    StageKeys("spec_trim", (Key("spec_trim_conf.max_t", WHOLE, 20, "max_t"),), Key("spec_trim", FLAG, False)),
+    StageKeys("language", (Key("language_conf.limited_langs", _list_of(TEXT), ("zh", "en"), "limited_langs"),)),
+    StageKeys("shuffle", (Key("shuffle_conf.shuffle_size", WHOLE, 1500, "shuffle_size"),), Key("shuffle", FLAG, True)),
+    StageKeys("sort", (Key("sort_conf.sort_size", WHOLE, 500, "sort_size"),), Key("sort", FLAG, True)),
+    StageKeys("batch", (Key("batch_conf.batch_size", WHOLE, 16, "batch_size"),), _BATCHES, "static"),
+    StageKeys(
+        "dynamic_batch", (Key("batch_conf.max_frames_in_batch", WHOLE, 12000, "max_frames"),), _BATCHES, "dynamic"
+    ),
+    StageKeys(
         "bucket_batch",
         (
             Key("batch_conf.bucket_boundaries", _list_of(WHOLE), None, "bucket_boundaries"),

@@ -18,7 +18,7 @@ import uio_pipes as uio
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.io.local import LocalFile
 from uio_pipes.prep import metainfo
-from uio_pipes.prep.checking.shard import Wanted
+from uio_pipes.prep.checking.shard import WantedChecks
 from uio_pipes.prep.index_lists import index_lists
 from uio_pipes.prep.verify import verify
 
@@ -232,15 +232,15 @@ def test_index_and_verify_know_every_pair(modal: Path, tmp_path: Path) -> None:
     listed = tmp_path / "data.list"
     listed.write_text(f"{modal} audio+video+metainfo\n")
     for path in (modal, listed):
-        *_, report = verify([str(path)], Wanted(crc=True))
+        *_, report = verify([str(path)], WantedChecks(crc=True))
         assert [(found.reason, found.key) for found in report.findings] == [("bad_crc", "T0002")]
         assert report.utterances == COUNT
     (modal / "video.bin.uioidx").unlink()
-    *_, report = verify([str(listed)], Wanted(crc=True))
+    *_, report = verify([str(listed)], WantedChecks(crc=True))
     assert report.reasons == {"missing_index": 1}
     assert index_lists([str(listed)]).fresh == 0
     touchdataset.write_pair(modal / "video", [np.zeros(5, np.uint8)] * COUNT)
-    *_, report = verify([str(listed)], Wanted(crc=True))
+    *_, report = verify([str(listed)], WantedChecks(crc=True))
     assert report.reasons == {"stale_index": 1}
 
 
@@ -256,7 +256,7 @@ def test_texts_and_tokens_without_audio(name: str, modal: Path, tmp_path: Path) 
         assert (found.utterances, found.folders, found.fresh) == (COUNT, 1, 1)
     flip_in(modal, name, 4)
     for path in (modal, listed):
-        *_, report = verify([str(path)], Wanted(crc=True, decode=True))
+        *_, report = verify([str(path)], WantedChecks(crc=True, decode=True))
         assert report.reasons == {"bad_crc": 1}
         loader = uio.Loader(uio.from_indexed(path, verify="crc"))
         assert len(list(loader)) == COUNT - 1

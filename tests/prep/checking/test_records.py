@@ -17,14 +17,14 @@ from video_files import video
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError
-from uio_pipes.prep.checking.shard import Wanted
+from uio_pipes.prep.checking.shard import WantedChecks
 from uio_pipes.prep.convert import convert
 from uio_pipes.prep.verify import Verified, confirm, verify
 
-DECODE = Wanted(decode=True)
+DECODE = WantedChecks(decode=True)
 
 
-def checked(path: object, wanted: Wanted = DECODE, jobs: int = 1) -> Verified:
+def checked(path: object, wanted: WantedChecks = DECODE, jobs: int = 1) -> Verified:
     *_, report = verify([str(path)], wanted, jobs=jobs)
     return report
 
@@ -53,18 +53,18 @@ def test_damaged_records_are_named_and_the_rest_is_checked(tmp_path: Path) -> No
     data = bytearray((folder / "metainfo.bin").read_bytes())
     data[data.index(b"T0003") - 2] = 0xFF
     (folder / "metainfo.bin").write_bytes(data)
-    found = checked(listed(tmp_path, folder), Wanted())
+    found = checked(listed(tmp_path, folder), WantedChecks())
     assert found.reasons == {"bad_line": 1, "bad_segment": 1, "duplicate_key": 1, "missing_sample_rate": 1}
     assert {e.key for e in found.findings if e.reason == "bad_segment"} == {"T0002"}
     assert f"{folder}/metainfo, utterance 2" in {e.url for e in found.findings}
-    assert checked(folder, Wanted(rate=16_000)).reasons["wrong_rate"] == 2
+    assert checked(folder, WantedChecks(rate=16_000)).reasons["wrong_rate"] == 2
 
 
 def test_samples_that_are_no_numbers_are_found_by_decoding(tmp_path: Path) -> None:
     utterances = [(samples.astype(np.float32) / 32768, fields) for samples, fields in touchdataset.speech(3)]
     utterances[1][0][5] = np.nan
     path = listed(tmp_path, touchdataset.write(tmp_path / "a", utterances))
-    assert checked(path, Wanted()).reasons == {}
+    assert checked(path, WantedChecks()).reasons == {}
     assert [(e.reason, e.key) for e in checked(path).findings] == [("nan_audio", "T0001")]
 
 
@@ -78,7 +78,7 @@ def test_durations_are_compared_with_the_audio(tmp_path: Path, form: str, decode
             row.pop(name, None)
         row |= {"duration": duration, "id": f"d{duration}"}
     write(path, rows)
-    found = checked(path, Wanted(decode=decode))
+    found = checked(path, WantedChecks(decode=decode))
     assert (found.utterances, found.reasons) == (7, {"bad_duration": 3, "length_mismatch": 1})
     assert "`duration` says 0.1" in str(found.findings[0])
     delivered = uio.Loader((uio.from_nemo if form == "nemo" else uio.from_raw_list)(path).decode_audio().batch(1))
@@ -92,7 +92,7 @@ def test_durations_of_audio_whose_length_shows_only_in_decoding(tmp_path: Path) 
     path = tmp_path / "a.mp3"
     sf.write(path, np.zeros(16000), 16000, format="MP3")
     write(made.list, [row | {"wav": str(path), "duration": 0.1}])
-    assert checked(made.list, Wanted()).reasons == {}
+    assert checked(made.list, WantedChecks()).reasons == {}
     assert checked(made.list).reasons == {"length_mismatch": 1}
 
 
@@ -133,7 +133,7 @@ def test_features_of_a_kaldi_folder(tmp_path: Path) -> None:
     data = (tmp_path / "feats.ark").read_bytes()
     row = arrays["F002"][3].tobytes()
     (tmp_path / "feats.ark").write_bytes(data.replace(row, np.full(6, np.nan, np.float32).tobytes()))
-    assert checked(tmp_path, Wanted()).reasons == {}
+    assert checked(tmp_path, WantedChecks()).reasons == {}
     assert [(e.reason, e.key) for e in checked(tmp_path).findings] == [("bad_features", "F002")]
 
 
@@ -155,12 +155,12 @@ def test_copies_are_named_by_their_lines_and_rows(tmp_path: Path) -> None:
         for name, keys in (("one", "ab"), ("two", "cb"))
     )
     one.write_text("# a comment\n" + one.read_text())
-    (found,) = checked(tmp_path / "{one,two}.json", Wanted()).findings
+    (found,) = checked(tmp_path / "{one,two}.json", WantedChecks()).findings
     assert (found.url, found.offset) == (f"{two}, line 2", None)
     assert f"the same key is in {one}, line 3:" in found.message
     rows = [{"id": "a", "text": "a", "audio": corpus.wav_bytes(0)}] * 2
     path = parquet_corpus.write(tmp_path / "a.parquet", rows)
-    (found,) = checked(path, Wanted()).findings
+    (found,) = checked(path, WantedChecks()).findings
     assert (found.url, "row group 0, row 0:" in found.message) == (f"{path}, row group 0, row 1", True)
 
 
@@ -178,7 +178,7 @@ def test_videos_are_decoded_if_wanted(tmp_path: Path) -> None:
     records = [np.frombuffer(data, np.uint8) for data in (sound, sound[: len(sound) // 2], b"no video")]
     touchdataset.write_pair(folder / "video", records)
     (tmp_path / "data.list").write_text(f"{folder} audio+video+metainfo\n")
-    assert checked(tmp_path / "data.list", Wanted()).findings == []
+    assert checked(tmp_path / "data.list", WantedChecks()).findings == []
     found = checked(tmp_path / "data.list").findings
     assert [(one.reason, one.key) for one in found] == [("truncated_video", "T0001"), ("bad_video", "T0002")]
     assert checked(listed(tmp_path, folder)).findings == [], "which does not name them"

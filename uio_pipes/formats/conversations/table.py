@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, LeftOut
-from uio_pipes.formats.conversations.turns import Spoken, read_turns, tags_of
+from uio_pipes.formats.conversations.turns import SpokenPart, read_turns, tags_of
 from uio_pipes.formats.lists.json_records import key_of
-from uio_pipes.formats.naming import Names
+from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.nemo.audio import audio_file
-from uio_pipes.formats.nemo.paths import Group
+from uio_pipes.formats.nemo.paths import ManifestGroup
 from uio_pipes.formats.nemo.table import Manifests, cut
 from uio_pipes.io.access import Access
 
@@ -29,10 +29,10 @@ class ConversationTable(Manifests):
 
     def __init__(
         self,
-        manifests: tuple[Group, ...],
-        tars: tuple[Group, ...] | None,
+        manifests: tuple[ManifestGroup, ...],
+        tars: tuple[ManifestGroup, ...] | None,
         access: Access,
-        names: Names = (),
+        names: FieldNames = (),
         tags: tuple[str, ...] = TAGS,
         root: str | None = None,
     ) -> None:
@@ -69,7 +69,7 @@ def recordings_of(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"key": fields["key"], "wav": wav, **times}
 
 
-def _times(spoken: Spoken, number: int) -> dict[str, Any]:
+def _times(spoken: SpokenPart, number: int) -> dict[str, Any]:
     try:
         row = {"offset": spoken.time("offset"), "duration": spoken.time("duration")}
         cut(row)

@@ -21,7 +21,7 @@ _OF_PART = ("audio", "audio_url", "path", "url")  # and of a part's
 _TURNS = ("messages", "conversations")
 
 
-class Spoken(NamedTuple):
+class SpokenPart(NamedTuple):
     """A recording in a turn. ``path``: None for one that is named beside the turns; ``times``: what has ``offset`` and
     ``duration`` of it, or lists of them by ``number``."""
 
@@ -39,15 +39,15 @@ class Spoken(NamedTuple):
         return value[0 if len(value) == 1 else self.number]
 
 
-Part = str | Spoken
-Message = dict[str, Any]
+TurnPart = str | SpokenPart
+ChatMessage = dict[str, Any]
 
 
-class Turn(NamedTuple):
+class ConversationTurn(NamedTuple):
     """A turn. ``rest``: what its message says beside role and content, such as ``tool_calls``."""
 
     role: str
-    parts: list[Part]
+    parts: list[TurnPart]
     rest: Mapping[str, Any]
 
 
@@ -56,7 +56,7 @@ def tags_of(tags: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
 
 
-def read_turns(line: dict[str, Any], tag: re.Pattern[str]) -> tuple[list[Message], list[Spoken]]:
+def read_turns(line: dict[str, Any], tag: re.Pattern[str]) -> tuple[list[ChatMessage], list[SpokenPart]]:
     """Take turns and recordings out of ``line``, and return them: messages of ``role`` and ``content``, and a recording
     for each part of audio. ``tag``: what stands for audio in texts.
 
@@ -68,7 +68,7 @@ def read_turns(line: dict[str, Any], tag: re.Pattern[str]) -> tuple[list[Message
         turns = [_joined(role, list(some)) for role, some in groupby(turns, lambda turn: turn.role)]
     turns = _with_recordings(turns, line)
     messages = [{**turn.rest, "role": turn.role, "content": _content(turn.parts)} for turn in turns]
-    return messages, [part for turn in turns for part in turn.parts if isinstance(part, Spoken)]
+    return messages, [part for turn in turns for part in turn.parts if isinstance(part, SpokenPart)]
 
 
 def _given(line: dict[str, Any], name: str) -> list[Any]:
@@ -81,7 +81,7 @@ def _given(line: dict[str, Any], name: str) -> list[Any]:
     return given
 
 
-def _turns(given: list[Any], tag: re.Pattern[str]) -> list[Turn]:
+def _turns(given: list[Any], tag: re.Pattern[str]) -> list[ConversationTurn]:
     typed = any(isinstance(turn, dict) and "value" in turn and "type" in turn for turn in given)
     turns = []
     for number, turn in enumerate(given, 1):
@@ -92,7 +92,7 @@ def _turns(given: list[Any], tag: re.Pattern[str]) -> list[Turn]:
     return turns
 
 
-def _turn(turn: Any, typed: bool, tag: re.Pattern[str]) -> Turn:
+def _turn(turn: Any, typed: bool, tag: re.Pattern[str]) -> ConversationTurn:
     if not isinstance(turn, dict):
         _bad(f"it must be an object, not {turn!r:.40}: correct the line")
     role = turn.get("from", turn.get("role"))
@@ -101,10 +101,10 @@ def _turn(turn: Any, typed: bool, tag: re.Pattern[str]) -> Turn:
     role = _ROLES.get(role.lower(), role)
     rest = {name: value for name, value in turn.items() if name not in ("from", "role", "value", "content")}
     parts = [_of_type(turn, "value")] if typed else _parts(role, turn, rest, tag)
-    return Turn(role, parts, rest)
+    return ConversationTurn(role, parts, rest)
 
 
-def _parts(role: str, turn: dict[str, Any], rest: dict[str, Any], tag: re.Pattern[str]) -> list[Part]:
+def _parts(role: str, turn: dict[str, Any], rest: dict[str, Any], tag: re.Pattern[str]) -> list[TurnPart]:
     content = turn.get("content", turn.get("value"))
     if content is None and "value" not in turn and any(value is not None for value in rest.values()):
         content = ""  # as where tools are called
@@ -115,7 +115,7 @@ def _parts(role: str, turn: dict[str, Any], rest: dict[str, Any], tag: re.Patter
     return list(_split(content, turn, tag)) if role == "user" else [content]
 
 
-def _of_type(turn: dict[str, Any], name: str) -> Part:
+def _of_type(turn: dict[str, Any], name: str) -> TurnPart:
     """Return what a turn of NeMo's, or a part of text, is."""
     kind, value = turn.get("type"), turn.get(name)
     if kind not in ("text", "audio"):
@@ -123,40 +123,40 @@ def _of_type(turn: dict[str, Any], name: str) -> Part:
     if not isinstance(value, str) or (kind == "audio" and not value):
         what = "text" if kind == "text" else "path"
         _bad(f"its {what}, `{name}`, must be a string, not {value!r:.40}: correct the line")
-    return value if kind == "text" else Spoken(value, turn)
+    return value if kind == "text" else SpokenPart(value, turn)
 
 
-def _of_part(part: Any) -> Part:
+def _of_part(part: Any) -> TurnPart:
     if not isinstance(part, dict):
         _bad(f"a part of it must be an object, not {part!r:.40}: correct the line")
     if part.get("type") != "audio":
         return _of_type(part, "text")
     name = next((name for name in _OF_PART if part.get(name) is not None), None)
-    return Spoken(None, part) if name is None else _of_type(part, name)
+    return SpokenPart(None, part) if name is None else _of_type(part, name)
 
 
-def _split(text: str, turn: dict[str, Any], tag: re.Pattern[str]) -> Iterator[Part]:
+def _split(text: str, turn: dict[str, Any], tag: re.Pattern[str]) -> Iterator[TurnPart]:
     """Yield the texts between tags as they are, but no blank ones, and a recording for each tag."""
     between = tag.split(text)
     for number, piece in enumerate(between):
         if number:
-            yield Spoken(None, turn)
+            yield SpokenPart(None, turn)
         if piece.strip() or len(between) == 1:
             yield piece
 
 
-def _joined(role: str, turns: list[Turn]) -> Turn:
+def _joined(role: str, turns: list[ConversationTurn]) -> ConversationTurn:
     """Return several turns of one role as one, with a blank between them, as in NeMo."""
     first, *others = turns
-    return Turn(role, [*first.parts, *(part for turn in others for part in (" ", *turn.parts))], {})
+    return ConversationTurn(role, [*first.parts, *(part for turn in others for part in (" ", *turn.parts))], {})
 
 
-def _with_recordings(turns: list[Turn], line: dict[str, Any]) -> list[Turn]:
+def _with_recordings(turns: list[ConversationTurn], line: dict[str, Any]) -> list[ConversationTurn]:
     """Give the places for audio the recordings that the line names beside its turns.
 
     One recording may have several places, one place takes all of several, and otherwise they must be equally many.
     """
-    spoken = [part for turn in turns for part in turn.parts if isinstance(part, Spoken)]
+    spoken = [part for turn in turns for part in turn.parts if isinstance(part, SpokenPart)]
     places = sum(part.path is None for part in spoken)
     if spoken and not places:
         return turns
@@ -170,18 +170,18 @@ def _with_recordings(turns: list[Turn], line: dict[str, Any]) -> list[Turn]:
         _mismatch(f"the line has {len(paths)} recordings and {places} places for them: correct the line")
     numbers = iter(range(places))
 
-    def of(place: Spoken) -> list[Part]:
+    def of(place: SpokenPart) -> list[TurnPart]:
         number = 0 if len(paths) == 1 else next(numbers)
         chosen = range(len(paths)) if places == 1 else [number]
-        return [Spoken(paths[at], place.times, at) for at in chosen]
+        return [SpokenPart(paths[at], place.times, at) for at in chosen]
 
     return [turn._replace(parts=_filled(turn.parts, of)) for turn in turns]
 
 
-def _filled(parts: list[Part], of: Callable[[Spoken], list[Part]]) -> list[Part]:
-    filled: list[Part] = []
+def _filled(parts: list[TurnPart], of: Callable[[SpokenPart], list[TurnPart]]) -> list[TurnPart]:
+    filled: list[TurnPart] = []
     for part in parts:
-        filled += of(part) if isinstance(part, Spoken) and part.path is None else [part]
+        filled += of(part) if isinstance(part, SpokenPart) and part.path is None else [part]
     return filled
 
 
@@ -198,10 +198,10 @@ def _beside(line: dict[str, Any]) -> list[str]:
     return paths
 
 
-def _content(parts: list[Part]) -> str | list[dict[str, str]]:
+def _content(parts: list[TurnPart]) -> str | list[dict[str, str]]:
     content: list[dict[str, str]] = []
     for part in parts:
-        if isinstance(part, Spoken):
+        if isinstance(part, SpokenPart):
             content.append({"type": "audio"})
         elif content and content[-1]["type"] == "text":
             content[-1]["text"] += part

@@ -9,7 +9,7 @@ import numpy as np
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.kaldi.lines import KaldiLines
 
-Column = Literal["text", "speaker"]
+JoinedColumn = Literal["text", "speaker"]
 
 
 class KaldiJoin:
@@ -25,7 +25,7 @@ class KaldiJoin:
         self.scp, self.segments = scp, segments
         self._utterances = utterances = segments or scp
         self._recordings = None if segments is None else scp.find_words(segments)
-        columns: dict[Column, KaldiLines | None] = {"text": text, "speaker": speakers}
+        columns: dict[JoinedColumn, KaldiLines | None] = {"text": text, "speaker": speakers}
         self._columns = {name: (table, table.find(utterances)) for name, table in columns.items() if table is not None}
         self._text = text
         self._text_only = np.zeros(0, np.int64) if text is None else np.flatnonzero(utterances.find(text) < 0)
@@ -65,11 +65,11 @@ class KaldiJoin:
             raise DataError("missing_recording", message)
         return line
 
-    def has(self, column: Column) -> bool:
+    def has(self, column: JoinedColumn) -> bool:
         """Return whether there is a table of this column."""
         return column in self._columns
 
-    def find(self, column: Column, number: int) -> str | None:
+    def find(self, column: JoinedColumn, number: int) -> str | None:
         """Return the utterance's text or speaker, None without a table or a line. Raises: DataError ``bad_text``."""
         if column not in self._columns:
             return None
@@ -77,7 +77,7 @@ class KaldiJoin:
         line = int(lines[number])
         return table.value(line) if line >= 0 and table.raw_key(line) == self._utterances.raw_key(number) else None
 
-    def value(self, column: Column, number: int) -> str:
+    def value(self, column: JoinedColumn, number: int) -> str:
         """As :meth:`find`. Raises: DataError ``missing_text`` or ``missing_speaker`` if the utterance has no line."""
         found = self.find(column, number)
         if found is None:

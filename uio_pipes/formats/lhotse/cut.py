@@ -9,7 +9,7 @@ from typing import Any
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.lists.raw_line import LATEST
-from uio_pipes.formats.naming import Names, check_text, names_of, renamed
+from uio_pipes.formats.naming import FieldNames, check_text, names_of, renamed
 
 Cut = Mapping[str, Any]
 MakeData = Callable[[str, Mapping[str, Any]], Any]  # a custom field's value, by its name and manifest; None: no field
@@ -111,11 +111,13 @@ def unread(pairs: Pairs) -> frozenset[str]:
     return frozenset(name for ours in left_out for name in (ours, _THEIRS.get(ours, ours)))
 
 
-class Wanted:
+class WantedFields:
     """The fields that are wanted. ``left_out``: our names of those that are not read."""
 
     def __init__(self, pairs: Pairs) -> None:
-        self.names: Names = tuple((ours, _LHOTSE.get(theirs, theirs)) for ours, theirs in pairs if theirs is not None)
+        self.names: FieldNames = tuple(
+            (ours, _LHOTSE.get(theirs, theirs)) for ours, theirs in pairs if theirs is not None
+        )
         self.left_out = frozenset(_LHOTSE.get(ours, ours) for ours, theirs in pairs if theirs is None)
 
     def named(self, fields: dict[str, Any]) -> dict[str, Any]:

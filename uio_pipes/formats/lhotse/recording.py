@@ -10,7 +10,7 @@ from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.recording import InFile, decoded
 from uio_pipes.audio.sniff import sniff_codec
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.lhotse.sources import Source, opened
+from uio_pipes.formats.lhotse.sources import RecordingSource, opened
 from uio_pipes.formats.lhotse.times import samples_in
 from uio_pipes.formats.lhotse.transforms import Span, rate_before, resampled, transforms_of
 from uio_pipes.formats.lhotse.window import Window, bounds, fitted, is_whole, times
@@ -39,7 +39,7 @@ class Recorded(InFile, Early):
         channels: Any,
         access: Access,
         window: Window | None = None,
-        sources: list[Source] | None = None,
+        sources: list[RecordingSource] | None = None,
     ) -> None:
         samples, rate = manifest["num_samples"], manifest["sampling_rate"]
         if type(samples) is not int or samples <= 0 or type(rate) is not int:
@@ -56,14 +56,14 @@ class Recorded(InFile, Early):
         self.offset, self.head, self.crc = 0, b"", None
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[RecordingSource]:
         """The audio files: paths, references to remote files, or bytes. Raises: DataError ``bad_cut``."""
         if self._sources is None:
             self._sources = [opened(s["type"], s["source"], self.access) for s in self.manifest["sources"]]
         return self._sources
 
     @property
-    def stored(self) -> Source:
+    def stored(self) -> RecordingSource:
         """The first of its files."""
         return self.sources[0]
 
@@ -168,7 +168,7 @@ class Recorded(InFile, Early):
             raise DataError("length_mismatch", "the files of the recording's channels differ in length: make them anew")
         return found[0] if len(found) == 1 else torch.cat(found)
 
-    def _at_rate(self, waveform: torch.Tensor, own: int, rate: int, stored: Source) -> torch.Tensor:
+    def _at_rate(self, waveform: torch.Tensor, own: int, rate: int, stored: RecordingSource) -> torch.Tensor:
         """Raises: DataError ``wrong_rate``, but for Opus, which has no rate of its own."""
         if own == rate:
             return waveform

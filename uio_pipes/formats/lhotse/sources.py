@@ -14,7 +14,7 @@ from uio_pipes.io.local import Ref
 from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
 
-Source = str | Ref | bytes
+RecordingSource = str | Ref | bytes
 _KINDS = frozenset(["file", "url", "memory", "command"])
 
 
@@ -35,7 +35,7 @@ def check_readable(manifest: Mapping[str, Any], allow_pipes: bool) -> None:
     check_transforms(manifest)
 
 
-def opened(kind: str, source: str, access: Access) -> Source:
+def opened(kind: str, source: str, access: Access) -> RecordingSource:
     """Return what a source names: a path, a reference to a remote file, or bytes. Raises: DataError."""
     if kind == "memory":
         return from_base64(source)

@@ -22,10 +22,10 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.opening import open_binary, open_file
 
-Array = npt.NDArray[Any]
-Rows = tuple[int, int | None]  # first, and the one after the last; None: to the end
-Loader = Callable[[Rows], Array]
-Unpack = Callable[[bytes], Array]
+AnyArray = npt.NDArray[Any]
+RowRange = tuple[int, int | None]  # first, and the one after the last; None: to the end
+RowLoader = Callable[[RowRange], AnyArray]
+Unpack = Callable[[bytes], AnyArray]
 CHUNK = 500  # rows in a chunk of lilcom_chunky, as Lhotse fixes it
 
 
@@ -37,7 +37,7 @@ class CutFeatures(StoredFeatures):
 
     __slots__ = ("_load", "first", "stored", "wanted")
 
-    def __init__(self, cut: Mapping[str, Any], manifest: Mapping[str, Any], load: Loader) -> None:
+    def __init__(self, cut: Mapping[str, Any], manifest: Mapping[str, Any], load: RowLoader) -> None:
         shift, rate = float(manifest["frame_shift"]), int(manifest["sampling_rate"])
         self.first = frames_in(max(0.0, float(cut.get("start") or 0) - float(manifest["start"])), shift, rate)
         self.stored = int(manifest["num_frames"]) - self.first
@@ -51,7 +51,7 @@ class CutFeatures(StoredFeatures):
     def frames(self) -> int:
         return self.wanted if self.stored >= self.wanted - 1 else self.stored
 
-    def load(self) -> Array:
+    def load(self) -> AnyArray:
         found = self._load((self.first, self.first + self.wanted))
         if len(found) < min(self.wanted, self.stored):
             message = f"{len(found)} frames are stored, the manifest says {self.stored}: compute the features again"
@@ -64,7 +64,7 @@ class StoredArray(Ref):
 
     __slots__ = ("_load",)
 
-    def __init__(self, load: Loader) -> None:
+    def __init__(self, load: RowLoader) -> None:
         super().__init__(None, 0, 0)  # type: ignore[arg-type]
         self._load = load
 
@@ -81,7 +81,7 @@ class TimedArray(StoredArray):
 
     __slots__ = ("manifest", "span")
 
-    def __init__(self, load: Loader, manifest: Mapping[str, Any], span: tuple[float, float]) -> None:
+    def __init__(self, load: RowLoader, manifest: Mapping[str, Any], span: tuple[float, float]) -> None:
         super().__init__(load)
         self.manifest, self.span = manifest, span
 
@@ -98,7 +98,7 @@ class TimedArray(StoredArray):
         return self._load((0, None))[(slice(None),) * axis + (slice(first, last),)]
 
 
-def loader(manifest: Mapping[str, Any], access: Access) -> Loader:
+def loader(manifest: Mapping[str, Any], access: Access) -> RowLoader:
     """Return what reads rows of an array or of features. Raises: DataError ``unsupported_features``."""
     kind = manifest["storage_type"]
     if kind not in _READERS:
@@ -112,32 +112,32 @@ def loader(manifest: Mapping[str, Any], access: Access) -> Loader:
     return lambda rows: _checked(lambda: read(path, key, rows, access), f"{path}/{key}" if path else kind)
 
 
-def member_loader(payload: Payload, suffix: str) -> Loader:
+def member_loader(payload: Payload, suffix: str) -> RowLoader:
     """Return what reads rows of the member of a Shar. Raises: DataError ``bad_features``."""
     if suffix not in ("npy", "llc"):
         raise DataError("bad_features", f"features in the form .{suffix} are not known: write lilcom or numpy")
     unpack = _npy if suffix == "npy" else _unpacked
 
-    def read(rows: Rows) -> Array:
+    def read(rows: RowRange) -> AnyArray:
         data = payload.read() if isinstance(payload, Ref) else payload
         return _checked(lambda: unpack(data)[slice(*rows)], "")
 
     return read
 
 
-def _checked(read: Callable[[], Array], place: str) -> Array:
+def _checked(read: Callable[[], AnyArray], place: str) -> AnyArray:
     try:
         return read()
     except (ValueError, RuntimeError, EOFError, IndexError, MemoryError, OSError) as error:
         raise DataError("bad_features", f"cannot be read: {error}", url=place) from error
 
 
-def _npy(data: bytes) -> Array:
-    found: Array = np.load(io.BytesIO(data), allow_pickle=False)
+def _npy(data: bytes) -> AnyArray:
+    found: AnyArray = np.load(io.BytesIO(data), allow_pickle=False)
     return found
 
 
-def _unpacked(data: bytes) -> Array:
+def _unpacked(data: bytes) -> AnyArray:
     try:
         import lilcom
     except ImportError as error:
@@ -146,16 +146,16 @@ def _unpacked(data: bytes) -> Array:
     return np.asarray(lilcom.decompress(data))
 
 
-def _file(unpack: Unpack, path: str, key: str, rows: Rows, access: Access) -> Array:
+def _file(unpack: Unpack, path: str, key: str, rows: RowRange, access: Access) -> AnyArray:
     with open_binary(f"{path.rstrip('/')}/{key.lstrip('/')}", access) as file:
         return unpack(file.read())[slice(*rows)]
 
 
-def _memory(unpack: Unpack, path: str, key: str, rows: Rows, access: Access) -> Array:
+def _memory(unpack: Unpack, path: str, key: str, rows: RowRange, access: Access) -> AnyArray:
     return unpack(from_base64(key))[slice(*rows)]
 
 
-def _lilcom_chunky(path: str, key: str, rows: Rows, access: Access) -> Array:
+def _lilcom_chunky(path: str, key: str, rows: RowRange, access: Access) -> AnyArray:
     """The key is ``offset,size,size,…`` of the chunks. Only those that have ``rows`` are read."""
     first, last = rows
     chunks = list(pairwise(accumulate(map(int, key.split(",")))))
@@ -167,7 +167,7 @@ def _lilcom_chunky(path: str, key: str, rows: Rows, access: Access) -> Array:
     return found[first - begin * CHUNK : None if last is None else last - begin * CHUNK]
 
 
-def _kaldiio(path: str, key: str, rows: Rows, access: Access) -> Array:
+def _kaldiio(path: str, key: str, rows: RowRange, access: Access) -> AnyArray:
     """The path is an scp whose line ``key`` points into an ark, or such a pointer itself."""
     pointer = parse_pointer(_table(path, access).get(key, "") if is_named(path, ".scp") else path)
     if not pointer.path:
@@ -182,7 +182,7 @@ def _table(path: str, access: Access) -> dict[str, str]:
     return {lines.key(number): lines.value(number) for number in range(len(lines))}
 
 
-_READERS: dict[str, Callable[[str, str, Rows, Access], Array]] = {
+_READERS: dict[str, Callable[[str, str, RowRange, Access], AnyArray]] = {
     "numpy_files": partial(_file, _npy),
     "lilcom_files": partial(_file, _unpacked),
     "lilcom_url": partial(_file, _unpacked),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.lhotse.cut import Pairs, Wanted, check_cut, described, end_of, is_recording
+from uio_pipes.formats.lhotse.cut import Pairs, WantedFields, check_cut, described, end_of, is_recording
 from uio_pipes.formats.lhotse.recording import Recorded, Unaligned, placed
 from uio_pipes.formats.lhotse.sources import check_readable
 from uio_pipes.formats.lhotse.stored import CutFeatures, StoredArray, TimedArray, loader
@@ -27,7 +27,7 @@ class CutTable(JsonRecords):
 
     def __init__(self, entries: tuple[str, ...], access: Access, pairs: Pairs = (), allow_pipes: bool = False) -> None:
         super().__init__(entries, access)
-        self._wanted, self._pipes = Wanted(pairs), allow_pipes
+        self._wanted, self._pipes = WantedFields(pairs), allow_pipes
         _refuse_others(self.lines[0], self.place(0))
 
     def fields(self, number: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import name_of
 from uio_pipes.formats.lists.raw_line import parse_object
 from uio_pipes.formats.lists.table import Table
-from uio_pipes.formats.naming import Names
+from uio_pipes.formats.naming import FieldNames
 from uio_pipes.io.access import Access
 
 
@@ -23,7 +23,7 @@ class JsonRecords:
     weights = None
     wanted: ClassVar[str] = "a JSON object a line is wanted"
 
-    def __init__(self, entries: tuple[str, ...], access: Access, names: Names = ()) -> None:
+    def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
         self.lines, self.access, self._names = Table(entries, access), access, names
 
     def __len__(self) -> int:

@@ -183,7 +183,7 @@ class Lines(Sequence[str]):
             at = line + chunk[: chunk.index(b"\0")].count(b"\n")
             raise self._no_list(f"a NUL in line {at}: it is not text")
 
-    def _are_items(self, chunk: bytes, codes: _Bytes, starts: _Places, ends: _Places) -> npt.NDArray[np.bool_]:
+    def _are_items(self, chunk: bytes, codes: _ByteArray, starts: _Places, ends: _Places) -> npt.NDArray[np.bool_]:
         """Return which lines are items: only those that do not begin with a visible ASCII letter must be decoded."""
         first = codes[starts]
         are: npt.NDArray[np.bool_] = (first > 32) & (first < 127) & (first != ord("#"))
@@ -203,7 +203,7 @@ class Lines(Sequence[str]):
 
 
 _Places = npt.NDArray[np.int64]
-_Bytes = npt.NDArray[np.uint8]
+_ByteArray = npt.NDArray[np.uint8]
 
 
 @lru_cache(maxsize=16)
@@ -233,7 +233,7 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _nothing_around(codes: _Bytes, starts: _Places, ends: _Places) -> bool:
+def _nothing_around(codes: _ByteArray, starts: _Places, ends: _Places) -> bool:
     """Return whether all lines begin and end with visible ASCII letters, so that none has white space around it."""
     first, last = codes[starts], codes[ends - 1]
     return bool(((first > 32) & (first < 127) & (last > 32) & (last < 127)).all())

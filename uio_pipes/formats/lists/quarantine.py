@@ -15,10 +15,10 @@ from uio_pipes.io.regular import open_regular
 
 _LINE = re.compile(r", line \d+$")
 
-Entry = dict[str, Any]
+QuarantineEntry = dict[str, Any]
 
 
-def entry_of(error: DataError, stage: str = "", **where: Any) -> Entry:
+def entry_of(error: DataError, stage: str = "", **where: Any) -> QuarantineEntry:
     """Return the entry of one failure. ``where``: epoch, rank and so on."""
     return {
         "reason": error.reason,
@@ -39,11 +39,11 @@ def _spot(reason: str, url: str, member: str, offset: int | None) -> tuple[Any, 
     return reason, url, member if offset is None else "", offset
 
 
-def _spot_of(entry: Entry) -> tuple[Any, ...]:
+def _spot_of(entry: QuarantineEntry) -> tuple[Any, ...]:
     return _spot(entry["reason"], home(entry.get("url", "")), entry.get("member", ""), entry.get("offset"))
 
 
-def _identity(entry: Entry) -> tuple[Any, ...]:
+def _identity(entry: QuarantineEntry) -> tuple[Any, ...]:
     return (*_spot_of(entry), entry.get("url"), entry.get("key"))
 
 
@@ -60,7 +60,7 @@ class Quarantine:
         self._known: set[tuple[Any, ...]] = set()
         self._catch_up()
 
-    def add(self, entry: Entry) -> bool:
+    def add(self, entry: QuarantineEntry) -> bool:
         """Append an entry and return True, unless the file has the same failure already."""
         self._catch_up()
         if (identity := _identity(entry)) in self._known:
@@ -92,14 +92,14 @@ class Quarantine:
         self._known.update(_identity(entry) for _, entry in _entries(data))
 
 
-def _line(entry: Entry) -> bytes:
+def _line(entry: QuarantineEntry) -> bytes:
     try:
         return (json.dumps(entry, ensure_ascii=False) + "\n").encode()
     except UnicodeEncodeError:  # a name that is not UTF-8
         return (json.dumps(entry) + "\n").encode()
 
 
-def _entries(data: bytes) -> Iterator[tuple[int, Entry]]:
+def _entries(data: bytes) -> Iterator[tuple[int, QuarantineEntry]]:
     """Yield line numbers and entries; other lines are passed over."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
@@ -110,12 +110,12 @@ def _entries(data: bytes) -> Iterator[tuple[int, Entry]]:
             yield number, entry
 
 
-def _fits(entry: Entry) -> bool:
+def _fits(entry: QuarantineEntry) -> bool:
     texts = all(isinstance(entry.get(name, ""), str) for name in ("reason", "url", "member", "key"))
     return texts and bool(entry.get("reason")) and isinstance(entry.get("offset"), (int, type(None)))
 
 
-def read_quarantine(path: str | os.PathLike[str]) -> list[Entry]:
+def read_quarantine(path: str | os.PathLike[str]) -> list[QuarantineEntry]:
     """Read the entries of a file. Raises: ListError naming the line that is not an entry."""
     try:
         with open_regular(path) as file:
@@ -142,7 +142,7 @@ def home(url: str) -> str:
 class Known:
     """The failures of a quarantine file, to be looked up."""
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[QuarantineEntry]) -> None:
         whole = (e for e in entries if e.get("key") and e["reason"] != "duplicate_key")  # of two, the first one stays
         self._keys = frozenset((home(e.get("url", "")), e["key"]) for e in whole)
         self._spots = frozenset(map(_spot_of, entries))

@@ -12,7 +12,7 @@ from uio_pipes.base.urls import name_of
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import Access
 
-Group = tuple[str, ...]  # names of one data set
+ManifestGroup = tuple[str, ...]  # names of one data set
 # NeMo writes {0..7} as _OP_0..7_CL_, (0..7), [0..7] or <0..7>, since braces mean something to a shell and to Hydra.
 _RANGE = re.compile(r"[(\[<](\w+\.\.\w+(?:\.\.\w+)?|[^()\[\]<>{}/]*,[^()\[\]<>{}/]*)[)\]>]")
 _COMMA = re.compile(r",(?![^{]*\})")
@@ -22,11 +22,13 @@ _NUMBER = re.compile(r".*_(\d+)")  # the last one of a name, as NeMo takes it
 class DataSet(NamedTuple):
     """Manifests and their tars: by number of the shard; None if the manifests name files."""
 
-    manifests: Group
+    manifests: ManifestGroup
     tars: dict[int | None, str] | None
 
 
-def data_sets(manifests: tuple[Group, ...], tars: tuple[Group, ...] | None, access: Access) -> list[DataSet]:
+def data_sets(
+    manifests: tuple[ManifestGroup, ...], tars: tuple[ManifestGroup, ...] | None, access: Access
+) -> list[DataSet]:
     """Return the data sets, their names expanded. Groups of manifests and of tars are paired in their order; of one
     group each, also their entries if the shards' numbers in their names are not unique; of one entry each, its files.
 
@@ -59,7 +61,7 @@ def shard_number(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _paired(manifests: Group, tars: Group) -> DataSet:
+def _paired(manifests: ManifestGroup, tars: ManifestGroup) -> DataSet:
     by_number = {shard_number(tar): tar for tar in tars}
     if len(tars) > 1 and (None in by_number or len(by_number) < len(tars)):
         raise ListError(

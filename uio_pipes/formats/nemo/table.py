@@ -17,9 +17,9 @@ from uio_pipes.base.urls import name_of
 from uio_pipes.formats.lists.json_records import JsonRecords
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.raw_line import as_seconds, check_segment, numbers_as_text
-from uio_pipes.formats.naming import Names, check_text
+from uio_pipes.formats.naming import FieldNames, check_text
 from uio_pipes.formats.nemo.audio import audio_file
-from uio_pipes.formats.nemo.paths import Group, data_sets
+from uio_pipes.formats.nemo.paths import ManifestGroup, data_sets
 from uio_pipes.formats.nemo.tars import Tars, findings
 from uio_pipes.formats.tar.directory import MemberRef, TarDirectory
 from uio_pipes.formats.tar.index_files import AT_ONCE
@@ -35,7 +35,11 @@ class Manifests(JsonRecords):
     """
 
     def __init__(
-        self, manifests: tuple[Group, ...], tars: tuple[Group, ...] | None, access: Access, names: Names = ()
+        self,
+        manifests: tuple[ManifestGroup, ...],
+        tars: tuple[ManifestGroup, ...] | None,
+        access: Access,
+        names: FieldNames = (),
     ) -> None:
         sets = data_sets(manifests, tars, access)
         super().__init__(tuple(chain.from_iterable(each.manifests for each in sets)), access, names)

@@ -14,7 +14,7 @@ PAYLOADS = ("wav", "feat")
 LAZY = ("bytes", "file")  # kinds of columns that are read when they are touched
 
 
-class Column(NamedTuple):
+class ParquetColumn(NamedTuple):
     """A column that becomes the field ``field``.
 
     ``kind``: "bytes", "file" (``{bytes, path}``), "files" (a list of these), "path", "decoded" (``{array,
@@ -34,7 +34,7 @@ class Column(NamedTuple):
         return self.kind in (*LAZY, "files", "decoded", "list")
 
 
-def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[str, ...] | None) -> list[Column]:
+def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[str, ...] | None) -> list[ParquetColumn]:
     """Return the columns to read. ``fields``: our names with theirs; ``wanted``: other columns, None for all.
 
     Raises: ListError if a column is not there, or cannot be audio.
@@ -71,7 +71,7 @@ def _with_usual(fields: Mapping[str, str], names: list[str]) -> dict[str, str]:
     return given
 
 
-def check_same(first: list[Column], now: list[Column], url: str, first_url: str) -> None:
+def check_same(first: list[ParquetColumn], now: list[ParquetColumn], url: str, first_url: str) -> None:
     """Raises: ListError if a file has other columns than the first one, or of another kind."""
     for a in first:
         b = next((column for column in now if column.field == a.field), None)
@@ -87,12 +87,12 @@ def check_same(first: list[Column], now: list[Column], url: str, first_url: str)
         )
 
 
-def _column(field: str, name: str, type_: Any, url: str) -> Column:
+def _column(field: str, name: str, type_: Any, url: str) -> ParquetColumn:
     kind = _kind(type_)
     parts = {"file": ("bytes", "path"), "decoded": ("array", "sampling_rate")}.get(kind)
     reads = tuple(f"{name}.{part}" for part in parts if type_.get_field_index(part) >= 0) if parts else (name,)
     if field == "wav" and kind == "text":
-        return Column(field, name, "path", reads)
+        return ParquetColumn(field, name, "path", reads)
     if field in PAYLOADS and kind in ("value", "text", "files", "paths"):
         raise ListError(
             f"{url}: the column {name} for {field} is {type_}, but must be bytes of audio files, their paths, "
@@ -104,7 +104,7 @@ def _column(field: str, name: str, type_: Any, url: str) -> Column:
         )
     if kind not in (*LAZY, "files") and field not in PAYLOADS:
         kind, reads = "value", (name,)
-    return Column(field, name, kind, reads)
+    return ParquetColumn(field, name, kind, reads)
 
 
 def _kind(type_: Any) -> str:

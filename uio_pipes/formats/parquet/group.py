@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.audio_value import audio_of
-from uio_pipes.formats.parquet.columns import LAZY, PAYLOADS, Column
+from uio_pipes.formats.parquet.columns import LAZY, PAYLOADS, ParquetColumn
 from uio_pipes.formats.parquet.file import ParquetFile
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
@@ -20,13 +20,13 @@ from uio_pipes.io.opening import is_local, open_file
 LIGHT = ""  # the small columns, which are read together
 
 
-class Group:
+class RowGroup:
     """Row group ``number`` of a file. Its small columns are read together, each large one when it is touched.
 
     What has been read stays as long as the group does. It is Arrow's memory: no row is an object of Python's.
     """
 
-    def __init__(self, file: ParquetFile, number: int, columns: list[Column]) -> None:
+    def __init__(self, file: ParquetFile, number: int, columns: list[ParquetColumn]) -> None:
         self.file, self.number = file, number
         self.first = sum(file.rows[:number])
         self.columns = columns
@@ -53,14 +53,14 @@ class Group:
         """Return the place of a row for messages."""
         return f"{self.file.name}, row group {self.number}, row {row}"
 
-    def value(self, column: Column, row: int) -> Any:
+    def value(self, column: ParquetColumn, row: int) -> Any:
         """Return the value as one of Arrow's scalars. Raises: DataError ``bad_page``, or as the file."""
         array = self._arrays.get(column.name)
         if array is None or row >= len(array):
             array = self._read(column, row)
         return array[row]
 
-    def _read(self, column: Column, row: int) -> Any:
+    def _read(self, column: ParquetColumn, row: int) -> Any:
         """Return the column, which has the row. Raises: DataError as :meth:`value`."""
         name = column.name if column.heavy else LIGHT
         self.begin(name)
@@ -95,7 +95,7 @@ class Group:
                 fields[column.field] = Cell(self, column, row)
         return fields
 
-    def _plain(self, column: Column, row: int) -> Any:
+    def _plain(self, column: ParquetColumn, row: int) -> Any:
         scalar = self.value(column, row)
         try:
             if not scalar.is_valid:
@@ -117,7 +117,7 @@ class Cell(Ref):
 
     __slots__ = ("_at", "_column", "_group", "_row")
 
-    def __init__(self, group: Group, column: Column, row: int, at: int | None = None) -> None:
+    def __init__(self, group: RowGroup, column: ParquetColumn, row: int, at: int | None = None) -> None:
         self.file, self.offset = group, 0  # type: ignore[assignment]  # of which only the path is asked for
         self.head, self.info, self.crc = b"", None, None
         self._group, self._column, self._row, self._at = group, column, row, at

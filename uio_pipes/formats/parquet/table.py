@@ -21,7 +21,7 @@ from uio_pipes.formats.lists.raw_line import check_segment
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.parquet.columns import check_same, columns_of
 from uio_pipes.formats.parquet.file import ParquetFile
-from uio_pipes.formats.parquet.group import Group
+from uio_pipes.formats.parquet.group import RowGroup
 from uio_pipes.io.access import Access
 from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
@@ -68,8 +68,8 @@ class ParquetTable:
         if not len(self):
             raise ListError(f"nothing in {', '.join(entries[:3])}: the files have no rows")
         self.digest = blake2b(b"".join(file.digest for file in self.files), digest_size=16).hexdigest()
-        self._used: WeakValueDictionary[int, Group] = WeakValueDictionary()
-        self._last: Group | None = None
+        self._used: WeakValueDictionary[int, RowGroup] = WeakValueDictionary()
+        self._last: RowGroup | None = None
 
     def __len__(self) -> int:
         return self._firsts[-1]
@@ -79,12 +79,12 @@ class ParquetTable:
         at = bisect_right(self._firsts, number) - 1
         return at, number - self._firsts[at]
 
-    def group(self, at: int) -> Group:
+    def group(self, at: int) -> RowGroup:
         """Return a row group, the same object as long as somebody holds it."""
         group = self._used.get(at)
         if group is None:
             file, number = self._groups[at]
-            group = self._used[at] = Group(self.files[file], number, self._columns)
+            group = self._used[at] = RowGroup(self.files[file], number, self._columns)
         return group
 
     def place(self, number: int) -> str:
@@ -105,7 +105,7 @@ class ParquetTable:
         return fields_in(group, row)
 
 
-def fields_in(group: Group, row: int) -> dict[str, Any]:
+def fields_in(group: RowGroup, row: int) -> dict[str, Any]:
     """Return the fields of a row of a row group, no large column read. Raises: DataError."""
     fields = group.fields(row)
     for name in ("key", "txt"):

@@ -6,7 +6,7 @@ from typing import Any
 
 from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.lhotse.cut import Wanted, check_cut, described, end_of, is_recording
+from uio_pipes.formats.lhotse.cut import WantedFields, check_cut, described, end_of, is_recording
 from uio_pipes.formats.lhotse.recording import Recorded, placed
 from uio_pipes.formats.lhotse.stored import CutFeatures, StoredArray, TimedArray, member_loader
 from uio_pipes.formats.lhotse.window import times, window_of
@@ -14,10 +14,10 @@ from uio_pipes.formats.shar.streams import Value
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import Payload
 
-_EVERYTHING = Wanted(())
+_EVERYTHING = WantedFields(())
 
 
-def as_fields(cut: dict[str, Any], values: dict[str, Value], wanted: Wanted = _EVERYTHING) -> dict[str, Any]:
+def as_fields(cut: dict[str, Any], values: dict[str, Value], wanted: WantedFields = _EVERYTHING) -> dict[str, Any]:
     """Return ``key``, ``txt``, ``speaker``, …, ``wav`` or ``feat``, ``supervisions`` and custom fields.
 
     Raises: DataError ``unsupported_cut``, ``bad_cut``, ``bad_segment``, ``missing_audio`` or ``bad_features``.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.shar.streams import JsonLines, Position, Value, ValueStream, open_stream
+from uio_pipes.formats.shar.streams import JsonLines, StreamPosition, Value, ValueStream, open_stream
 from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.io.access import Access
 
@@ -19,7 +19,7 @@ AHEAD = 1000  # cuts looked at to find the one that data belong to
 Fail = Callable[[DataError], None]
 
 
-class Cut(NamedTuple):
+class SharCut(NamedTuple):
     """A line of the cuts: its number, its content, and the values that the other files have for it."""
 
     line: int
@@ -34,13 +34,13 @@ class SharReader:
     """
 
     def __init__(
-        self, files: dict[str, str], access: Access, fail: Fail, at: dict[str, Position] | None = None
+        self, files: dict[str, str], access: Access, fail: Fail, at: dict[str, StreamPosition] | None = None
     ) -> None:
         at = at or {}
         self.files, self._fail = files, fail
         self._streams: dict[str, ValueStream] = {}
         self._held: dict[str, Value] = {}  # of a cut further on
-        self._cuts: deque[Cut] = deque()  # parsed, but not their turn yet
+        self._cuts: deque[SharCut] = deque()  # parsed, but not their turn yet
         self._over = False
         try:
             self._taken = at["cuts"][0] if at else 0
@@ -52,7 +52,7 @@ class SharReader:
             self.close()
             raise
 
-    def tell(self) -> dict[str, Position]:
+    def tell(self) -> dict[str, StreamPosition]:
         return {"cuts": [self._taken], **{field: stream.tell() for field, stream in self._streams.items()}}
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class SharReader:
         if hasattr(self, "_lines"):
             self._lines.close()
 
-    def next(self) -> Cut:
+    def next(self) -> SharCut:
         """Return the next cut that all files have. Raises: StopIteration at the end of the shard."""
         while not self._over:
             cut = self._next_cut()
@@ -72,7 +72,7 @@ class SharReader:
                 return cut
         raise StopIteration
 
-    def _next_cut(self) -> Cut | None:
+    def _next_cut(self) -> SharCut | None:
         if not self._cuts:
             self._look_ahead(1)
         if not self._cuts:
@@ -87,13 +87,13 @@ class SharReader:
             try:
                 line = self._lines.next()
                 if line.strip():
-                    self._cuts.append(Cut(self._lines.number, self._lines.parse(line), {}))
+                    self._cuts.append(SharCut(self._lines.number, self._lines.parse(line), {}))
             except StopIteration:
                 return
             except DataError as error:
                 self._fail(error)
 
-    def _fill(self, cut: Cut) -> bool:
+    def _fill(self, cut: SharCut) -> bool:
         """Add each file's value for the cut; return whether all files have one."""
         for field in self._streams:
             value = self._value(field, str(cut.content.get("id", "")))

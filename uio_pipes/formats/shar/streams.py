@@ -13,7 +13,7 @@ from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import open_source
 
 CHUNK = 1 << 18
-Position = list[int]  # offset, and 1 if the bytes before it are damaged; or a number of lines
+StreamPosition = list[int]  # offset, and 1 if the bytes before it are damaged; or a number of lines
 
 
 class Value(NamedTuple):
@@ -32,7 +32,7 @@ class ValueStream(Protocol):
     """Values in the order of the cuts. After a DataError, ``next`` may be called again."""
 
     def next(self) -> Value: ...
-    def tell(self) -> Position: ...
+    def tell(self) -> StreamPosition: ...
     def close(self) -> None: ...
 
 
@@ -90,7 +90,7 @@ class _JsonValues:
         found = self._lines.parse(self._lines.next())
         return Value(str(found.get("cut_id", "")), "", found.get(self._name), {})
 
-    def tell(self) -> Position:
+    def tell(self) -> StreamPosition:
         return [self._lines.number]
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class _JsonValues:
 class _TarValues:
     """Values of a tar: ``KEY.flac`` (or another suffix) and ``KEY.json``, or ``KEY.nodata`` and ``KEY.nometa``."""
 
-    def __init__(self, url: str, access: Access, position: Position) -> None:
+    def __init__(self, url: str, access: Access, position: StreamPosition) -> None:
         self._url = url
         self._source = open_source(url, access)
         offset, damaged = position or (0, 0)
@@ -153,7 +153,7 @@ class _TarValues:
     def _error(self, reason: str, message: str, member: Member) -> DataError:
         return DataError(reason, message, url=self._url, member=member.name, offset=member.start)
 
-    def tell(self) -> Position:
+    def tell(self) -> StreamPosition:
         return self._position
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ def is_lines(field: str, url: str) -> bool:
     return field == "cuts" or ".jsonl" in name_of(url)
 
 
-def open_stream(field: str, url: str, access: Access, position: Position) -> ValueStream:
+def open_stream(field: str, url: str, access: Access, position: StreamPosition) -> ValueStream:
     """Open the values of ``field`` from ``position`` on ([]: from the beginning). Raises: DataError."""
     if is_lines(field, url):
         return _JsonValues(field, JsonLines(url, access, position[0] if position else 0))

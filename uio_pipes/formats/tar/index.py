@@ -31,7 +31,7 @@ PER_MEMBER = ("suffix", "offset", "size", "crc")
 FRAME_RATE = 100  # at which the length of features is kept, in Hz
 _MOST = 1 << 48  # of any count: bytes, samples
 
-Column = npt.NDArray[np.unsignedinteger[Any]]
+IndexColumn = npt.NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ShardIndex:
     grouping: str
     text: str
     suffixes: Sequence[str]
-    columns: dict[str, Column]
+    columns: dict[str, IndexColumn]
     keys: bytes
     txts: bytes
     errors: list[DataError] = field(default_factory=list)
@@ -149,7 +149,7 @@ def dumps(index: ShardIndex) -> bytes:
     return framed(MAGIC, VERSION, header, body)
 
 
-def _smallest(values: Column) -> Column:
+def _smallest(values: IndexColumn) -> IndexColumn:
     most = int(values.max()) if len(values) else 0
     code = next(code for code in sorted(_DTYPES) if most < 1 << 8 * int(code[1]))
     return values.astype(f"<{code}")
@@ -171,7 +171,7 @@ def _loads(data: bytes, url: str) -> ShardIndex:
     for size in map(_count, header["texts"]):
         texts.append(data[at : at + size])
         at += size
-    columns: dict[str, Column] = {}
+    columns: dict[str, IndexColumn] = {}
     for name in (*PER_UTTERANCE, *PER_MEMBER):
         dtype = header["dtypes"][name]
         if dtype not in _DTYPES:

@@ -21,7 +21,7 @@ AUDIO, METAINFO, TOKENS = "audio", "metainfo", "texttoken"
 _OURS = frozenset(["key", "txt", "wav", "feat", "label", "start", "end", "duration", "sample_rate"])
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """A folder; the name of its metadata, "" if it has none; the names of the other pairs that are read."""
 
     folder: str
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
         return (*audio, *((self.metainfo,) if self.metainfo else ()), *rest)
 
 
-def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> Iterator[Entry]:
+def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> Iterator[FolderEntry]:
     """Yield each folder with what is read of it; ``metainfo``: another name of the metadata. Raises: ListError."""
     for name in (name for entry in entries for name in expand(entry, access)):
         path = is_local(name)
@@ -51,16 +51,16 @@ def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> I
             yield unnamed(name, metainfo)
 
 
-def unnamed(folder: str, metainfo: str | None = None) -> Entry:
+def unnamed(folder: str, metainfo: str | None = None) -> FolderEntry:
     """Return what is read of a folder where nothing says it: audio and metadata, or in a local folder without audio
     the metadata or the tokens that are there."""
     pairs = pairs_of(folder)
     if pairs and not {f"{AUDIO}.bin", f"{AUDIO}.idx"} & set(os.listdir(is_local(folder) or ".")):
         if (metainfo or METAINFO) in pairs:
-            return Entry(folder, metainfo or METAINFO, ())
+            return FolderEntry(folder, metainfo or METAINFO, ())
         if TOKENS in pairs:
-            return Entry(folder, "", (TOKENS,))
-    return Entry(folder, metainfo or METAINFO)
+            return FolderEntry(folder, "", (TOKENS,))
+    return FolderEntry(folder, metainfo or METAINFO)
 
 
 def with_all_pairs(folder: str) -> str:
@@ -91,7 +91,7 @@ def _split(line: str) -> tuple[str, str]:
     return (folder, word) if named or (word and word in pairs_of(folder)) else (line.strip(), "")
 
 
-def parse_entry(line: str, place: str, metainfo: str | None = None) -> Entry:
+def parse_entry(line: str, place: str, metainfo: str | None = None) -> FolderEntry:
     """Parse a line of a data list, ``FOLDER NAME+NAME`` or only ``FOLDER``. Raises: ListError.
 
     The metadata is the pair whose name begins with ``metainfo``; of ``audio+NAME`` the second, whatever its name.
@@ -115,4 +115,4 @@ def parse_entry(line: str, place: str, metainfo: str | None = None) -> Entry:
         )
     if wrong := _OURS.intersection(others):
         raise ListError(f"{place} says {word!r}; {min(wrong)!r} is a field of its own: give the files another name")
-    return Entry(folder, (metainfo or found[0]) if found else "", others)
+    return FolderEntry(folder, (metainfo or found[0]) if found else "", others)

@@ -14,7 +14,7 @@ from uio_pipes.base.redact import redact
 from uio_pipes.base.urls import inside
 from uio_pipes.formats.lists.raw_line import as_seconds, check_segment, numbers_as_text
 from uio_pipes.formats.naming import TEXTLESS, Renames, nested, renamed
-from uio_pipes.formats.touch.entries import AUDIO, TOKENS, Entry
+from uio_pipes.formats.touch.entries import AUDIO, TOKENS, FolderEntry
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.formats.touch.pcm import Pcm
 from uio_pipes.formats.touch.record import StoredRecord
@@ -32,7 +32,9 @@ class IndexedFolder:
     Raises: ListError if it cannot be used.
     """
 
-    def __init__(self, entry: Entry, access: Access, texts: tuple[str, ...] = DEFAULT, names: Renames = None) -> None:
+    def __init__(
+        self, entry: FolderEntry, access: Access, texts: tuple[str, ...] = DEFAULT, names: Renames = None
+    ) -> None:
         self.path, self._texts, self._names = entry.folder.rstrip("/"), texts, names
         opened = {name: IndexedFile(inside(self.path, name), access) for name in entry.names}
         self.files = list(opened.values())

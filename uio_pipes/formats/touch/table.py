@@ -16,7 +16,7 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.lru import Lru
 from uio_pipes.formats.naming import Renames
-from uio_pipes.formats.touch.entries import Entry, folders
+from uio_pipes.formats.touch.entries import FolderEntry, folders
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.formats.touch.folder import DEFAULT, IndexedFolder
 from uio_pipes.io.access import Access
@@ -97,7 +97,7 @@ def _sizes(folder: IndexedFolder, audible: bool) -> npt.NDArray[np.int32]:
     return (folder.audio or folder.tokens or folder.files[0]).lengths
 
 
-def _open(found: list[Entry], one: Callable[[Entry], IndexedFolder]) -> list[IndexedFolder]:
+def _open(found: list[FolderEntry], one: Callable[[FolderEntry], IndexedFolder]) -> list[IndexedFolder]:
     if all(is_local(entry.folder) is not None for entry in found):
         return [one(entry) for entry in found]
     with ThreadPoolExecutor(_OPENING) as pool:
@@ -105,7 +105,7 @@ def _open(found: list[Entry], one: Callable[[Entry], IndexedFolder]) -> list[Ind
 
 
 def _open_one(
-    access: Access, verify: bool, indexes: str | None, texts: tuple[str, ...], names: Renames, entry: Entry
+    access: Access, verify: bool, indexes: str | None, texts: tuple[str, ...], names: Renames, entry: FolderEntry
 ) -> IndexedFolder:
     folder = IndexedFolder(entry, access, texts, names)
     for file in folder.files if verify else ():

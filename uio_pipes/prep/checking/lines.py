@@ -16,10 +16,10 @@ from uio_pipes.formats.lists.raw_line import parse
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
+from uio_pipes.prep.checking.shard import Checked, WantedChecks, check_rate
 
 
-def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Access | None = None) -> Checked:
+def verify_lines(lines: Sequence[tuple[str, str]], wanted: WantedChecks, access: Access | None = None) -> Checked:
     """Check lines, each given with its place. Recordings are read whole."""
     findings, keys, places = list[DataError](), list[str](), list[str]()
     size = 0
@@ -40,7 +40,7 @@ def verify_lines(lines: Sequence[tuple[str, str]], wanted: Wanted, access: Acces
     return Checked(PackedKeys.at(home(lines[0][1]), keys, places), len(keys), size, findings)
 
 
-def verify_recording(fields: dict[str, Any], data: bytes, wanted: Wanted) -> Iterator[DataError]:
+def verify_recording(fields: dict[str, Any], data: bytes, wanted: WantedChecks) -> Iterator[DataError]:
     """Check one utterance of a recording, ``data``. Raises: DataError for a finding that ends the check."""
     if "feat" in fields:
         npy_shape(data, len(data))

@@ -31,7 +31,7 @@ from uio_pipes.io.opening import open_binary
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.checking.duplicates import PackedKeys
 from uio_pipes.prep.checking.lines import verify_recording
-from uio_pipes.prep.checking.shard import Checked, Wanted, check_rate
+from uio_pipes.prep.checking.shard import Checked, WantedChecks, check_rate
 from uio_pipes.prep.common.collecting_ledger import Noting
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.sources.listing import RecordListing
@@ -52,7 +52,7 @@ class Share(NamedTuple):
     parts: int = 1
 
 
-def verify_records(records: Share, wanted: Wanted) -> Checked:
+def verify_records(records: Share, wanted: WantedChecks) -> Checked:
     """Check a share. A folder that cannot be opened is the finding ``bad_index``."""
     checked = Checked(PackedKeys.of(records.name, [], []))
     keys, places = list[str](), list[str]()
@@ -75,7 +75,7 @@ def verify_records(records: Share, wanted: Wanted) -> Checked:
     return checked
 
 
-def _utterances(records: Share, wanted: Wanted, checked: Checked) -> Iterator[tuple[str, dict[str, Any]]]:
+def _utterances(records: Share, wanted: WantedChecks, checked: Checked) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield place and fields of each utterance of a share that can be read."""
     if isinstance(records.listing, Pipeline):
         yield from _in_order(records, records.listing, checked)
@@ -110,7 +110,7 @@ def _in_order(records: Share, pipeline: Pipeline, checked: Checked) -> Iterator[
     checked.findings += ledger.take()
 
 
-def _checksums(table: IndexedTable, wanted: Wanted) -> Iterator[DataError]:
+def _checksums(table: IndexedTable, wanted: WantedChecks) -> Iterator[DataError]:
     """Have the records compared with their checksums, if there are any."""
     for file in table.files:
         if not has_sidecar(file.data.path, folder=wanted.indexes):
@@ -131,7 +131,7 @@ def _read(wav: Any) -> bytes:
         return file.read()
 
 
-def _utterance(fields: dict[str, Any], wanted: Wanted, checked: Checked, read: Any) -> Iterator[DataError]:
+def _utterance(fields: dict[str, Any], wanted: WantedChecks, checked: Checked, read: Any) -> Iterator[DataError]:
     _beside(fields, wanted, checked)
     if isinstance(fields.get("feat"), StoredFeatures):
         _features(fields["feat"], wanted)
@@ -162,7 +162,7 @@ def _within(what: str, found: Iterator[DataError]) -> Iterator[DataError]:
         yield error.within(what)
 
 
-def _array(values: npt.NDArray[Any], fields: dict[str, Any], wanted: Wanted) -> Iterator[DataError]:
+def _array(values: npt.NDArray[Any], fields: dict[str, Any], wanted: WantedChecks) -> Iterator[DataError]:
     """Check samples, or features, that are there as numbers. Raises: DataError ``missing_sample_rate``."""
     if "feat" not in fields:
         if (rate := fields.get("sample_rate")) is None:
@@ -173,7 +173,7 @@ def _array(values: npt.NDArray[Any], fields: dict[str, Any], wanted: Wanted) -> 
         yield DataError(reason, _NAN.format(what))
 
 
-def _beside(fields: dict[str, Any], wanted: Wanted, checked: Checked) -> None:
+def _beside(fields: dict[str, Any], wanted: WantedChecks, checked: Checked) -> None:
     """Check what is there beside audio and features: other modalities, custom recordings and arrays."""
     for name, value in fields.items():
         if type(value) is StoredRecord:
@@ -185,7 +185,7 @@ def _beside(fields: dict[str, Any], wanted: Wanted, checked: Checked) -> None:
             value.read()
 
 
-def _recorded(wav: Recorded, fields: dict[str, Any], wanted: Wanted, read: Any) -> Iterator[DataError]:
+def _recorded(wav: Recorded, fields: dict[str, Any], wanted: WantedChecks, read: Any) -> Iterator[DataError]:
     """Compare a recording's files with its manifest, and have it decoded if that is wanted."""
     data = [source if isinstance(source, bytes) else read(source) for source in wav.sources]
     told = AudioInfo(int(wav.manifest["num_samples"]), wav.info.sample_rate, wav.info.channels)
@@ -199,7 +199,7 @@ def _recorded(wav: Recorded, fields: dict[str, Any], wanted: Wanted, read: Any) 
     yield from _samples(wav, fields, wanted)
 
 
-def _samples(wav: Pcm | Recorded, fields: dict[str, Any], wanted: Wanted) -> Iterator[DataError]:
+def _samples(wav: Pcm | Recorded, fields: dict[str, Any], wanted: WantedChecks) -> Iterator[DataError]:
     start, end = fields.get("start"), fields.get("end")
     if not (start is None and end is None):
         sample_range(wav.info.samples, wav.info.sample_rate, start, end)
@@ -208,7 +208,7 @@ def _samples(wav: Pcm | Recorded, fields: dict[str, Any], wanted: Wanted) -> Ite
         wav.decode(None, start, end)
 
 
-def _features(feat: StoredFeatures | Payload, wanted: Wanted) -> None:
+def _features(feat: StoredFeatures | Payload, wanted: WantedChecks) -> None:
     """Check the header, or all of the features. Raises: DataError."""
     if not isinstance(feat, StoredFeatures):
         data = feat.read() if isinstance(feat, Ref) else feat

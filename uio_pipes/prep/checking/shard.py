@@ -23,7 +23,7 @@ from uio_pipes.prep.indexing.scan import Looked, Scanning
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedChecks:
     """The checks to be made beyond structure, headers, texts and counts.
 
     ``decode``: decode all audio and load all features; ``crc``: a shard or folder without an index is a finding (if
@@ -50,7 +50,7 @@ class Checked:
     findings: list[DataError] = field(default_factory=list)
 
 
-def verify_shard(url: str, entry: ShardEntry | None, wanted: Wanted, access: Access | None = None) -> Checked:
+def verify_shard(url: str, entry: ShardEntry | None, wanted: WantedChecks, access: Access | None = None) -> Checked:
     """Check one shard. ``entry``: its entry in the list's manifest."""
     checked = Checked(PackedKeys.of(url, [], []))
     try:
@@ -80,7 +80,7 @@ def _named(url: str, looked: Looked, found: Iterator[DataError]) -> Iterator[Dat
         yield finding(each.reason, each.message, url, utterance.key, utterance.offset)
 
 
-def _utterance(looked: Looked, wanted: Wanted) -> Iterator[DataError]:
+def _utterance(looked: Looked, wanted: WantedChecks) -> Iterator[DataError]:
     """Yield the findings of one utterance beyond its header."""
     audio = looked.audio
     named = audio is not None and audio[0].rpartition(".")[2] in AUDIO_SUFFIXES  # `fields` may name any other suffix
@@ -124,7 +124,7 @@ def _against_manifest(url: str, index: ShardIndex, entry: ShardEntry) -> Iterato
         yield bad
 
 
-def _against_index(url: str, now: ShardIndex, wanted: Wanted, access: Access | None) -> Iterator[DataError]:
+def _against_index(url: str, now: ShardIndex, wanted: WantedChecks, access: Access | None) -> Iterator[DataError]:
     if not has_sidecar(url, access, wanted.indexes):
         if wanted.crc:
             yield DataError("missing_index", "the shard has no index: make it with uio index", url=url)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.prep.dictionary import characters, write_table
-from uio_pipes.prep.examples.sentences import RATE, SENTENCES, Samples, Spoken, noises, rooms
+from uio_pipes.prep.examples.sentences import RATE, SENTENCES, Samples, SpokenSentence, noises, rooms
 from uio_pipes.prep.pack import PackSettings, pack
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Audio
@@ -23,7 +23,7 @@ from uio_pipes.prep.writing.shard_writer import open_unit
 PER_SHARD = 4  # twelve shards: something for each of twelve lanes
 
 
-def write_all(spoken: list[Spoken], seed: int) -> None:
+def write_all(spoken: list[SpokenSentence], seed: int) -> None:
     """Write everything: recordings, lists, tables, shards, dictionary, features."""
     _write_recordings(spoken)
     _write_sounds("noise", noises(seed))
@@ -36,7 +36,7 @@ def write_all(spoken: list[Spoken], seed: int) -> None:
     _write_features(spoken)
 
 
-def _write_recordings(spoken: list[Spoken]) -> None:
+def _write_recordings(spoken: list[SpokenSentence]) -> None:
     """Write the recordings, the raw list, and Kaldi's tables."""
     paths = _write_wavs("data/wav", {one.key: one.samples for one in spoken})
     lines = [{"key": u.key, "wav": p, "txt": u.txt, "speaker": u.speaker} for u, p in zip(spoken, paths, strict=True)]
@@ -58,7 +58,7 @@ def _write_wavs(folder: str, sounds: dict[str, Samples]) -> list[str]:
     return [f"{folder}/{key}.wav" for key in sounds]
 
 
-def _write_features(spoken: list[Spoken]) -> None:
+def _write_features(spoken: list[SpokenSentence]) -> None:
     """Write filter banks in shards, and their mean and variance."""
     import uio_pipes as uio
     from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from uio_pipes.dsp.tones import toned
 from uio_pipes.prep.examples.speech import NOISE, RATE, EspeakVoices, SpeechError, Voice, draw_voice, to_int16
 
-__all__ = ["RATE", "SENTENCES", "Spoken", "noises", "rooms", "talk"]
+__all__ = ["RATE", "SENTENCES", "SpokenSentence", "noises", "rooms", "talk"]
 
 SENTENCES = (
     "今天天气很好", "我们去公园散步", "请把灯打开", "明天早上八点见", "他们在车站等你", "老师要买三本书",
@@ -31,7 +31,7 @@ Say = Callable[[str, Voice], Samples]
 
 
 @dataclass(frozen=True)
-class Spoken:
+class SpokenSentence:
     """One utterance at 16 kHz."""
 
     key: str
@@ -40,7 +40,7 @@ class Spoken:
     samples: Samples
 
 
-def talk(seed: int) -> tuple[str, list[Spoken]]:
+def talk(seed: int) -> tuple[str, list[SpokenSentence]]:
     """Return the way the speech was made, in words, and all utterances, speaker by speaker.
 
     The same in every process that has not spoken before, see ``speech``.
@@ -48,7 +48,7 @@ def talk(seed: int) -> tuple[str, list[Spoken]]:
     room = np.random.default_rng(seed)
     how, say = _voices(room)
     planned = enumerate(_plan(seed))
-    return how, [Spoken(f"U{i:03d}", speaker, txt, say(txt, voice)) for i, (speaker, voice, txt) in planned]
+    return how, [SpokenSentence(f"U{i:03d}", speaker, txt, say(txt, voice)) for i, (speaker, voice, txt) in planned]
 
 
 def _plan(seed: int) -> Iterator[tuple[str, Voice, str]]:

@@ -10,7 +10,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.tar.index_files import identity, sidecar_path
 from uio_pipes.formats.touch.checksums import dumps, read_checksums
-from uio_pipes.formats.touch.entries import METAINFO, Entry, folders, pairs_of
+from uio_pipes.formats.touch.entries import METAINFO, FolderEntry, folders, pairs_of
 from uio_pipes.formats.touch.file import IndexedFile
 from uio_pipes.formats.touch.folder import IndexedFolder
 from uio_pipes.io.access import PLAIN, Access
@@ -23,11 +23,11 @@ class Dataset(NamedTuple):
     """A folder; what lists read of it; the names of pairs in it of which they do not speak, as far as that shows."""
 
     folder: str
-    entries: tuple[Entry, ...]
+    entries: tuple[FolderEntry, ...]
     beside: tuple[str, ...]
 
     @classmethod
-    def of(cls, folder: str, entries: Iterable[Entry]) -> Dataset:
+    def of(cls, folder: str, entries: Iterable[FolderEntry]) -> Dataset:
         """Find the pairs beside those of ``entries``; other metadata is checked like theirs."""
         first, *more = dict.fromkeys(entries)
         named = {name for entry in (first, *more) for name in entry.names}
@@ -39,7 +39,7 @@ class Dataset(NamedTuple):
 
 def datasets(paths: Iterable[str], access: Access | None = None) -> tuple[list[Dataset], list[str]]:
     """Return the TouchDatasets that the paths name or list, and the paths of another kind. Raises: ListError."""
-    found, others = dict[str, list[Entry]](), list[str]()
+    found, others = dict[str, list[FolderEntry]](), list[str]()
     for path in paths:
         names = list(expand(path, access or PLAIN))
         if not any(map(_is_one, names)):

@@ -23,7 +23,7 @@ NOWHERE = -1
 
 
 @dataclass(frozen=True)
-class Group:
+class LengthGroup:
     """The utterances of ``low`` <= frames < ``high``, in frames of their features, or of 10 ms of audio."""
 
     low: int
@@ -35,15 +35,15 @@ class Group:
         return f"{self.low}_{self.high}"
 
 
-def parse_group(text: str) -> Group:
+def parse_group(text: str) -> LengthGroup:
     """Parse ``"10:500"``, as CAT writes it. Raises: ValueError."""
     low, colon, high = text.strip().partition(":")
     if not (colon and low.isdigit() and high.isdigit() and int(low) < int(high)):
         raise ValueError(f"a group is LOW:HIGH in frames with LOW below HIGH, as 10:500; not {text!r}")
-    return Group(int(low), int(high))
+    return LengthGroup(int(low), int(high))
 
 
-def parse_groups(text: str) -> tuple[Group, ...]:
+def parse_groups(text: str) -> tuple[LengthGroup, ...]:
     """Parse ``"10:500,500:1000"``; groups must not overlap. Raises: ValueError."""
     groups = tuple(parse_group(part) for part in text.split(",") if part)
     for one, other in itertools.pairwise(sorted(groups, key=lambda group: group.low)):
@@ -81,7 +81,7 @@ class PackSettings:
     """
 
     size: int = 2000
-    groups: tuple[Group, ...] = ()
+    groups: tuple[LengthGroup, ...] = ()
     form: Form = "wav"
     sample_rate: int | None = 16_000
     name: str = "data-{:05d}.tar"

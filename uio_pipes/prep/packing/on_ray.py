@@ -15,12 +15,12 @@ from uio_pipes.base.ray_cluster import import_ray, join_cluster
 from uio_pipes.prep.packing.grouping import PackSettings, Placement
 from uio_pipes.prep.packing.tasks import Placed, cut_task
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Cut
+from uio_pipes.prep.writing.cutting import CutResult
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.journal import Finished
 from uio_pipes.prep.writing.shard_writer import write_shard
 
-Piece = list[tuple[Utterance, Cut]]  # of one shard
+ShardPiece = list[tuple[Utterance, CutResult]]  # of one shard
 PER_CORE = 4  # tasks under way, for each core of the cluster
 MOST = 3600.0  # seconds in which at least one of them must end
 
@@ -96,11 +96,11 @@ class _Cluster:
 
 
 def _cut_pieces(task: list[Placed], shards: list[str], settings: PackSettings) -> Any:
-    pieces: dict[str, Piece] = {shard: [] for shard in shards}
+    pieces: dict[str, ShardPiece] = {shard: [] for shard in shards}
     for (shard, utterance), audio in zip(task, cut_task(task, settings), strict=True):
         pieces[shard].append((utterance, audio))
     return pieces[shards[0]] if len(shards) == 1 else tuple(pieces.values())
 
 
-def _write(out: str, shard: str, mark: str, *pieces: Piece) -> Finished:
+def _write(out: str, shard: str, mark: str, *pieces: ShardPiece) -> Finished:
     return write_shard(Folder(out), shard, mark, itertools.chain.from_iterable(pieces))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from uio_pipes.prep.packing.grouping import PackSettings
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Cut, cut_recording
+from uio_pipes.prep.writing.cutting import CutResult, cut_recording
 
 Placed = tuple[str, Utterance]  # shard and utterance
 TASK = 64  # utterances that a process cuts at a time, at least: a recording is not divided
@@ -25,13 +25,13 @@ def tasks_of(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
         yield task
 
 
-def cut_task(task: list[Placed], settings: PackSettings) -> list[Cut]:
+def cut_task(task: list[Placed], settings: PackSettings) -> list[CutResult]:
     """Cut the audio of each utterance of a task, or make its features."""
     if settings.features is not None:
         from uio_pipes.prep.writing.features import make_features  # only here: packing audio needs no torch
 
         return make_features([utterance for _, utterance in task], settings.features)
-    audio: list[Cut] = []
+    audio: list[CutResult] = []
     for wav, recording in itertools.groupby((utterance for _, utterance in task), key=lambda one: one.wav):
         audio += cut_recording(wav, list(recording), settings.sample_rate, settings.form)
     return audio

@@ -25,10 +25,10 @@ TEXT, PAIRS, CONVERSATIONS = "lines of text", "text files side by side", "conver
 _CUT = re.compile(r'"type": ?"(?:Mono|Multi|Mixed|Padding)?Cut"')
 _NAME = re.compile(r'"([^"\\]+)" ?:')
 _OF_NEMO = frozenset(["audio_filepath", "audio_filename", "audio_file"])
-Names = Mapping[str, str] | None
+GivenNames = Mapping[str, str] | None
 
 
-def reads_records(path: str, fields: Names = None) -> bool:
+def reads_records(path: str, fields: GivenNames = None) -> bool:
     """Return whether this is a folder, or a file of utterances that has no lines of WeNet's."""
     if os.path.isdir(path) or is_named(path, (*SUFFIXES, SCP, ".yaml", ".yml")):
         return True
@@ -47,7 +47,7 @@ def reads_records(path: str, fields: Names = None) -> bool:
     return kind_of(lines, fields) != RAW
 
 
-def kind_of(lines: list[str], fields: Names) -> str:
+def kind_of(lines: list[str], fields: GivenNames) -> str:
     """Return the kind of JSON lines by the first of them that tells it; "" if none does.
 
     Lines that are damaged beyond recognition are those of a raw list, which counts them.
@@ -56,7 +56,7 @@ def kind_of(lines: list[str], fields: Names) -> str:
     return next(filter(None, (_kind_of(*each, fields) for each in named)), "" if any(n for _, n in named) else RAW)
 
 
-def _kind_of(line: str, names: frozenset[str], fields: Names) -> str:
+def _kind_of(line: str, names: frozenset[str], fields: GivenNames) -> str:
     if names & {"wav", "feat"}:
         return RAW
     if "supervisions" in names or _CUT.search(line) is not None:
@@ -70,7 +70,7 @@ def _kind_of(line: str, names: frozenset[str], fields: Names) -> str:
     return RAW if names & {"key", "txt"} else ""
 
 
-def names_in(line: str, fields: Names) -> frozenset[str]:
+def names_in(line: str, fields: GivenNames) -> frozenset[str]:
     """Return our names of the fields of a JSON object, which may be damaged, or cut off where the head ends."""
     try:
         read = parse_json(line)
@@ -85,7 +85,7 @@ def lines_of(head: bytes) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def is_line(text: str, fields: Names) -> bool:
+def is_line(text: str, fields: GivenNames) -> bool:
     """Return whether a JSON object is a line of a raw list."""
     return bool(names_in(text, fields) & {"key", "wav", "feat"})
 

@@ -55,10 +55,10 @@ class Failure:
     detail: str
 
 
-Cut = Audio | Failure
+CutResult = Audio | Failure
 
 
-def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None, form: Form) -> list[Cut]:
+def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None, form: Form) -> list[CutResult]:
     """Return for each utterance of this recording its audio file, or its failure.
 
     ``form`` "as-is": whole files are kept, except those of another rate than ``sample_rate``, if that is given; audio
@@ -163,7 +163,7 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
 
 def _decoded(
     source: str | bytes, wav: str, utterances: list[Utterance], sample_rate: int | None, form: FileForm
-) -> list[Cut]:
+) -> list[CutResult]:
     if (kind := sniff(source)) in CODED:
         decoded = decode_coded(source, kind, None, None)
         samples, rate, total = to_int16(decoded.samples[0]), decoded.sample_rate, decoded.total
@@ -204,7 +204,7 @@ def _check_ogg(source: str | bytes, audio: soundfile.SoundFile, first: int, last
 
 def _alone(
     source: str | bytes, audio: soundfile.SoundFile, wav: str, utterance: Utterance, sample_rate: int, form: FileForm
-) -> Cut:
+) -> CutResult:
     """Cut one utterance of a damaged recording by itself: positions after damage cannot be counted from the start."""
     rate, total = audio.samplerate, audio.frames
     try:
@@ -251,7 +251,7 @@ def _decode(audio: soundfile.SoundFile, wav: str, wanted: int) -> NDArray[np.int
 
 def _encode(
     samples: NDArray[np.int16], first: int, last: int, rate: int, sample_rate: int, form: FileForm, wav: str
-) -> Cut:
+) -> CutResult:
     if last > len(samples):
         return Failure("truncated_audio", f"{wav}: decoding ended after {len(samples) / rate:.2f} s")
     cut = samples[first:last]

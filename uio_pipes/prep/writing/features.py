@@ -26,7 +26,7 @@ from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.common.feature_stages import with_features
 from uio_pipes.prep.packing.features import Dtype, FeatureSettings
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Audio, Cut, Failure, in_ark
+from uio_pipes.prep.writing.cutting import Audio, CutResult, Failure, in_ark
 from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.stages.resample import Resample
 
@@ -94,14 +94,14 @@ class _Arks:
         return features
 
 
-def make_features(utterances: list[Utterance], settings: FeatureSettings) -> list[Cut]:
+def make_features(utterances: list[Utterance], settings: FeatureSettings) -> list[CutResult]:
     """Return for each utterance its features as a .npy file, or its failure."""
     source = _Arks() if settings.conf is None else extractor(settings.conf)
     with one_thread():
         return [_cut(one, source, settings.dtype) for one in utterances]
 
 
-def _cut(one: Utterance, source: Extractor | _Arks, dtype: Dtype) -> Cut:
+def _cut(one: Utterance, source: Extractor | _Arks, dtype: Dtype) -> CutResult:
     try:
         features = source.features(one)
         return Audio(_npy(features, dtype), "npy", len(features))

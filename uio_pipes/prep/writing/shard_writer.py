@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Cut
+from uio_pipes.prep.writing.cutting import CutResult
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.indexed_shard import ShardFolder
 from uio_pipes.prep.writing.journal import Finished, note
@@ -28,7 +28,7 @@ class ShardWriter:
         self._pool = None if out.path is not None else ThreadPoolExecutor(UPLOADS)
         self._uploads: list[Future[Finished]] = []
 
-    def add(self, shard: str, utterance: Utterance, audio: Cut) -> None:
+    def add(self, shard: str, utterance: Utterance, audio: CutResult) -> None:
         """Add one utterance, or its failure; the last one of a shard finishes it."""
         current = self._open.get(shard)
         if current is None:
@@ -61,7 +61,7 @@ class ShardWriter:
                 self._pool.shutdown()
 
 
-def write_shard(out: Folder, name: str, mark: str, content: Iterable[tuple[Utterance, Cut]]) -> Finished:
+def write_shard(out: Folder, name: str, mark: str, content: Iterable[tuple[Utterance, CutResult]]) -> Finished:
     """Write one whole shard, and note it in the journal."""
     unit = open_unit(out, name, mark)
     try:

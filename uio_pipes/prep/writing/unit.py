@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Audio, Cut, Failure
+from uio_pipes.prep.writing.cutting import Audio, CutResult, Failure
 from uio_pipes.prep.writing.folder import Folder
 from uio_pipes.prep.writing.journal import Finished
 
@@ -21,7 +21,7 @@ class Unit(ABC):
         self.failed, self._keys = list[list[str]](), set[str]()
         self._stack = ExitStack()
 
-    def add(self, utterance: Utterance, audio: Cut) -> None:
+    def add(self, utterance: Utterance, audio: CutResult) -> None:
         """Add one utterance, or its failure."""
         self.seen += 1
         audio = self._checked(utterance.key, audio)
@@ -33,7 +33,7 @@ class Unit(ABC):
         self.utterances += 1
         self.frames += max(audio.frames, 0)
 
-    def _checked(self, key: str, audio: Cut) -> Cut:
+    def _checked(self, key: str, audio: CutResult) -> CutResult:
         parts = key.split("/")
         if key.startswith("/") or ".." in parts or not key.isprintable():
             return Failure(
