@@ -103,7 +103,7 @@ class Graph:
         """True if an epoch has no end of its own."""
         ends = True
         for stage in self.stages:
-            ends = (ends and not stage.endless) or stage.ends
+            ends = (ends and not stage.endless) or stage.bounds_stream
         return not ends
 
     @property

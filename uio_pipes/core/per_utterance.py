@@ -26,7 +26,7 @@ class PerUtterance(Stage):
 
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "when the batch is made"
-    one_each: ClassVar[bool] = True
+    one_to_one: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset()
     writes: ClassVar[frozenset[str]] = frozenset()
 
@@ -124,7 +124,7 @@ def _textless(stages: Sequence[Stage]) -> Stage | None:
         if isinstance(stage, PerUtterance):
             chooses = "txt" in stage.writes
         else:
-            chooses = "sample" in stage.takes and not stage.one_each
+            chooses = "sample" in stage.takes and not stage.one_to_one
         if chooses or stage.opaque:
             return None
     return None

@@ -29,11 +29,11 @@ class Holding(Protocol):
 @dataclass
 class Pulse:
     """``arrived``: utterances that a buffer, a batch or the lane's end took in. ``given``: ``arrived`` when something
-    last came out of the lane. ``rests``: the stage that ended because nothing came from it any more."""
+    last came out of the lane. ``starved_stage``: the stage that ended because nothing came from it any more."""
 
     arrived: int = 0
     given: int = 0
-    rests: str = ""
+    starved_stage: str = ""
     slack: int = SLACK
     lane: ReferenceType[Holding] | None = None  # its last node
 

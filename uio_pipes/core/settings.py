@@ -77,7 +77,7 @@ class Settings:
         }
         self._made: int | None = None  # batches before the one being made; None while nodes are restored
         self._live: dict[str, Setting] = {}
-        self._told = (self._before, sum(map(len, self._marks.values())))
+        self._reported = (self._before, sum(map(len, self._marks.values())))
 
     def follow(self, name: str, values: Sequence[Any], steps: Sequence[int] | None = None, pass_: int = 0) -> Setting:
         """Return the setting for a node that is to be made. Raises: StateError if the marks are of other values."""
@@ -127,9 +127,9 @@ class Settings:
     def news(self) -> dict[str, Any] | None:
         """Return what a state keeps if it has changed since the last call."""
         version = (self._before, sum(map(len, self._marks.values())))
-        if version == self._told:
+        if version == self._reported:
             return None
-        self._told = version
+        self._reported = version
         return self.saved()
 
 

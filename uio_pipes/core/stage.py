@@ -75,8 +75,8 @@ class Stage:
         gives: the kind that comes out, or "same".
         note: a text printed beside the stage.
         deals: it gives each lane its share.
-        one_each: it gives one item for each that comes in, if none fails.
-        ends: its output has an end, even if its input has none.
+        one_to_one: it gives one item for each that comes in, if none fails.
+        bounds_stream: its output has an end, even if its input has none.
         opaque: it may do anything to an utterance (functions of the user's).
         own_node: it runs a node of the user's, of which nothing is known.
         refers: its utterances refer to audio that is not opened yet.
@@ -98,8 +98,8 @@ class Stage:
     gives: ClassVar[str] = "same"
     note: ClassVar[str] = ""
     deals: ClassVar[bool] = False
-    one_each: ClassVar[bool] = False
-    ends: ClassVar[bool] = False
+    one_to_one: ClassVar[bool] = False
+    bounds_stream: ClassVar[bool] = False
     opaque: ClassVar[bool] = False
     own_node: ClassVar[bool] = False
     refers: ClassVar[bool] = False
@@ -191,11 +191,11 @@ class Stage:
         """Return the part, a ``PerUtterance``, that runs when a batch is made, if there is no other part."""
         return None
 
-    def hides_count(self, kind: str) -> str:
+    def uncountable_reason(self, kind: str) -> str:
         """Return why only a run shows how many items of this ``kind`` come out; "" if a plan does."""
         return ""
 
-    def fill(self, bucket: int, count: int, longest: Any) -> float | None:
+    def fill_ratio(self, bucket: int, count: int, longest: Any) -> float | None:
         """Return how full a planned batch is, 1 at its budget; None if it has none.
 
         Args:
@@ -218,7 +218,7 @@ class Stage:
 
         ``counts``: how many items each lane takes in; ``path``: the names of the mixes that the stage is within.
         """
-        return counts if self.one_each else None
+        return counts if self.one_to_one else None
 
     def check(self, before: Sequence[Stage]) -> None:
         """Raises: PipelineError if this stage cannot come after these."""

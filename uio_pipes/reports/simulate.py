@@ -246,7 +246,7 @@ def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], f
             if utterances:
                 length = longest if in_pairs else longest[0]
                 at = index(length)
-                batch = _Planned(utterances, stage.fill(at, utterances, length), (total, padded))
+                batch = _Planned(utterances, stage.fill_ratio(at, utterances, length), (total, padded))
                 of[ranges[at]].append(batch)
     fill = _mean_fill([batch for batches in of.values() for batch in batches])
     if not stage.in_buckets:

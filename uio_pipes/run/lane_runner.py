@@ -170,8 +170,8 @@ class LaneRunner:
                 batch = None if passing else self._deliver(item)
             except StopIteration:
                 self.done = True
-                if rests := self.context.pulse.rests:
-                    self.ledger.reports.append(f"{rests}: nothing came of a whole round of this lane's data: it ends")
+                if starved := self.context.pulse.starved_stage:
+                    self.ledger.reports.append(f"{starved}: nothing came of a whole round of this lane's data: it ends")
                 return self._message(k, None, None)
         self.k += 1
         self.to_pass -= passing

@@ -339,7 +339,7 @@ def _by_plan(graph: Graph, strict: bool, calls: bool = True) -> Graph:
             continue
         stage = stage.with_branches(lambda _, branch: _by_plan(branch, strict, calls))
         if strict:
-            if why := stage.hides_count(Graph(tuple(stages))._kind):
+            if why := stage.uncountable_reason(Graph(tuple(stages))._kind):
                 raise NotKnown(why)
             if not calls and callable(getattr(stage, "function", None)):
                 raise NotKnown(f"the function given to {stage.name} would be called for it: ask before iterating")

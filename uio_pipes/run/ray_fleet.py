@@ -132,7 +132,7 @@ class Fleet:
         self._workers: weakref.WeakSet[LaneWorker] = weakref.WeakSet()
         self._avoided: dict[str, float] = {}  # node → until when
         self._silences: list[float] = []  # when actors did not answer
-        self._told = 0.0
+        self._reported = 0.0
 
     def another(self) -> Fleet:
         """Return a fleet of its own with the same settings."""
@@ -240,10 +240,10 @@ class Fleet:
         Raises: RuntimeError if none has started for a long time.
         """
         now = time.monotonic()
-        late = [host for host in self._homes if not host.started and now - max(host.since, self._told) >= TOLD]
+        late = [host for host in self._homes if not host.started and now - max(host.since, self._reported) >= TOLD]
         if not late:
             return
-        self._told, seconds = now, now - late[0].since
+        self._reported, seconds = now, now - late[0].since
         text = (
             f"{counted(len(late), 'Ray actor')} of {len(self._homes)} not started yet, for {seconds:.0f} s. Is there "
             f"room for options={ {**DEFAULTS, **self._settings.options} }? Free: {self.ray.available_resources()}. "

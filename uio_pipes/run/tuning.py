@@ -123,13 +123,11 @@ class Tuner:
     limit: WorkerPlan
     _before: tuple[WorkerPlan, float] | None = None  # the smaller plan and its speed, while a larger one is tried
     _doubts: bool = False  # a window has shown no more speed: one more decides
-    _left: tuple[WorkerPlan, WorkerPlan, float] | None = (
-        None  # the plan given up just now, the limit till then, its speed
-    )
+    _left: tuple[WorkerPlan, WorkerPlan, float] | None = None  # the plan given up just now, the limit till then, speed
     _window: _Window = field(default_factory=_Window)
     _frames: dict[int, int] = field(default_factory=dict)  # lane → frames delivered so far
     _warming: int = 0  # batches still to come that say nothing
-    _told: WorkerPlan | None = None
+    _reported: WorkerPlan | None = None
 
     @classmethod
     def beginning(cls, prefetch: int, cores: int) -> Tuner:
@@ -178,8 +176,8 @@ class Tuner:
         elif rates.waits and (more := larger(self.plan, self.limit, lanes, rates)) is not None:
             self._before, self.plan = (self.plan, rates.speed), more
             self._log("tries %s", more, rates)
-        elif self._told != self.plan:
-            self._told = self.plan
+        elif self._reported != self.plan:
+            self._reported = self.plan
             self._log("settles on %s", self.plan, rates)
 
     def _go_back(self, plan: WorkerPlan) -> None:

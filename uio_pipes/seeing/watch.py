@@ -146,7 +146,7 @@ class _Recorder:
     shared folder that hangs does not hold it up: records are left out until it goes on."""
 
     def __init__(self, loader: Loader, folder: Path, every: float) -> None:
-        self.folder, self.every, self.told = folder, every, False
+        self.folder, self.every, self.reported = folder, every, False
         # Asked now, as the group may be gone when the last record is written.
         world = dist.get_world_size() if is_grouped() else int(os.environ.get("WORLD_SIZE", "1"))
         self.writing = threading.Thread()
@@ -165,9 +165,9 @@ class _Recorder:
         try:
             append(self.folder, record)
         except OSError as error:
-            if not self.told:
+            if not self.reported:
                 logger.warning("watch cannot write to %s (%s); the training goes on", self.folder, error)
-            self.told = True
+            self.reported = True
 
 
 def _recorded(loader: Loader, recorder: _Recorder) -> Iterator[Any]:

@@ -54,7 +54,7 @@ class FromIterable(Stage):
         count = len(self.items) if isinstance(self.items, Sized) else 0
         return [(count, f"{stable_hash(self.way, count):016x}")]
 
-    def hides_count(self, kind: str) -> str:
+    def uncountable_reason(self, kind: str) -> str:
         if isinstance(self.items, (list, tuple)):
             return ""
         return f"what a {type(self.items).__name__} yields shows only when it is iterated"

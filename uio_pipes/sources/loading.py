@@ -19,7 +19,7 @@ class Loading(Stage):
 
     gives: ClassVar[str] = "sample"
     refers: ClassVar[bool] = True
-    one_each: ClassVar[bool] = True
+    one_to_one: ClassVar[bool] = True
 
     def load(self, item: Any) -> dict[str, Any]:
         """Return the fields of ``item``. Raises: DataError."""

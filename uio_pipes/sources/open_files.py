@@ -57,7 +57,7 @@ class OpenFiles(Stage):
         options = given.storage_options if self.storage_options is None else own.storage_options
         return replace(given if self.cache is None else own, storage_options=options)
 
-    def hides_count(self, kind: str) -> str:
+    def uncountable_reason(self, kind: str) -> str:
         return "what is in shards and other archives shows only when they are read"
 
     def files(self, listed: list[FileList]) -> list[FileList]:

@@ -204,10 +204,10 @@ class BucketBatch(BudgetStage):
         two: Budget | None = PairBudget.of(self.name, most, self.quadratic, self.min_batch_size, **pair)
         return two
 
-    def fill(self, bucket: int, count: int, longest: Any) -> float | None:
+    def fill_ratio(self, bucket: int, count: int, longest: Any) -> float | None:
         sizes = self.bucket_batch_sizes
         if self.budget is not None:
-            return self.budget.fill(count, longest)
+            return self.budget.fill_ratio(count, longest)
         return None if sizes is None else count / sizes[bucket]
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:

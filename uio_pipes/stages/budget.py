@@ -77,7 +77,7 @@ class Budget:
         room: int = self.most * (self.quadratic or 1) // cost
         return room
 
-    def fill(self, count: int, longest: Any) -> float | None:
+    def fill_ratio(self, count: int, longest: Any) -> float | None:
         """Return how full a batch is by planned lengths; None for a budget of samples."""
         return None if self.unit == "samples" else count * self.cost(longest) / (self.most * (self.quadratic or 1))
 
@@ -112,7 +112,7 @@ class PairBudget(Budget):
     def room(self, cost: Any) -> int:
         return self.most * (self.quadratic or 1) // self._padded(*cost)
 
-    def fill(self, count: int, longest: Any) -> float | None:
+    def fill_ratio(self, count: int, longest: Any) -> float | None:
         return count * self._padded(*longest) / (self.most * (self.quadratic or 1))
 
     def shown(self, size: Any) -> str:

@@ -63,8 +63,8 @@ class DynamicBatch(BudgetStage):
         assert budget is not None
         return budget
 
-    def fill(self, bucket: int, count: int, longest: int) -> float | None:
-        return None if self.versions else self.budget.fill(count, longest)
+    def fill_ratio(self, bucket: int, count: int, longest: int) -> float | None:
+        return None if self.versions else self.budget.fill_ratio(count, longest)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return (_FollowingBatches if self.versions else _DynamicNode)(source, lane, self, site)

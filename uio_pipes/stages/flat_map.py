@@ -46,7 +46,7 @@ class FlatMap(Stage):
         super().__post_init__()
         require(callable(self.function), self.name, "the argument must be a function", self.function, "pass one")
 
-    def hides_count(self, kind: str) -> str:
+    def uncountable_reason(self, kind: str) -> str:
         return "" if kind == "sample" else f"what the user's own {self.name} gives shows only when it runs"
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:

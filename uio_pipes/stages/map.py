@@ -37,7 +37,7 @@ class Map(Stage):
     """
 
     name: ClassVar[str] = "map"
-    one_each: ClassVar[bool] = True
+    one_to_one: ClassVar[bool] = True
     opaque: ClassVar[bool] = True
     on_tensors: ClassVar[bool] = True
 

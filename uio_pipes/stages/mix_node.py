@@ -298,7 +298,7 @@ class MixNode(Node):
         if self.fruitless >= DEALS * self.dealt or self.pulse.stalled(2 * arrived):
             self.left = []
         if not self.left:
-            self.pulse.rests = "mix"
+            self.pulse.starved_stage = "mix"
 
     def remaining(self) -> tuple[int, int]:
         counts = [source.node.remaining() for source in self.begun.values() if source.node is not None]

@@ -60,7 +60,7 @@ class Pad(Stage):
     takes: ClassVar[tuple[str, ...]] = ("batch",)
     gives: ClassVar[str] = "padded batch"
     note: ClassVar[str] = "makes the batch: decoding and features happen here"
-    one_each: ClassVar[bool] = True
+    one_to_one: ClassVar[bool] = True
     on_tensors: ClassVar[bool] = True
     one_rate: ClassVar[bool] = True
 

@@ -123,5 +123,5 @@ class _RepeatNode(Node):
         patience = 1 if self.lane.dealt == 1 else DEALS * self.lane.dealt
         if self.fruitless < patience and not self.pulse.stalled(self.arrived):
             return False
-        self.pulse.rests = Repeat.name
+        self.pulse.starved_stage = Repeat.name
         return True

@@ -28,7 +28,7 @@ class Shuffle(Stage):
     """
 
     name: ClassVar[str] = "shuffle"
-    one_each: ClassVar[bool] = True
+    one_to_one: ClassVar[bool] = True
     takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
 
     shuffle_size: int = 1500

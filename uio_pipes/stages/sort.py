@@ -28,7 +28,7 @@ class Sort(Stage):
     """
 
     name: ClassVar[str] = "sort"
-    one_each: ClassVar[bool] = True
+    one_to_one: ClassVar[bool] = True
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
     sort_size: int = 500

@@ -24,7 +24,7 @@ class Take(Stage):
 
     name: ClassVar[str] = "take"
     takes: ClassVar[tuple[str, ...]] = ("any",)
-    ends: ClassVar[bool] = True
+    bounds_stream: ClassVar[bool] = True
 
     number: int
 

@@ -43,7 +43,7 @@ class Through(Stage):
         for name, value in (("node", node), ("args", args), ("kwargs", kwargs)):
             object.__setattr__(self, name, value)
 
-    def hides_count(self, kind: str) -> str:
+    def uncountable_reason(self, kind: str) -> str:
         return f"what the user's own {self.name} gives shows only when it runs"
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:

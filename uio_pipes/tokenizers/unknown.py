@@ -24,7 +24,7 @@ class UnknownShare:
     unknown: int = 0
     examples: list[str] = field(default_factory=list)
     in_them: list[int] = field(default_factory=lambda: [0, 0, 0])
-    told: bool = False
+    reported: bool = False
 
     def show(
         self, key: str, text: str, tokens: Sequence[str], labels: Sequence[int], unk_id: int,
@@ -51,9 +51,9 @@ class UnknownShare:
     def verdict(self, last: bool) -> str | None:
         """Return the warning if it is due, once. ``last``: no more is counted in this epoch."""
         enough = last or self.labels >= ENOUGH
-        if self.told or not enough or self.unknown <= self.bound * self.labels:
+        if self.reported or not enough or self.unknown <= self.bound * self.labels:
             return None
-        self.told = True
+        self.reported = True
         share, first = self.unknown / self.labels, "" if last else "first "
         return (
             f"{share:.1%} of the {first}{self.labels} labels are unknown tokens (<unk>), above "
